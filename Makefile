@@ -1,0 +1,45 @@
+# One front door. Every target does its own set-up first; the second time that takes no time.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench soak lock clean
+
+BIN := .venv/bin
+CODE := src tests $(wildcard examples) $(wildcard benchmarks)
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## fetch uv, make .venv from the lock file, find Java 17+ (or install it)
+	@scripts/bootstrap
+
+demo: setup ## run a real flow on real data, with a crash in the middle
+	@PYTHONPATH=. $(BIN)/python examples/flights/demo.py
+
+test: ## run the tests (ARGS="-k journal" for some of them)
+	@scripts/bootstrap postgres
+	@$(BIN)/pytest -m "not soak" --durations=15 $(ARGS)
+
+check: setup ## format, lint, types and rooms
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "hint: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: setup ## format the code and fix what can be fixed
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
+
+bench: setup ## measure, and write benchmarks/results/
+	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(ARGS)
+
+soak: ## run the tests that take minutes on purpose
+	@scripts/bootstrap postgres
+	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
+
+lock: setup ## compile the lock files again (ARGS=--upgrade for newer versions)
+	@scripts/lock $(ARGS)
+
+clean: ## remove what the targets above have made
+	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,46 @@
+"""What holds for all tests: in CI nothing that should run is skipped, and examples of Hypothesis have no deadline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+CANNOT = "cannot here:"
+"""How the reason of a skip begins when this machine lacks what the test needs."""
+
+# Two slow cores and a garbage collection make any deadline flaky.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def _reason(longrepr: object) -> str:
+    text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    return str(text).removeprefix("Skipped: ")
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip into a failure in CI, unless its reason says that the machine cannot run the test."""
+    if not os.environ.get("CI") or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    reason = _reason(report.longrepr)
+    if not reason.startswith(CANNOT):
+        report.outcome = "failed"
+        report.longrepr = f'skipped in CI: {reason} (a reason that is allowed begins with "{CANNOT}")'
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_skip(report)
+    return report
