@@ -2,6 +2,13 @@
 
 MillstreamError
 ├─ FlowError            a mistake in the description of a flow
+│  ├─ InvalidName, DuplicateName
+│  ├─ UnknownStream, UnknownJournal, ForeignStream, CycleWithoutJournal, NoOutputs
+│  ├─ UnknownColumn, DuplicateColumn, UnknownType, InvalidSchema, SchemasDiffer
+│  ├─ NoTime, TimeDropped, TimesDiffer, UnboundedJoin
+│  ├─ InvalidDuration, InvalidOption, InvalidFunction
+│  ├─ InvalidSql, StatefulSql, DistinctAggregate, NotAnAggregate
+│  └─ NotLoadable, UnknownGroup
 ├─ JournalError         a journal cannot be read or written
 ├─ IngestError          events could not be brought into a journal
 ├─ RunError             a flow could not be started or has failed
@@ -9,6 +16,9 @@ MillstreamError
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
 
 
 class MillstreamError(Exception):
@@ -35,8 +45,142 @@ def _rebuild(kind: type[MillstreamError], message: str, hint: str | None, state:
 # flow and plan
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place in the user's file that a stage or a mistake comes from."""
+
+    file: str
+    line: int
+    code: str = ""
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = f"{_shown(self.file)}:{self.line}" + ("" if self.column is None else f":{self.column}")
+        return f"  {place}   {self.code}".rstrip()
+
+
+def _shown(file: str) -> str:
+    try:
+        return str(Path(file).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file
+
+
 class FlowError(MillstreamError):
-    """A mistake in the description of a flow."""
+    """A mistake in the description of a flow, with the place where it was made."""
+
+    def __init__(self, message: str, *, hint: str | None = None, where: Where | None = None) -> None:
+        self.where = where
+        if where is not None:
+            self.add_note(str(where))
+        super().__init__(message, hint=hint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_flow_error, (type(self), self.message, self.hint, self.where)
+
+
+def _rebuild_flow_error(kind: type[FlowError], message: str, hint: str | None, where: Where | None) -> FlowError:
+    return kind(message, hint=hint, where=where)
+
+
+class InvalidName(FlowError):
+    """A name is missing, malformed or reserved."""
+
+
+class DuplicateName(FlowError):
+    """Two stages, or two outputs, have one name."""
+
+
+class UnknownStream(FlowError):
+    """A stage reads a stream that no stage writes."""
+
+
+class UnknownJournal(FlowError):
+    """A stage reads a journal that no stage writes."""
+
+
+class ForeignStream(FlowError):
+    """Streams of two flows meet in one stage."""
+
+
+class CycleWithoutJournal(FlowError):
+    """A stage reads its own output, and no journal lies between."""
+
+
+class NoOutputs(FlowError):
+    """A flow has neither a sink nor a journal."""
+
+
+class UnknownColumn(FlowError):
+    """A column is used that the stream does not have."""
+
+
+class DuplicateColumn(FlowError):
+    """A stage would put out two columns of one name."""
+
+
+class UnknownType(FlowError):
+    """A type is not one of Spark's, or not one that a journal can hold."""
+
+
+class InvalidSchema(FlowError):
+    """A schema cannot be read."""
+
+
+class SchemasDiffer(FlowError):
+    """Streams that must have the same columns have not."""
+
+
+class TimesDiffer(FlowError):
+    """Streams that must have the same time column have not."""
+
+
+class NoTime(FlowError):
+    """A stage needs event time and the stream has none."""
+
+
+class TimeDropped(FlowError):
+    """A stage would lose the time column."""
+
+
+class InvalidDuration(FlowError):
+    """A length of time cannot be read or makes no sense."""
+
+
+class InvalidOption(FlowError):
+    """An argument of a stage, source or sink makes no sense."""
+
+
+class InvalidFunction(FlowError):
+    """A function cannot do what the stage asks of it."""
+
+
+class InvalidSql(FlowError):
+    """An expression or a query cannot be read as Spark SQL."""
+
+
+class StatefulSql(FlowError):
+    """A query needs state, which belongs into a stage of its own."""
+
+
+class DistinctAggregate(FlowError):
+    """An aggregate has DISTINCT, which Spark refuses on streams."""
+
+
+class NotAnAggregate(FlowError):
+    """A window's output is not an aggregate of its rows."""
+
+
+class UnboundedJoin(FlowError):
+    """Two streams are joined without a bound in time."""
+
+
+class NotLoadable(FlowError):
+    """A file does not hold exactly one flow that can be read."""
+
+
+class UnknownGroup(FlowError):
+    """A plan has no group of that name."""
 
 
 # journal
