@@ -11,6 +11,7 @@ MillstreamError
 │  └─ NotLoadable, UnknownGroup
 ├─ JournalError         a journal cannot be read or written
 ├─ IngestError          events could not be brought into a journal
+│  └─ UnsupportedColumn, UnknownFormat, NotThere, SourceFailed
 ├─ RunError             a flow could not be started or has failed
 └─ InternalError        our own mistake: please report it
 """
@@ -195,6 +196,22 @@ class JournalError(MillstreamError):
 
 class IngestError(MillstreamError):
     """Events could not be brought into a journal."""
+
+
+class UnsupportedColumn(IngestError):
+    """A format cannot hold a column of the source's schema."""
+
+
+class UnknownFormat(IngestError):
+    """A file is not of a format that can be read, and nothing says of which it is."""
+
+
+class NotThere(IngestError):
+    """A file, folder or journal that events come from or go to does not exist."""
+
+
+class SourceFailed(IngestError):
+    """A source has stopped bringing in events."""
 
 
 # spark
