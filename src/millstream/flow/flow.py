@@ -1,0 +1,290 @@
+"""The flow: a named graph of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import get_args
+
+from millstream.errors import (
+    DuplicateName,
+    InvalidDuration,
+    InvalidOption,
+    NoOutputs,
+    NoTime,
+    SchemasDiffer,
+    TimesDiffer,
+    UnknownColumn,
+    UnknownJournal,
+    UnknownStream,
+    UnknownType,
+)
+from millstream.flow import joins
+from millstream.flow.durations import duration
+from millstream.flow.schema import Schema
+from millstream.flow.site import Site, here
+from millstream.flow.sources import Replay, SourceSpec
+from millstream.flow.stages import Journal, Reads, Sink, Source, Stage
+from millstream.flow.stream import Stream
+
+
+class Flow:
+    """A named graph of stages; building it runs nothing.
+
+        flow = Flow("flights", window="1 hour")
+        departures = flow.source("departures", ms.inbox("origin string, at timestamp"), time="at")
+        departures.window("hourly", every="1 hour", by="origin", flights="count(*)").sink("hourly", ms.console())
+
+    Args:
+        name: The flow's name; its files are found under it.
+        window: The service window: a switch to a new version is made at a multiple of it.
+
+    Two flows are equal if their stages and sinks are.
+    """
+
+    def __init__(self, name: str, window: str | timedelta = "1 hour") -> None:
+        site = Site(name, name, "flow", here())
+        site.check_name()
+        with site.naming("window"):
+            self._window = duration(window)
+        if not self._window:
+            raise site.mistake(
+                InvalidDuration, "has a window of no length", hint='give a time above zero, like "1 hour"'
+            )
+        self._name = name
+        self._stages: dict[str, Stage] = {}
+        self._streams: dict[str, Stream] = {}
+        self._sinks: dict[str, Sink] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def window(self) -> timedelta:
+        return self._window
+
+    @property
+    def stages(self) -> Mapping[str, Stage]:
+        """The sources, transforms and journals by name, each after what it reads."""
+        return MappingProxyType(self._stages)
+
+    @property
+    def sinks(self) -> Mapping[str, Sink]:
+        return MappingProxyType(self._sinks)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Flow) and _content(self) == _content(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it can grow
+
+    def __repr__(self) -> str:
+        return f"Flow({self.name!r}, {len(self.stages)} stages, {len(self.sinks)} sinks)"
+
+    def source(
+        self,
+        name: str,
+        spec: SourceSpec,
+        *,
+        time: str | None = None,
+        lateness: str | timedelta = "0 s",
+        key: str | None = None,
+        ahead: str | timedelta = "1 day",
+        idle: str | timedelta = "10 s",
+        partitions: int = 1,
+    ) -> Stream:
+        """Return the stream of events from outside.
+
+        Args:
+            name: The source's name, and that of its journal.
+            spec: Where they come from: ms.inbox(...), ms.files(...), ms.rate(...), ms.replay(...).
+            time: The column that says when an event happened.
+            lateness: How far an event's time may lie behind the latest in its partition; later ones go to the dead letters.
+            key: The column that windows and folds group by unless told otherwise, and by which events find their partition.
+            ahead: How far an event's time may lie ahead of the clock; further ones go to the dead letters.
+            idle: After how long without events a partition stops holding up the others.
+            partitions: In how many parts the journal is written.
+        """
+        site = Site(self.name, name, "source", here())
+        site.check_name()
+        if not isinstance(spec, get_args(SourceSpec)):
+            fact = f"is made of {type(spec).__name__}"
+            raise site.mistake(
+                InvalidOption, fact, hint="say where from: ms.inbox(...), ms.files(...), ms.rate(...), ms.replay(...)"
+            )
+        if partitions < 1:
+            raise site.mistake(InvalidOption, f"has {partitions} partitions", hint="give at least one")
+        column = _time(site, spec.schema, time)
+        late = _length(site, lateness, "lateness")
+        if late and column is None:
+            raise site.mistake(NoTime, "has a lateness and no time", hint='name its time column: time="at"')
+        routed = None if key is None else site.column(spec.schema, key, name, verb="is keyed by")
+        limits = _length(site, ahead, "ahead"), _length(site, idle, "idle")
+        origin = spec.timed_by(column) if isinstance(spec, Replay) else spec
+        stage = Source(name, origin, spec.schema, column, late, routed, *limits, partitions, site.where)
+        return self._add(stage, Stream(self, name, spec.schema, column, routed, late))
+
+    def merge(self, name: str, *streams: Stream) -> Stream:
+        """Return the rows of several streams, which have the same columns and time."""
+        site = Site(self.name, name, "stage", here())
+        site.check_name()
+        if not streams:
+            raise site.mistake(InvalidOption, "merges no streams", hint="name at least two")
+        self._stand_in()._check_own(site, streams[0])
+        return streams[0].merge(name, *streams[1:])
+
+    def reads(
+        self,
+        journal: str,
+        ddl: str | Schema,
+        *,
+        time: str | None = None,
+        lateness: str | timedelta = "0 s",
+        name: str | None = None,
+    ) -> Stream:
+        """Return the stream of a journal that this flow writes further down: the way to build a cycle.
+
+        Its schema must be given, since the stage that writes it is not there yet; the journal is checked against it.
+
+        Args:
+            journal: The name that `Stream.journal` will be given.
+            ddl: Its columns.
+            time: Its time column.
+            lateness: How far its rows may lie behind each other.
+            name: The name of this stage; "reads_" and the journal's if it is left out.
+        """
+        site = Site(self.name, name or f"reads_{journal}", "stage", here())
+        Site(self.name, journal, "journal", site.where).check_name()
+        site.check_name()
+        with site.naming("schema"):
+            schema = ddl if isinstance(ddl, Schema) else Schema.parse(ddl)
+        column = _time(site, schema, time)
+        stage = Reads(site.name, journal, schema, column, _length(site, lateness, "lateness"), site.where)
+        stream = self._add(stage, Stream(self, site.name, schema, column, None, stage.lateness))
+        self._check_cycle(stage)
+        return stream
+
+    def stream(self, name: str) -> Stream:
+        """Return the output of a stage.
+
+        Raises:
+            UnknownStream: There is no such stage.
+        """
+        if name not in self._streams:
+            msg = f'flow "{self.name}" has no stage "{name}"'
+            raise UnknownStream(msg, hint=f"its stages are {', '.join(self._streams) or 'still to come'}", where=here())
+        return self._streams[name]
+
+    def check(self) -> None:
+        """Refuse a flow that is not finished.
+
+        Raises:
+            NoOutputs: It has neither a sink nor a journal.
+            UnknownJournal: It reads a journal that it does not write.
+        """
+        journals = [name for name, stage in self.stages.items() if isinstance(stage, Journal)]
+        for stage in self.stages.values():
+            if isinstance(stage, Reads) and stage.journal not in journals:
+                site = Site(self.name, stage.name, "stage", stage.where)
+                hint = (
+                    f"its journals are {', '.join(journals)}"
+                    if journals
+                    else f'write it with .journal("{stage.journal}")'
+                )
+                raise site.mistake(UnknownJournal, f'reads journal "{stage.journal}", which no stage writes', hint=hint)
+        if not self.sinks and not journals:
+            msg = f'flow "{self.name}" has no sinks, so nothing would run'
+            raise NoOutputs(msg, hint='send a stream somewhere: stream.sink("out", ms.console())')
+
+    def unused(self) -> tuple[str, ...]:
+        """Return the stages that no sink and no journal reads, directly or through others."""
+        journals = [stage for stage in self.stages.values() if isinstance(stage, Journal)]
+        used = {stage.name for stage in journals}
+        waiting = [*(sink.input for sink in self.sinks.values()), *(stage.input for stage in journals)]
+        while waiting:
+            name = waiting.pop()
+            if name not in used:
+                used.add(name)
+                waiting += self.stages[name].inputs
+        return tuple(name for name in self.stages if name not in used)
+
+    def _stand_in(self) -> Stream:
+        return Stream(self, self.name, None, None, None, timedelta(0))
+
+    def _add(self, stage: Stage, stream: Stream) -> Stream:
+        kind = {Source: "source", Journal: "journal"}.get(type(stage), "stage")
+        site = Site(self.name, stage.name, kind, stage.where)
+        self._check_unique(site, self._stages, "stage")
+        if isinstance(stage, Journal):
+            self._check_unique(site, self._sinks, "sink")
+            self._check_readers(stage, stream)
+        self._stages[stage.name] = stage
+        self._streams[stage.name] = stream
+        return stream
+
+    def _add_sink(self, sink: Sink) -> None:
+        site = Site(self.name, sink.name, "sink", sink.where)
+        self._check_unique(site, self._sinks, "sink")
+        journals = {name: stage for name, stage in self._stages.items() if isinstance(stage, Journal)}
+        self._check_unique(site, journals, "journal")
+        self._sinks[sink.name] = sink
+
+    def _check_unique(self, site: Site, others: Mapping[str, Stage | Sink], kind: str) -> None:
+        if site.name not in others:
+            return
+        where = others[site.name].where
+        place = f", in line {where.line}" if where is not None else ""
+        fact = f"has the name of another {kind}{place}"
+        raise site.mistake(DuplicateName, fact, hint="give one of them another name")
+
+    def _check_cycle(self, stage: Reads) -> None:
+        written = self._streams.get(stage.journal)
+        if written is not None and isinstance(self._stages[stage.journal], Journal):
+            self._check_same(stage, written, Site(self.name, stage.name, "stage", stage.where))
+
+    def _check_readers(self, journal: Journal, stream: Stream) -> None:
+        for stage in self._stages.values():
+            if isinstance(stage, Reads) and stage.journal == journal.name:
+                self._check_same(stage, stream, Site(self.name, journal.name, "journal", journal.where))
+
+    def _check_same(self, reader: Reads, written: Stream, site: Site) -> None:
+        found = (
+            []
+            if written.schema is None
+            else joins.differences(written.name, written.schema, reader.name, reader.schema)
+        )
+        if found:
+            fact = f'is written and read ("{reader.name}") with different columns: {"; ".join(found)}'
+            raise site.mistake(SchemasDiffer, fact, hint="give reads(...) the columns that are written")
+        if reader.time != written.time:
+            fact = f'is written with the time {written.time or "none"} and read ("{reader.name}") with {reader.time or "none"}'
+            raise site.mistake(TimesDiffer, fact, hint="give reads(...) the time column that is written")
+
+
+def _content(flow: Flow) -> tuple[object, ...]:
+    return flow.name, flow.window, dict(flow.stages), dict(flow.sinks)
+
+
+def _length(site: Site, value: str | timedelta, what: str) -> timedelta:
+    with site.naming(what):
+        return duration(value)
+
+
+def _time(site: Site, schema: Schema, time: str | None) -> str | None:
+    site.check_columns(schema)
+    if time is None:
+        return None
+    field = schema.find(time)
+    if field is None:
+        raise site.mistake(UnknownColumn, f'has no column "{time}" to tell the time', hint=_timestamps(schema))
+    if field.type != "timestamp":
+        raise site.mistake(
+            UnknownType, f'has {field.type} as the type of its time column "{time}"', hint="it must be timestamp"
+        )
+    return field.name
+
+
+def _timestamps(schema: Schema) -> str:
+    found = [field.name for field in schema if field.type == "timestamp"]
+    return f"its timestamps are {', '.join(found)}" if found else "add a column of type timestamp"

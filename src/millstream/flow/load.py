@@ -1,0 +1,117 @@
+"""A flow from a file: `flow.py`, which is run, or `flow.yaml`, which is read."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import sys
+import traceback
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+
+from millstream.errors import FlowError, MillstreamError, NotLoadable, Where
+from millstream.flow.flow import Flow
+
+_OURS = str(Path(__file__).resolve().parent.parent)
+
+
+def load(path: str | PathLike[str]) -> Flow:
+    """Return the flow that a file describes.
+
+    A Python file is run as a module of its own name, with its folder on the path; it holds one Flow, or one that is called `flow`.
+
+    Raises:
+        NotLoadable: The file is not there, fails, or does not hold exactly one flow.
+        FlowError: The flow has a mistake.
+    """
+    file = Path(path)
+    if not file.is_file():
+        msg = f'there is no file "{path}"'
+        raise NotLoadable(msg, hint="name a flow.py or a flow.yaml")
+    if file.suffix in (".yaml", ".yml"):
+        from millstream.flow.yaml import load as load_yaml
+
+        return load_yaml(file)
+    if file.suffix != ".py":
+        msg = f'"{path}" is neither Python nor YAML'
+        raise NotLoadable(msg, hint="name a flow.py or a flow.yaml")
+    return _flow_in(_run(file), file)
+
+
+def _run(file: Path) -> ModuleType:
+    path = str(file.resolve())
+    spec = importlib.util.spec_from_file_location(_module_name(file), path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        # It stays there: the flow's functions may import their neighbours when they run.
+        sys.path.insert(0, folder)
+    before = sys.modules.get(spec.name)
+    sys.modules[spec.name] = module
+    linecache.checkcache(path)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        _restore(spec.name, before)
+        if isinstance(error, Exception):
+            raise _explained(error, file) from error
+        raise
+    return module
+
+
+def _module_name(file: Path) -> str:
+    """Return the file's own name, or another if that would hide a module that is already there."""
+    other = sys.modules.get(file.stem)
+    known = getattr(other, "__file__", None)
+    taken = other is not None and (known is None or Path(known).resolve() != file.resolve())
+    return f"flow_{file.stem}" if taken or file.stem in sys.stdlib_module_names else file.stem
+
+
+def _restore(name: str, before: ModuleType | None) -> None:
+    if before is None:
+        sys.modules.pop(name, None)
+    else:
+        sys.modules[name] = before
+
+
+def _explained(error: Exception, file: Path) -> MillstreamError:
+    if isinstance(error, MillstreamError) and getattr(error, "where", None) is not None:
+        return error
+    where = _where(error, file)
+    if isinstance(error, FlowError):
+        return type(error)(error.message, hint=error.hint, where=where)
+    if isinstance(error, MillstreamError):
+        return error
+    return NotLoadable(f'"{file.name}" failed with {type(error).__name__}: {error}', where=where)
+
+
+def _where(error: Exception, file: Path) -> Where | None:
+    """Return the innermost line of the user's that an error passed."""
+    if isinstance(error, SyntaxError):
+        return Where(error.filename or str(file), error.lineno or 1, (error.text or "").strip(), error.offset)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_user(frame.filename, file)]
+    return Where(frames[-1].filename, frames[-1].lineno or 1, frames[-1].line or "") if frames else None
+
+
+def _of_user(filename: str, file: Path) -> bool:
+    return Path(filename).resolve() == file.resolve() or not (
+        filename.startswith((_OURS, "<")) or "importlib" in filename
+    )
+
+
+def _flow_in(module: ModuleType, file: Path) -> Flow:
+    named = getattr(module, "flow", None)
+    if isinstance(named, Flow):
+        return named
+    flows = {id(value): value for value in vars(module).values() if isinstance(value, Flow)}
+    if len(flows) == 1:
+        return next(iter(flows.values()))
+    if not flows:
+        msg = f'"{file.name}" holds no flow'
+        raise NotLoadable(msg, hint='make one at the top level: flow = ms.Flow("name")', where=Where(str(file), 1))
+    names = ", ".join(sorted(flow.name for flow in flows.values()))
+    msg = f'"{file.name}" holds {len(flows)} flows: {names}'
+    raise NotLoadable(msg, hint="call the one to run `flow`", where=Where(str(file), 1))

@@ -1,0 +1,105 @@
+"""The place of a stage: its flow, its name and the user's line, for the text of mistakes."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from millstream.errors import DuplicateColumn, FlowError, InvalidName, UnknownColumn, Where
+from millstream.flow.schema import Field, Schema
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_OURS = "millstream.flow"
+
+
+def here() -> Where | None:
+    """Return the line of the user's that called into this room."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").startswith(_OURS):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    code = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+    return Where(frame.f_code.co_filename, frame.f_lineno, code.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Who makes a mistake, and where."""
+
+    flow: str
+    name: str
+    kind: str = "stage"
+    where: Where | None = None
+
+    def __str__(self) -> str:
+        return f'{self.kind} "{self.name}" of flow "{self.flow}"'
+
+    def mistake(self, error: type[FlowError], fact: str, *, hint: str | None = None) -> FlowError:
+        """Return the error that says `fact` of this stage."""
+        return error(f"{self} {fact}", hint=hint, where=self.where)
+
+    @contextmanager
+    def naming(self, what: str) -> Iterator[None]:
+        """Add the stage and its line to an error about a value that does not know them."""
+        try:
+            yield
+        except FlowError as error:
+            if error.where is not None:
+                raise
+            msg = f"{self} has a wrong {what}: {error.message}"
+            raise type(error)(msg, hint=error.hint, where=self.where) from None
+
+    def check_name(self) -> None:
+        """Refuse a name that is missing, malformed or reserved."""
+        if not isinstance(self.name, str) or not self.name:
+            msg = f'a {self.kind} of flow "{self.flow}" has no name'
+            raise InvalidName(msg, hint=f"the first argument is the name of the {self.kind}", where=self.where)
+        if self.name.startswith("__"):
+            raise self.mistake(InvalidName, "has a reserved name", hint='names that start with "__" are ours')
+        if not _NAME.fullmatch(self.name):
+            hint = 'use letters, digits, "_" and "-", starting with a letter'
+            raise self.mistake(InvalidName, "has a name that is not one word", hint=hint)
+
+    def check_columns(self, schema: Schema) -> None:
+        """Refuse column names that are ours."""
+        for name in schema.names:
+            if name.startswith("__"):
+                hint = 'names that start with "__" are ours'
+                raise self.mistake(InvalidName, f'has a column "{name}", whose name is reserved', hint=hint)
+
+    def column(self, schema: Schema | None, name: str, owner: str, *, verb: str = "reads") -> str:
+        """Return the column's name as the schema spells it."""
+        if not isinstance(name, str) or not name:
+            raise self.mistake(InvalidName, f"{verb} a column without a name", hint="name the column as text")
+        if schema is None:
+            return name
+        return self.field(schema, name, owner, verb=verb).name
+
+    def field(self, schema: Schema, name: str, owner: str, *, verb: str = "reads") -> Field:
+        """Return the column of that name, or say which may have been meant."""
+        found = schema.find(name)
+        if found is None:
+            raise self.mistake(
+                UnknownColumn, f'{verb} column "{name}", which "{owner}" does not have', hint=meant(schema, name)
+            )
+        return found
+
+    def combined(self, *parts: Schema, hint: str) -> Schema:
+        """Return one schema of several, refusing a name that two of them have."""
+        fields: list[Field] = []
+        for field in (field for part in parts for field in part):
+            if any(other.name.lower() == field.name.lower() for other in fields):
+                raise self.mistake(DuplicateColumn, f'would have two columns "{field.name}"', hint=hint)
+            fields.append(field)
+        return Schema(tuple(fields))
+
+
+def meant(schema: Schema, name: str) -> str:
+    """Return the hint for a column that is not there."""
+    close = schema.closest(name)
+    return f'did you mean "{close}"?' if close else f"its columns are {', '.join(schema.names)}"

@@ -1,0 +1,156 @@
+"""Where a flow's events come from, as data. All of them go through a journal of the source's name."""
+
+# ruff: noqa: A002  (format= is the word that users know from Spark)
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from typing import Literal, cast, get_args
+
+from millstream.errors import InvalidOption
+from millstream.flow.schema import Schema
+
+Format = Literal["parquet", "jsonl", "csv"]
+_SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """Events that programs send: `millstream send FLOW.SOURCE`."""
+
+    schema: Schema
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A folder, a file or a glob of files; with `follow`, files that appear later too."""
+
+    path: str
+    format: Format
+    schema: Schema
+    follow: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def bounded(self) -> bool:
+        return not self.follow
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A generator: so many rows a second, for ever or so many in all."""
+
+    rows_per_second: float
+    rows: int | None = None
+
+    @property
+    def schema(self) -> Schema:
+        return Schema.parse("value long, at timestamp")
+
+    @property
+    def bounded(self) -> bool:
+        return self.rows is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A recorded file, given out in event time: `speed` times as fast as it happened, or (None) at once."""
+
+    path: str
+    format: Format
+    schema: Schema
+    speed: float | None = None
+    time: str | None = None
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    def timed_by(self, time: str | None) -> Replay:
+        """Return the replay with the source's time column, unless it has one of its own."""
+        return self if self.time is not None else replace(self, time=time)
+
+
+SourceSpec = Inbox | Files | Rate | Replay
+
+
+def inbox(ddl: str) -> Inbox:
+    """Events of this schema, sent by programs.
+
+    >>> inbox("flight string, delay double, at timestamp").schema.names
+    ('flight', 'delay', 'at')
+    """
+    return Inbox(Schema.parse(ddl))
+
+
+def files(
+    path: str | PathLike[str], ddl: str, *, format: str | None = None, follow: bool = False, **options: str | int | bool
+) -> Files:
+    """The rows of files: Parquet, JSON lines or CSV (`format` is told by the suffix if it is left out).
+
+    Args:
+        path: A file, a folder or a glob.
+        ddl: The columns, as in Spark SQL.
+        format: "parquet", "jsonl" or "csv".
+        follow: Go on with files that appear later; without it the source ends.
+        options: For the reader of the format, such as header=False or sep=";" for CSV.
+    """
+    text = tuple(sorted((name, _text(value)) for name, value in options.items()))
+    return Files(fspath(path), format_of(fspath(path), format), Schema.parse(ddl), follow, text)
+
+
+def rate(rows_per_second: float, *, rows: int | None = None) -> Rate:
+    """Rows "value long, at timestamp" at a steady rate, for trying things out."""
+    if rows_per_second <= 0:
+        msg = f"a rate of {rows_per_second} rows a second makes no rows"
+        raise InvalidOption(msg, hint="give a number above 0")
+    if rows is not None and rows < 0:
+        msg = f"a rate source cannot make {rows} rows"
+        raise InvalidOption(msg, hint="leave rows= out for no end")
+    return Rate(rows_per_second, rows)
+
+
+def replay(
+    path: str | PathLike[str],
+    ddl: str,
+    *,
+    speed: float | None = None,
+    time: str | None = None,
+    format: str | None = None,
+) -> Replay:
+    """The rows of a recorded file, `speed` times as fast as they happened (None: as fast as they can be read).
+
+    The rows must be in the order in which they should come; `time` is the source's time column if it is left out.
+    """
+    if speed is not None and speed <= 0:
+        msg = f"a replay at {speed} times the speed never ends"
+        raise InvalidOption(msg, hint="give a speed above 0, or none for full speed")
+    return Replay(fspath(path), format_of(fspath(path), format), Schema.parse(ddl), speed, time)
+
+
+def format_of(path: str, format: str | None) -> Format:
+    """Return the format of the files at `path`, by its suffix if none is given."""
+    if format in get_args(Format):
+        return cast("Format", format)
+    if format is not None:
+        msg = f'files at "{path}" cannot be of format "{format}"'
+        raise InvalidOption(msg, hint='formats are "parquet", "jsonl" and "csv"')
+    found = next((kind for suffix, kind in _SUFFIXES.items() if path.lower().rstrip("/").endswith(suffix)), None)
+    if found is None:
+        msg = f'the suffix of "{path}" does not tell its format'
+        raise InvalidOption(msg, hint='say format="parquet", "jsonl" or "csv"')
+    return found
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
