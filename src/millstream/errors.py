@@ -10,9 +10,15 @@ MillstreamError
 │  ├─ InvalidSql, StatefulSql, DistinctAggregate, NotAnAggregate
 │  └─ NotLoadable, UnknownGroup
 ├─ JournalError         a journal cannot be read or written
+│  ├─ JournalMissing, JournalUnreadable, SchemaConflict
+│  ├─ AlreadyWriting, WriterClosed, WriterBroken, Ended
+│  ├─ NullTime, NullKey, UnplaceableKey
+│  ├─ PositionTrimmed, PositionUnwritten
+│  └─ CorruptBatch, CorruptIndex, CorruptStaging
 ├─ IngestError          events could not be brought into a journal
-│  └─ UnsupportedColumn, UnknownFormat, NotThere, SourceFailed
+│  └─ UnsupportedColumn, UnknownFormat, NotThere, FileChanged, SourceFailed
 ├─ RunError             a flow could not be started or has failed
+│  └─ AlreadyRunning, GroupChanged, GroupFailed
 └─ InternalError        our own mistake: please report it
 """
 
@@ -191,6 +197,77 @@ class JournalError(MillstreamError):
     """A journal cannot be read or written."""
 
 
+class JournalMissing(JournalError):
+    """There is no journal at that place, or no such partition in it."""
+
+
+class JournalUnreadable(JournalError):
+    """A journal's description is damaged, or of a newer format."""
+
+
+class SchemaConflict(JournalError):
+    """Rows or a declaration do not fit what the journal is declared to hold."""
+
+
+class AlreadyWriting(JournalError):
+    """Another writer holds the partition."""
+
+
+class WriterClosed(JournalError):
+    """You closed this writer."""
+
+
+class WriterBroken(JournalError):
+    """The disk refused a write; what was not acknowledged may or may not be there: open the writer again."""
+
+
+class Ended(JournalError):
+    """The partition has ended and takes no more rows."""
+
+
+class NullTime(JournalError):
+    """A row has no time."""
+
+
+class NullKey(JournalError):
+    """A row has no key, so it has no partition."""
+
+
+class UnplaceableKey(JournalError):
+    """Keys of this type have no text that all processes agree on."""
+
+
+class PositionTrimmed(JournalError):
+    """The position was removed by retention."""
+
+
+class PositionUnwritten(JournalError):
+    """The position lies after the end."""
+
+
+class CorruptBatch(JournalError):
+    """The bytes of an entry are not those that were written."""
+
+    def __init__(self, message: str, *, file: str, position: int, offset: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.file = file
+        self.position = position
+        self.offset = offset
+
+
+class CorruptIndex(JournalError):
+    """The index of a segment is not what was written."""
+
+    def __init__(self, message: str, *, file: str, offset: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.file = file
+        self.offset = offset
+
+
+class CorruptStaging(JournalError):
+    """A decided epoch's staged file is damaged or gone."""
+
+
 # ingest
 
 
@@ -210,6 +287,10 @@ class NotThere(IngestError):
     """A file, folder or journal that events come from or go to does not exist."""
 
 
+class FileChanged(IngestError):
+    """A recording is not what it was when its replay began."""
+
+
 class SourceFailed(IngestError):
     """A source has stopped bringing in events."""
 
@@ -219,6 +300,18 @@ class SourceFailed(IngestError):
 
 class RunError(MillstreamError):
     """A flow could not be started or has failed."""
+
+
+class AlreadyRunning(RunError):
+    """Another process runs this flow on the same data."""
+
+
+class GroupChanged(RunError):
+    """A group means something else than when its checkpoint was made."""
+
+
+class GroupFailed(RunError):
+    """The Spark query of a group died."""
 
 
 class InternalError(MillstreamError):
