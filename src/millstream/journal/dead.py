@@ -1,0 +1,181 @@
+"""Dead letters: what could not be taken, with the reason, once.
+
+A journal of its own beside each journal. A letter is known by (origin, partition, position), so a retry, or a second
+version that finds the same row late, adds nothing. Positions come in any order, so the senders' sequences do not
+help: which letters are there is looked up in a small SQLite table, derived from the journal. If it is lost or behind,
+it is filled again from there.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from millstream.clock import Clock, SystemClock
+from millstream.journal.description import create
+from millstream.journal.disk import REAL, Disk
+from millstream.journal.files import Writer
+from millstream.journal.layout import dead_folder
+from millstream.journal.reader import Reader
+
+schema = pa.schema(
+    [
+        ("reason", pa.string()),
+        ("origin", pa.string()),
+        ("partition", pa.int32()),
+        ("position", pa.int64()),
+        ("record", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+_SENDER = "dead letters"
+_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that was not taken: where it came from, and why."""
+
+    origin: str
+    position: int
+    reason: str
+    record: str
+    partition: int = 0
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return (self.origin, self.partition, self.position)
+
+
+class DeadLetters:
+    """The dead letters of a journal, open for writing: by one process at a time, the others wait."""
+
+    def __init__(
+        self, path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None, wait_s: float = _WAIT_S
+    ) -> None:
+        self.path = dead_folder(Path(path))
+        self._clock = clock or SystemClock()
+        description = create(self.path, schema, time="at", disk=disk)
+        self._writer = Writer(description, 0, disk=disk, clock=self._clock, wait_s=wait_s)
+        try:
+            self._seen = _Seen(self.path / "seen.sqlite", self.path, self._writer.end)
+        except BaseException:
+            self._writer.abort()
+            raise
+
+    @classmethod
+    def open(
+        cls, path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None, wait_s: float = _WAIT_S
+    ) -> DeadLetters:
+        """Open the dead letters of the journal at `path`, made if there are none.
+
+        Raises:
+            AlreadyWriting: Another process has had them for longer than `wait_s`.
+        """
+        return cls(path, disk=disk, clock=clock, wait_s=wait_s)
+
+    def put(self, origin: str, position: int, reason: str, record: object, partition: int = 0) -> bool:
+        """Store one letter unless it is there; True if it is new. It is durable when this returns."""
+        text = record if isinstance(record, str) else json.dumps(record, default=str)
+        return self.put_all([DeadLetter(origin, position, reason, text, partition)]) == 1
+
+    def put_all(self, letters: Iterable[DeadLetter]) -> int:
+        """Store the letters that are not there yet, and return how many those were."""
+        given = {letter.key: letter for letter in letters}
+        fresh = [letter for key, letter in given.items() if not self._seen.has(key)]
+        if not fresh:
+            return 0
+        self._writer.append(_SENDER, self._writer.highest(_SENDER) + 1, self._batch(fresh))
+        self._seen.add([letter.key for letter in fresh], self._writer.end)
+        return len(fresh)
+
+    def _batch(self, letters: Sequence[DeadLetter]) -> pa.RecordBatch:
+        now = self._clock.now_us()
+        columns = [
+            [letter.reason for letter in letters],
+            [letter.origin for letter in letters],
+            [letter.partition for letter in letters],
+            [letter.position for letter in letters],
+            [letter.record for letter in letters],
+            [now] * len(letters),
+        ]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def close(self) -> None:
+        self._seen.close()
+        self._writer.close()
+
+    def __enter__(self) -> DeadLetters:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Seen:
+    """Which letters are in the journal up to a position; what it does not know yet is read from there."""
+
+    def __init__(self, file: Path, journal: Path, end: int) -> None:
+        self._file = file
+        try:
+            self._open(end)
+        except sqlite3.DatabaseError:
+            self._start_again()
+        self._catch_up(journal, end)
+
+    def _open(self, end: int) -> None:
+        self._base = sqlite3.connect(self._file, isolation_level=None)
+        # WAL with NORMAL keeps the file sound through a crash; it may forget the newest letters, which are read again.
+        for order in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL"):
+            self._base.execute(order)
+        with closing(self._base.cursor()) as cursor:
+            cursor.execute(
+                "CREATE TABLE IF NOT EXISTS seen (origin TEXT, partition INTEGER, position INTEGER,"
+                " PRIMARY KEY (origin, partition, position)) WITHOUT ROWID"
+            )
+            cursor.execute("CREATE TABLE IF NOT EXISTS covered (one INTEGER PRIMARY KEY, position INTEGER)")
+        if self._covered() > end:  # the table of another journal that was here
+            raise sqlite3.DatabaseError
+
+    def _start_again(self) -> None:
+        self._base.close()
+        for suffix in ("", "-wal", "-shm"):
+            self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
+        self._open(0)
+
+    def _covered(self) -> int:
+        row = self._base.execute("SELECT position FROM covered WHERE one = 1").fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _catch_up(self, journal: Path, end: int) -> None:
+        covered = self._covered()
+        if covered >= end:
+            return
+        reader = Reader(journal).partition(0)
+        for part in reader.read(max(covered, reader.begin), end, ["origin", "partition", "position"]):
+            if part.batch is not None:
+                keys = list(zip(*(column.to_pylist() for column in part.batch.columns), strict=True))
+                self.add(keys, part.stop)
+
+    def has(self, key: tuple[str, int, int]) -> bool:
+        query = "SELECT 1 FROM seen WHERE origin = ? AND partition = ? AND position = ?"
+        return self._base.execute(query, key).fetchone() is not None
+
+    def add(self, keys: Sequence[tuple[str, int, int]], covered: int) -> None:
+        self._base.execute("BEGIN")
+        self._base.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", keys)
+        self._base.execute("INSERT OR REPLACE INTO covered VALUES (1, ?)", (covered,))
+        self._base.execute("COMMIT")
+
+    def close(self) -> None:
+        self._base.close()

@@ -1,0 +1,132 @@
+"""A journal's description: made once, and widened by nullable columns."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
+from millstream.errors import JournalMissing, JournalUnreadable, SchemaConflict
+from millstream.journal.base import Description
+from millstream.journal.disk import REAL, Disk, make_folder, replace
+from millstream.journal.layout import FORMAT, description_file, partition_folder
+from millstream.journal.lock import Lock
+from millstream.journal.rows import check_schema
+
+_PATIENCE_S = 10.0
+
+
+def create(
+    path: Path | str,
+    schema: pa.Schema,
+    *,
+    partitions: int = 1,
+    time: str | None = None,
+    written_by: str = "inbox",
+    disk: Disk = REAL,
+) -> Description:
+    """Make a journal, or return the one that is there if it is the same; added nullable columns are taken over.
+
+    Raises:
+        SchemaConflict: One is there, and it is declared differently.
+    """
+    path = Path(path)
+    schema = check_schema(schema, time)
+    make_folder(disk, path)
+    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
+    try:
+        wanted = Description(path, schema, partitions, time, written_by, (schema,))
+        description = _evolved(describe(path), wanted) if description_file(path).exists() else wanted
+        for partition in range(partitions):
+            make_folder(disk, partition_folder(path, partition))
+        _save(description, disk)
+        return description
+    finally:
+        lock.release()
+
+
+def describe(path: Path | str) -> Description:
+    """Return what the journal at `path` is declared to hold.
+
+    Raises:
+        JournalMissing: There is none.
+        JournalUnreadable: Its description is damaged, or of a newer format.
+    """
+    path = Path(path)
+    file = description_file(path)
+    try:
+        raw = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        msg = f'there is no journal at "{path}"'
+        raise JournalMissing(msg, hint="millstream journal ls shows those that are there") from exc
+    try:
+        return _parse(path, json.loads(raw))
+    except (ValueError, KeyError, pa.ArrowInvalid) as exc:
+        msg = f'the description of journal "{path}" is damaged'
+        raise JournalUnreadable(msg, hint=f'look at "{file}"') from exc
+
+
+def _parse(path: Path, body: dict[str, object]) -> Description:
+    if body["format"] != FORMAT:
+        msg = f'journal "{path}" has format {body["format"]}, this program reads format {FORMAT}'
+        raise JournalUnreadable(msg, hint="use a newer Millstream")
+    listed = body["schemas"]
+    assert isinstance(listed, list)
+    schemas = tuple(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(item["arrow"]))) for item in listed)
+    time = body["time"]
+    return Description(
+        path=path,
+        schema=schemas[-1],
+        partitions=int(str(body["partitions"])),
+        time=None if time is None else str(time),
+        written_by=str(body["written_by"]),
+        schemas=schemas,
+    )
+
+
+def _save(description: Description, disk: Disk) -> None:
+    body = {
+        "format": FORMAT,
+        "written_by": description.written_by,
+        "partitions": description.partitions,
+        "time": description.time,
+        "schemas": [
+            {
+                "columns": {field.name: str(field.type) for field in schema},
+                "arrow": base64.b64encode(schema.serialize()).decode(),
+            }
+            for schema in description.schemas
+        ],
+    }
+    content = json.dumps(body, indent=1).encode()
+    file = description_file(description.path)
+    if not file.exists() or file.read_bytes() != content:
+        replace(disk, file, content)
+
+
+def _evolved(old: Description, wanted: Description) -> Description:
+    for what in ("partitions", "time", "written_by"):
+        before, after = getattr(old, what), getattr(wanted, what)
+        if before != after:
+            msg = f'journal "{old.path}" has {what.replace("_", " ")} {before}, not {after}'
+            raise SchemaConflict(msg, hint="give the new journal another name")
+    if old.schema.equals(wanted.schema):
+        return old
+    _check_added(old, wanted.schema)
+    return Description(old.path, wanted.schema, old.partitions, old.time, old.written_by, (*old.schemas, wanted.schema))
+
+
+def _check_added(old: Description, schema: pa.Schema) -> None:
+    """Check that the new schema is the old one with nullable columns added."""
+    for field in old.schema:
+        number = schema.get_field_index(field.name)
+        if number < 0 or not schema.field(number).equals(field):
+            now = "gone" if number < 0 else f"now {schema.field(number).type}"
+            msg = f'column "{field.name}" of journal "{old.path}" is {field.type} and {now}'
+            raise SchemaConflict(msg, hint="only nullable columns can be added; give a changed journal another name")
+    for field in schema:
+        if field.name not in old.schema.names and not field.nullable:
+            msg = f'column "{field.name}" is added to journal "{old.path}" but is not nullable'
+            raise SchemaConflict(msg, hint="the rows already there have no value for it")

@@ -1,0 +1,321 @@
+"""Epochs: how a group writes into a journal, once.
+
+    tasks stage files -> decide: one synced record -> publish: one entry per partition -> the record is done with
+
+An epoch exists from its decision on. Before it, what tasks have staged is rubbish; after it, `recover` publishes
+exactly the files that it names, whatever a rerun may have staged since. In each partition an epoch is one entry, so
+it is there as a whole or not at all, and a partition that has it already ignores it: publishing is repeatable.
+
+The log holds lines of JSON with checksums. Once an epoch is published everywhere, only its number matters: the log
+is then rewritten with the last epoch of each sender, so it stays small.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from millstream.clock import Clock
+from millstream.errors import CorruptStaging, Ended
+from millstream.journal.base import Accepted, Description, Staged
+from millstream.journal.description import describe
+from millstream.journal.disk import REAL, Disk, make_folder, replace
+from millstream.journal.files import EpochPart, Writer
+from millstream.journal.layout import epochs_file, staged_folder
+from millstream.journal.lock import Lock
+from millstream.journal.log import SEGMENT_BYTES
+from millstream.journal.retention import Trimmed
+from millstream.journal.senders import checked_line, checked_lines
+from millstream.journal.staging import stage
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Decision", "EpochLog", "stage"]
+
+LOG_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An epoch that exists."""
+
+    sender: str
+    epoch: int
+    staged: tuple[Staged, ...]
+    floor: int | None
+    ended: bool
+
+
+class EpochLog:
+    """The decisions about a journal, kept by the driver, and the writers of all its partitions."""
+
+    def __init__(
+        self,
+        description: Description,
+        *,
+        disk: Disk = REAL,
+        clock: Clock | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        wait_s: float = 0.0,
+        background: bool = True,
+    ) -> None:
+        self.description = description
+        self._disk = disk
+        self._staged_folder = staged_folder(description.path)
+        self._path = epochs_file(description.path)
+        make_folder(disk, self._staged_folder)
+        self._lock = Lock(description.path / "epochs.lock", disk, what=f'journal "{description.path}"', wait_s=wait_s)
+        self._last: dict[str, int] = {}
+        self._pending: list[Decision] = []
+        self._ended = False
+        self._writers: list[Writer] = []
+        try:
+            self._load()
+            for partition in range(description.partitions):
+                writer = Writer(
+                    description,
+                    partition,
+                    disk=disk,
+                    clock=clock,
+                    segment_bytes=segment_bytes,
+                    wait_s=wait_s,
+                    background=background,
+                )
+                self._writers.append(writer)
+        except BaseException:
+            self._let_go(Writer.abort)
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        disk: Disk = REAL,
+        clock: Clock | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        wait_s: float = 0.0,
+        background: bool = True,
+    ) -> EpochLog:
+        """Take the journal for writing epochs; call `recover` before anything is staged.
+
+        Raises:
+            AlreadyWriting: Another driver has it.
+        """
+        return cls(
+            describe(path), disk=disk, clock=clock, segment_bytes=segment_bytes, wait_s=wait_s, background=background
+        )
+
+    def _load(self) -> None:
+        existed = self._path.exists()
+        self._file = self._disk.open(self._path)
+        lines, used = checked_lines(self._path.read_bytes())
+        if used < self._file.size():
+            self._file.truncate(used)
+            self._file.sync()
+        if not existed:
+            self._disk.sync_folder(self._path.parent)
+        for line in lines:
+            self._replay(line)
+
+    def _replay(self, line: Any) -> None:  # Any: JSON
+        match line:
+            case {"last": last, "ended": ended}:
+                self._last, self._ended = dict(last), ended
+            case {"published": [sender, epoch]}:
+                self._pending = [d for d in self._pending if (d.sender, d.epoch) != (sender, epoch)]
+            case {"decided": decided}:
+                staged = tuple(Staged(**item) for item in decided.pop("staged"))
+                self._note(Decision(**decided, staged=staged))
+
+    def _note(self, decision: Decision) -> None:
+        self._pending.append(decision)
+        self._last[decision.sender] = decision.epoch
+        self._ended = self._ended or decision.ended
+
+    # deciding
+
+    def last(self, sender: str) -> int:
+        """Return the last epoch decided for `sender`, or -1."""
+        return self._last.get(sender, -1)
+
+    @property
+    def unpublished(self) -> tuple[Decision, ...]:
+        """The epochs that exist and are not in all partitions yet."""
+        return tuple(self._pending)
+
+    def decide(
+        self, sender: str, epoch: int, staged: Iterable[Staged], floor: int | None = None, *, ended: bool = False
+    ) -> bool:
+        """Make an epoch exist; it does, durably, when this returns True.
+
+        False: it was decided before, and the files staged now are removed. `floor` is the lowest time that may still
+        come; `ended` says that nothing will.
+
+        Raises:
+            Ended: The journal has ended, and this epoch is a new one.
+        """
+        decision = Decision(sender, epoch, tuple(staged), floor, ended)
+        if epoch <= self.last(sender):
+            self._remove(decision.staged)
+            return False
+        if self._ended:
+            msg = f'journal "{self.description.path}" has ended and takes no epoch {epoch} of "{sender}"'
+            raise Ended(msg)
+        self._file.append([checked_line({"decided": asdict(decision)})])
+        self._file.sync()
+        self._note(decision)
+        return True
+
+    def publish(self) -> int:
+        """Put all decided epochs into their partitions; return how many rows that were.
+
+        They are durable and visible when this returns. If it raises, the decisions stand: `recover` goes on.
+
+        Raises:
+            CorruptStaging: A staged file is gone or damaged.
+            WriterBroken: The disk refused.
+        """
+        rows = 0
+        while self._pending:
+            rows += self._publish(self._pending[0])
+            decision = self._pending.pop(0)
+            # Not synced: if the line is lost, publishing again finds the epoch in every partition.
+            self._file.append([checked_line({"published": [decision.sender, decision.epoch]})])
+            self._remove(decision.staged)
+        if self._file.size() > LOG_BYTES:
+            self.compact()
+        return rows
+
+    def recover(self) -> int:
+        """Publish what is decided, and remove what is staged and not decided; return the rows published."""
+        rows = self.publish()
+        for file in list(self._staged_folder.iterdir()):
+            self._disk.remove(file)
+        self.compact()
+        return rows
+
+    def compact(self) -> None:
+        """Rewrite the log with what still matters."""
+        lines = [checked_line({"last": self._last_published(), "ended": self._ended_published()})]
+        lines += [checked_line({"decided": asdict(decision)}) for decision in self._pending]
+        self._file.close()
+        replace(self._disk, self._path, b"".join(lines))
+        self._file = self._disk.open(self._path)
+
+    def _last_published(self) -> dict[str, int]:
+        last = dict(self._last)
+        for decision in reversed(self._pending):
+            last[decision.sender] = decision.epoch - 1
+        return last
+
+    def _ended_published(self) -> bool:
+        return self._ended and not any(decision.ended for decision in self._pending)
+
+    def trim(
+        self,
+        *,
+        keep_for: timedelta | None = None,
+        keep_bytes: int | None = None,
+        look_back: timedelta = timedelta(0),
+    ) -> Trimmed:
+        """Remove the segments that nobody needs, in all partitions (`retention.trim`)."""
+        removed = Trimmed(0, 0, 0)
+        for writer in self._writers:
+            removed = removed.plus(writer.trim(keep_for=keep_for, keep_bytes=keep_bytes, look_back=look_back))
+        return removed
+
+    # publishing
+
+    def _publish(self, decision: Decision) -> int:
+        futures = [self._queue(writer, decision) for writer in self._writers]
+        if not all(future.done() for future in futures):
+            for writer in self._writers:
+                writer.flush()
+        return sum(future.result().stored for future in futures)
+
+    def _queue(self, writer: Writer, decision: Decision) -> Future[Accepted]:
+        staged = [item for item in decision.staged if item.partition == writer.partition]
+        known = writer.highest(decision.sender) >= decision.epoch
+        buffers: Sequence[Buffer] = [] if known else [self._open_staged(item) for item in staged]
+        times = [(item.min_time, item.max_time) for item in staged]
+        return writer.append_epoch(
+            EpochPart(
+                sender=decision.sender,
+                epoch=decision.epoch,
+                buffers=buffers,
+                parts=sum(item.parts for item in staged),
+                rows=sum(item.rows for item in staged),
+                length=sum(item.bytes for item in staged),
+                checksum=_checksum(buffers),
+                min_time=min((low for low, _ in times if low is not None), default=None),
+                max_time=max((high for _, high in times if high is not None), default=None),
+                floor=decision.floor,
+                ended=decision.ended,
+                version=max((item.version for item in staged), default=self.description.version),
+            )
+        )
+
+    def _open_staged(self, item: Staged) -> mmap.mmap:
+        path = self._staged_folder / item.file
+        problem = "is gone"
+        try:
+            with path.open("rb") as source:
+                mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            mapped = None
+        except ValueError:  # empty
+            mapped, problem = None, "is empty"
+        if mapped is not None:
+            if len(mapped) == item.bytes and xxhash.xxh3_64_intdigest(mapped) == item.checksum:
+                return mapped
+            problem = "is damaged"
+        msg = f'staged file "{path}" of a decided epoch {problem}'
+        raise CorruptStaging(msg, hint="restore it from a copy: the epoch was promised")
+
+    def _remove(self, staged: Iterable[Staged]) -> None:
+        for item in staged:
+            self._disk.remove(self._staged_folder / item.file)
+
+    # closing
+
+    def close(self) -> None:
+        """Let go of the journal; what is decided stays so."""
+        self._let_go(Writer.close)
+
+    def abort(self) -> None:
+        """Let go of the journal without writing anything more."""
+        self._let_go(Writer.abort)
+
+    def _let_go(self, end: Any) -> None:  # Any: a method of Writer
+        for writer in self._writers:
+            end(writer)
+        if hasattr(self, "_file"):
+            self._file.close()
+        self._lock.release()
+
+    def __enter__(self) -> EpochLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _checksum(buffers: Sequence[Buffer]) -> int:
+    if len(buffers) == 1:
+        return xxhash.xxh3_64_intdigest(buffers[0])
+    total = xxhash.xxh3_64()
+    for buffer in buffers:
+        total.update(buffer)
+    return total.intdigest()

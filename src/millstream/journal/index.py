@@ -1,0 +1,270 @@
+"""The index of a segment, byte by byte.
+
+    header   magic (8), length (4), JSON length (4), checksum of the JSON (8), the JSON, zeros up to the length
+    entry    128 bytes, little-endian, the last 8 the checksum of the other 120
+    entry    ...
+
+The header's length is a multiple of 512, so no entry lies across two sectors. Its JSON is the partition's state at
+the segment's start: whoever opens the segment needs none of those before it, and they may be removed.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from millstream.errors import CorruptIndex
+from millstream.journal.base import Kind
+
+MAGIC = b"MSINDEX1"
+NOTHING = -(2**63)
+"""Stands for None among times and sequence numbers."""
+NOBODY = 2**32 - 1
+
+_HEAD = struct.Struct("<8sIIQ")
+_BODY = struct.Struct("<BBHIqIIQQ" + "q" * 9 + "Q")
+_SUM = struct.Struct("<Q")
+SIZE = _BODY.size + _SUM.size
+_SECTOR = 512
+ENDED = 1
+
+DTYPE = np.dtype(
+    [
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("version", "<u2"),
+        ("sender", "<u4"),
+        ("position", "<i8"),
+        ("count", "<u4"),
+        ("parts", "<u4"),
+        ("offset", "<u8"),
+        ("length", "<u8"),
+        ("first_seq", "<i8"),
+        ("last_seq", "<i8"),
+        ("min_time", "<i8"),
+        ("max_time", "<i8"),
+        ("max_before", "<i8"),
+        ("max_after", "<i8"),
+        ("max_lag", "<i8"),
+        ("floor_after", "<i8"),
+        ("appended_at", "<i8"),
+        ("data_checksum", "<u8"),
+        ("checksum", "<u8"),
+    ]
+)
+assert DTYPE.itemsize == SIZE == 128
+
+
+def some(number: int | None) -> int:
+    return NOTHING if number is None else number
+
+
+def maybe(number: int) -> int | None:
+    return None if number == NOTHING else int(number)
+
+
+@dataclass(slots=True)
+class Record:
+    """An entry as the writer makes it: all that is known before it has a place on the disk."""
+
+    kind: Kind
+    position: int
+    count: int
+    appended_at: int
+    sender: int = NOBODY
+    version: int = 0
+    parts: int = 0
+    length: int = 0
+    first_seq: int = NOTHING
+    last_seq: int = NOTHING
+    min_time: int | None = None
+    max_time: int | None = None
+    max_before: int | None = None
+    max_after: int | None = None
+    max_lag: int | None = None
+    floor_after: int | None = None
+    ended: bool = False
+    data_checksum: int = 0
+
+    def pack(self, offset: int) -> bytes:
+        """Return the entry's bytes, its data lying at `offset`."""
+        body = _BODY.pack(
+            self.kind,
+            ENDED if self.ended else 0,
+            self.version,
+            self.sender,
+            self.position,
+            self.count,
+            self.parts,
+            offset,
+            self.length,
+            self.first_seq,
+            self.last_seq,
+            some(self.min_time),
+            some(self.max_time),
+            some(self.max_before),
+            some(self.max_after),
+            some(self.max_lag),
+            some(self.floor_after),
+            self.appended_at,
+            self.data_checksum,
+        )
+        return body + _SUM.pack(xxhash.xxh3_64_intdigest(body))
+
+
+def unpack(raw: bytes) -> tuple[Record, int] | None:
+    """Return the entry and its data's offset, or None if the bytes are not an entry."""
+    if len(raw) != SIZE or not sound(raw):
+        return None
+    v = _BODY.unpack_from(raw)
+    record = Record(
+        kind=Kind(v[0]),
+        position=v[4],
+        count=v[5],
+        appended_at=v[17],
+        sender=v[3],
+        version=v[2],
+        parts=v[6],
+        length=v[8],
+        first_seq=v[9],
+        last_seq=v[10],
+        min_time=maybe(v[11]),
+        max_time=maybe(v[12]),
+        max_before=maybe(v[13]),
+        max_after=maybe(v[14]),
+        max_lag=maybe(v[15]),
+        floor_after=maybe(v[16]),
+        ended=bool(v[1] & ENDED),
+        data_checksum=v[18],
+    )
+    return record, v[7]
+
+
+def sound(raw: bytes | memoryview) -> bool:
+    """Tell if an entry's own checksum is right."""
+    expected: int = _SUM.unpack_from(raw, _BODY.size)[0]
+    return xxhash.xxh3_64_intdigest(raw[: _BODY.size]) == expected
+
+
+@dataclass(slots=True)
+class State:
+    """What the writer must know to go on; written into the header of each segment."""
+
+    position: int = 0
+    running_max: int | None = None
+    floor: int | None = None
+    ended: bool = False
+    appended_at: int | None = None
+    highest: dict[int, int] = field(default_factory=dict)
+
+    def apply(self, record: Record) -> None:
+        """Move past a record."""
+        self.position = record.position + record.count
+        self.running_max = record.max_after
+        self.floor = record.floor_after
+        self.ended = record.ended
+        self.appended_at = record.appended_at
+        if record.sender != NOBODY and record.last_seq != NOTHING:
+            self.highest[record.sender] = max(record.last_seq, self.highest.get(record.sender, -1))
+
+    def copy(self) -> State:
+        return State(self.position, self.running_max, self.floor, self.ended, self.appended_at, dict(self.highest))
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The beginning of an index: the state at the segment's start, and how its data is written."""
+
+    state: State
+    version: int
+    data_start: int
+    generation: int
+    length: int
+
+    @property
+    def first(self) -> int:
+        return self.state.position
+
+
+def pack_header(state: State, *, version: int, data_start: int, generation: int) -> bytes:
+    """Return the bytes of a header."""
+    body = json.dumps(
+        {
+            "position": state.position,
+            "running_max": state.running_max,
+            "floor": state.floor,
+            "ended": state.ended,
+            "appended_at": state.appended_at,
+            "highest": state.highest,
+            "version": version,
+            "data_start": data_start,
+            "generation": generation,
+        },
+        separators=(",", ":"),
+    ).encode()
+    length = -(-(_HEAD.size + len(body)) // _SECTOR) * _SECTOR
+    head = _HEAD.pack(MAGIC, length, len(body), xxhash.xxh3_64_intdigest(body))
+    return (head + body).ljust(length, b"\0")
+
+
+def read_header(file: Path) -> Header:
+    """Read and check the header of an index.
+
+    Raises:
+        CorruptIndex: It is damaged.
+    """
+    with file.open("rb") as source:
+        head = source.read(_HEAD.size)
+        if len(head) == _HEAD.size:
+            magic, length, size, checksum = _HEAD.unpack(head)
+            if magic == MAGIC and size <= length:
+                body = source.read(size)
+                if xxhash.xxh3_64_intdigest(body) == checksum:
+                    return _header(json.loads(body), length)
+    msg = f'the header of index "{file}" is damaged'
+    raise CorruptIndex(msg, file=str(file), offset=0, hint="millstream journal verify shows what, repair mends it")
+
+
+def _header(body: Mapping[str, object], length: int) -> Header:
+    values = dict(body)
+    highest = values.pop("highest")
+    version, data_start, generation = (values.pop(k) for k in ("version", "data_start", "generation"))
+    assert isinstance(highest, dict)
+    state = State(**values, highest={int(k): int(v) for k, v in highest.items()})  # type: ignore[arg-type]
+    return Header(state, int(str(version)), int(str(data_start)), int(str(generation)), length)
+
+
+Entries = npt.NDArray[np.void]
+
+
+def map_entries(file: Path, header: Header) -> Entries:
+    """Map the entries that the file holds now, whole ones only, unchecked."""
+    with file.open("rb") as source:
+        size = source.seek(0, 2)
+        count = (size - header.length) // SIZE
+        if count <= 0:
+            return np.empty(0, dtype=DTYPE)
+        mapped = mmap.mmap(source.fileno(), header.length + count * SIZE, access=mmap.ACCESS_READ)
+    return np.frombuffer(mapped, dtype=DTYPE, count=count, offset=header.length)
+
+
+def sound_prefix(raw: bytes, header: Header) -> list[tuple[Record, int]]:
+    """Return the entries up to the first that is damaged or does not join on to the one before it."""
+    found: list[tuple[Record, int]] = []
+    position, offset = header.first, header.data_start
+    for begin in range(0, len(raw) - SIZE + 1, SIZE):
+        entry = unpack(raw[begin : begin + SIZE])
+        if entry is None or entry[0].position != position or entry[1] != offset:
+            break
+        found.append(entry)
+        position += entry[0].count
+        offset += entry[0].length
+    return found

@@ -1,0 +1,593 @@
+"""Reading a journal by position, from memory maps, while it is written.
+
+A reader goes by the mark (`mark.py`): it sees an entry once it is synced, never one that a crash could take back.
+Finding a position or a time is two binary searches, over the segments (each header holds the state at its start) and
+over the entries of one of them, so it costs the same in a small journal and in a large one.
+
+The data of an entry is compared with its checksum the first time that a process reads it, also if only some columns
+are wanted: batches are small, so their other columns are in memory by then.
+"""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from millstream.errors import CorruptBatch, CorruptIndex, JournalMissing, PositionTrimmed, PositionUnwritten
+from millstream.journal.base import Description, Entry, Kind, PartitionState, Slice
+from millstream.journal.description import describe
+from millstream.journal.index import (
+    ENDED,
+    NOBODY,
+    NOTHING,
+    SIZE,
+    Entries,
+    Header,
+    map_entries,
+    maybe,
+    read_header,
+    some,
+    sound,
+    sound_prefix,
+)
+from millstream.journal.lateness import max_lag
+from millstream.journal.layout import (
+    data_file,
+    description_file,
+    index_file,
+    partition_folder,
+    segment_positions,
+)
+from millstream.journal.lock import held
+from millstream.journal.mark import Mark, MarkReader
+from millstream.journal.rows import times_of, widen
+from millstream.journal.senders import read_senders
+
+_MAPS = 2
+_CHECK_HINT = "millstream journal verify shows all damage, repair puts it aside and lets readers go on"
+
+
+class _Segment:
+    """One segment as a reader sees it: its header, and its entries up to a number."""
+
+    def __init__(self, folder: Path, first: int) -> None:
+        self.first = first
+        self.index_path = index_file(folder, first)
+        self.data_path = data_file(folder, first)
+        self.header: Header = read_header(self.index_path)
+        self._mapped = map_entries(self.index_path, self.header)
+        self.entries = self._mapped[:0]
+        self.checked = bytearray()
+        self._sound = bytearray()
+
+    def grow(self, count: int) -> None:
+        """See entries up to `count`."""
+        if count > len(self._mapped):
+            self._mapped = map_entries(self.index_path, self.header)
+        self._show(min(count, len(self._mapped)))
+
+    def finish(self) -> None:
+        """See all entries: nothing is added any more."""
+        self._mapped = map_entries(self.index_path, self.header)
+        self._show(len(self._mapped))
+
+    def _show(self, count: int) -> None:
+        self.entries = self._mapped[:count]
+        for flags in (self.checked, self._sound):
+            flags.extend(bytes(count - len(flags)))
+
+    def check_entry(self, number: int) -> None:
+        """Compare an entry with its own checksum, once."""
+        if self._sound[number]:
+            return
+        if not sound(self.entries[number].tobytes()):
+            offset = self.header.length + number * SIZE
+            msg = f'entry {number} of index "{self.index_path}" is damaged'
+            raise CorruptIndex(msg, file=str(self.index_path), offset=offset, hint=_CHECK_HINT)
+        self._sound[number] = 1
+
+    def find(self, position: int) -> int:
+        """Return the number of the entry that holds `position`."""
+        return bisect.bisect_right(_Column(self.entries, "position"), position) - 1
+
+    def first_lifting(self, moment: int) -> int:
+        """Return the number of the first entry after which the running maximum is above `moment`."""
+        return bisect.bisect_right(_Column(self.entries, "max_after"), moment)
+
+    @property
+    def running_max(self) -> int:
+        """The running maximum after its last entry."""
+        if len(self.entries):
+            return int(self.entries[-1]["max_after"])
+        return some(self.header.state.running_max)
+
+
+class _Column:
+    """A field of the entries as a sequence, for `bisect`: no copy is made, pages not looked at stay on the disk."""
+
+    def __init__(self, entries: Entries, name: str) -> None:
+        self._column = entries[name]
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, number: int) -> int:
+        return int(self._column[number])
+
+
+class _Maps:
+    """The data files mapped last; a map is dropped when others push it out and no batch needs it any more."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[Path, pa.Buffer] = OrderedDict()
+
+    def get(self, path: Path, stop: int) -> pa.Buffer | None:
+        """Return the file's bytes, at least up to `stop`, or None if it is shorter."""
+        buffer = self._maps.get(path)
+        if buffer is None or buffer.size < stop:
+            buffer = _map_file(path)
+            if buffer.size < stop:
+                return None
+            self._maps[path] = buffer
+            if len(self._maps) > _MAPS:
+                self._maps.popitem(last=False)
+        self._maps.move_to_end(path)
+        return buffer
+
+    def keep_only(self, paths: set[Path]) -> None:
+        for path in [path for path in self._maps if path not in paths]:
+            del self._maps[path]
+
+
+def _map_file(path: Path) -> pa.Buffer:
+    with path.open("rb") as source:
+        if source.seek(0, 2) == 0:
+            return pa.py_buffer(b"")
+        return pa.py_buffer(mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+class PartitionReader:
+    """Reads one partition; not safe for several threads."""
+
+    def __init__(self, reader: Reader, partition: int, *, check: bool = True) -> None:
+        self._reader = reader
+        self.partition = partition
+        self._check = check
+        self._folder = partition_folder(reader.path, partition)
+        self._mark_reader = MarkReader(self._folder)
+        self._mark: Mark | None = None
+        self._firsts: list[int] = []
+        self._segments: dict[int, _Segment] = {}
+        self._maps = _Maps()
+        self._senders: list[str] = []
+        self._unmarked = _synced_without_mark(self._folder, self._mark_reader.read())
+
+    # where it begins and ends
+
+    @property
+    def begin(self) -> int:
+        """The first position that is still there."""
+        self._refresh()
+        self._list()
+        return self._firsts[0] if self._firsts else 0
+
+    @property
+    def end(self) -> int:
+        """The position after the last durable one, now."""
+        self._refresh()
+        return 0 if self._mark is None else self._mark.end
+
+    def _refresh(self) -> None:
+        """Take over what was written since."""
+        mark = self._mark_reader.read()
+        if self._unmarked is not None:
+            if mark is None or mark.turn <= self._unmarked.turn:
+                mark = self._unmarked
+            else:
+                self._unmarked = None
+        if mark is self._mark or mark is None:
+            return
+        moved = self._mark is None or mark.segment != self._mark.segment
+        self._mark = mark
+        if moved:
+            self._list()
+        last = self._segments.get(mark.segment)
+        if last is not None:
+            if len(last.entries) == 0:
+                # An empty segment may have been begun again under another schema.
+                del self._segments[mark.segment]
+            else:
+                last.grow(mark.entries)
+
+    def _list(self) -> None:
+        """See which segments there are; forget those that were removed."""
+        if self._mark is None:
+            self._firsts = []
+            return
+        newest = self._mark.segment
+        self._firsts = [first for first in segment_positions(self._folder) if first <= newest]
+        kept = set(self._firsts)
+        self._segments = {first: segment for first, segment in self._segments.items() if first in kept}
+        self._maps.keep_only({data_file(self._folder, first) for first in kept})
+        for first, segment in self._segments.items():
+            if first != newest:
+                segment.finish()
+
+    def _segment(self, number: int) -> _Segment:
+        first = self._firsts[number]
+        segment = self._segments.get(first)
+        if segment is None:
+            segment = self._segments[first] = _Segment(self._folder, first)
+            if self._mark is not None and first == self._mark.segment:
+                segment.grow(self._mark.entries)
+            else:
+                segment.finish()
+        return segment
+
+    def _segment_of(self, position: int) -> _Segment:
+        """Return the segment in which `position` lies, or would lie if it is the end."""
+        if not self._firsts or position < self._firsts[0]:
+            self._list()
+        if not self._firsts or position < self._firsts[0]:
+            first = self._firsts[0] if self._firsts else 0
+            msg = f"position {position} of {self._name} was removed, the first is {first}"
+            raise PositionTrimmed(msg, hint="keep the journal for longer, or let the reader commit its positions")
+        return self._segment(bisect.bisect_right(self._firsts, position) - 1)
+
+    @property
+    def _name(self) -> str:
+        return f'partition {self.partition} of journal "{self._reader.path}"'
+
+    # finding
+
+    def state_at(self, position: int) -> PartitionState:
+        """Return what is known before `position`, exact to the row.
+
+        Raises:
+            PositionTrimmed: Retention has removed it.
+            PositionUnwritten: It lies after the end.
+        """
+        end = self.end
+        if position > end:
+            msg = f"position {position} of {self._name} is not written, the end is {end}"
+            raise PositionUnwritten(msg)
+        if self._mark is None:
+            return PartitionState(None, None, ended=False, last_append_at=None)
+        segment = self._segment_of(position)
+        number = len(segment.entries) if position == end else segment.find(position)
+        state = self._state_before(segment, number)
+        if number == len(segment.entries) or position == int(segment.entries[number]["position"]):
+            return state
+        running_max = self._running_max_inside(segment, number, position, state.running_max)
+        return PartitionState(running_max, state.floor, state.ended, state.last_append_at)
+
+    def _state_before(self, segment: _Segment, number: int) -> PartitionState:
+        """Return the state before an entry, or after the last."""
+        if number <= 0:
+            at = segment.header.state
+            return PartitionState(at.running_max, at.floor, at.ended, at.appended_at)
+        segment.check_entry(number - 1)
+        entry = segment.entries[number - 1]
+        return PartitionState(
+            maybe(entry["max_after"]),
+            maybe(entry["floor_after"]),
+            bool(entry["flags"] & ENDED),
+            int(entry["appended_at"]),
+        )
+
+    def _running_max_inside(self, segment: _Segment, number: int, position: int, before: int | None) -> int | None:
+        """Return the running maximum before a row in the middle of an entry."""
+        if segment.entries[number]["max_after"] == segment.entries[number]["max_before"]:
+            return before
+        for start, batch in self._batches(segment, number):
+            if start >= position:
+                break
+            times = self._times(batch)[: position - start]
+            if len(times):
+                highest = int(times.max())
+                before = highest if before is None else max(before, highest)
+        return before
+
+    def first_above(self, moment: int, start: int, end: int) -> int:
+        """Return the first position from `start` on at which the running maximum is above `moment`, else `end`.
+
+        So no row in [start, result) is above `moment`. If the maximum is above it already before `start`, the result
+        is `start`.
+        """
+        return min(max(start, self._lifting(moment)), end)
+
+    def position_at_time(self, moment: int) -> int:
+        """Return the first position with a row at or after `moment`, else the end."""
+        end = self.end
+        return min(self._lifting(moment - 1), end)
+
+    def _lifting(self, moment: int) -> int:
+        """Return the position of the row that lifts the running maximum above `moment`."""
+        end = self.end
+        self._list()
+        if not self._firsts:
+            return end
+        if some(self._segment(0).header.state.running_max) > moment:
+            return self._firsts[0]
+        found = bisect.bisect_right(_RunningMaxima(self._segment, len(self._firsts)), moment)
+        if found == len(self._firsts):
+            return end
+        segment = self._segment(found)
+        return self._lifting_inside(segment, segment.first_lifting(moment), moment)
+
+    def _lifting_inside(self, segment: _Segment, number: int, moment: int) -> int:
+        segment.check_entry(number)
+        position = int(segment.entries[number]["position"])
+        for start, batch in self._batches(segment, number):
+            above = np.flatnonzero(self._times(batch) > moment)
+            if len(above):
+                return start + int(above[0])
+        return position  # lost rows: one of them may have been the one
+
+    # reading
+
+    def entries(self, start: int, stop: int) -> Iterator[Entry]:
+        """Yield the entries that touch [start, stop)."""
+        for segment, number in self._walk(start, stop):
+            yield self._entry(segment, number)
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Slice]:
+        """Yield what lies in [start, stop), cut to the row; batches are views of the files, not copies.
+
+        Columns that an older batch does not have are null.
+
+        Raises:
+            CorruptBatch: An entry's bytes are not those that were written; nothing of it was handed out.
+            PositionTrimmed: `start` was removed by retention.
+        """
+        wanted = list(columns) if columns is not None else None
+        for segment, number in self._walk(start, stop):
+            yield from self._slices(segment, number, start, stop, wanted)
+
+    def _walk(self, start: int, stop: int) -> Iterator[tuple[_Segment, int]]:
+        stop = min(stop, self.end)
+        if start >= stop:
+            return
+        position = start
+        while position < stop:
+            segment = self._segment_of(position)
+            number = segment.find(position)
+            count = len(segment.entries)
+            while number < count and position < stop:
+                segment.check_entry(number)
+                yield segment, number
+                entry = segment.entries[number]
+                position = int(entry["position"]) + int(entry["count"])
+                number += 1
+
+    def _entry(self, segment: _Segment, number: int) -> Entry:
+        raw = segment.entries[number]
+        kind = Kind(int(raw["kind"]))
+        count = int(raw["count"])
+        return Entry(
+            kind=kind,
+            position=int(raw["position"]),
+            count=count,
+            rows=count if kind in (Kind.ROWS, Kind.EPOCH) else 0,
+            sender=self._sender(int(raw["sender"])),
+            first_seq=_sequence(raw["first_seq"]),
+            last_seq=_sequence(raw["last_seq"]),
+            min_time=maybe(raw["min_time"]),
+            max_time=maybe(raw["max_time"]),
+            running_max_before=maybe(raw["max_before"]),
+            running_max_after=maybe(raw["max_after"]),
+            max_lag=maybe(raw["max_lag"]),
+            floor_after=maybe(raw["floor_after"]),
+            ended=bool(raw["flags"] & ENDED),
+            appended_at=int(raw["appended_at"]),
+            file=segment.data_path,
+            offset=int(raw["offset"]),
+            length=int(raw["length"]),
+        )
+
+    def _sender(self, number: int) -> str | None:
+        if number == NOBODY:
+            return None
+        if number >= len(self._senders):
+            self._senders = read_senders(self._folder)
+        return self._senders[number] if number < len(self._senders) else f"sender {number}"
+
+    def _slices(
+        self, segment: _Segment, number: int, start: int, stop: int, columns: list[str] | None
+    ) -> Iterator[Slice]:
+        raw = segment.entries[number]
+        kind = Kind(int(raw["kind"]))
+        before = self._state_before(segment, number)
+        floor_after, ended = maybe(raw["floor_after"]), bool(raw["flags"] & ENDED)
+        position, count = int(raw["position"]), int(raw["count"])
+        running_max = maybe(raw["max_before"])
+        if kind not in (Kind.ROWS, Kind.EPOCH):
+            begin, last = max(start, position), min(stop, position + count)
+            yield Slice(begin, None, kind, None, running_max, before.floor, floor_after, ended, last)
+            return
+        whole = start <= position and position + count <= stop and int(raw["parts"]) == 1
+        for begin, batch in self._batches(segment, number):
+            if begin >= stop:
+                return
+            cut = batch.slice(max(0, start - begin), max(0, stop - max(start, begin)))
+            lag = maybe(raw["max_lag"])
+            if not whole and self._reader.description.time is not None:
+                times = self._times(batch)
+                skipped = times[: max(0, start - begin)]
+                running_max = _raised(running_max, skipped)
+                if kind is Kind.ROWS:
+                    lag = max_lag(self._times(cut), running_max, before.floor)
+            if cut.num_rows:
+                at = max(begin, start)
+                end = at + cut.num_rows
+                done = end == position + count
+                yield Slice(
+                    position=at,
+                    batch=self._widened(cut, columns),
+                    kind=kind,
+                    max_lag=lag,
+                    running_max_before=running_max,
+                    floor_before=before.floor,
+                    # What an epoch says about the future holds once all of it is read.
+                    floor_after=floor_after if done else before.floor,
+                    ended=ended and done,
+                    stop=end,
+                )
+            if not whole and self._reader.description.time is not None:
+                running_max = _raised(running_max, self._times(cut))
+
+    def _widened(self, batch: pa.RecordBatch, columns: list[str] | None) -> pa.RecordBatch:
+        schema = self._reader.description.schema
+        if columns is None:
+            if batch.schema.equals(schema):
+                return batch
+            columns = schema.names
+        return widen(batch, schema, columns)
+
+    def _times(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        time = self._reader.description.time
+        assert time is not None
+        return times_of(batch, time)
+
+    def _batches(self, segment: _Segment, number: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield an entry's batches with their positions, none if they are lost."""
+        segment.check_entry(number)
+        raw = segment.entries[number]
+        if int(raw["kind"]) not in (Kind.ROWS, Kind.EPOCH):
+            return
+        position, schema = int(raw["position"]), self._reader.schema(int(raw["version"]))
+        data = self._data(segment, number)
+        if int(raw["parts"]) == 1:
+            yield position, pa.ipc.read_record_batch(data, schema)
+            return
+        source = pa.BufferReader(data)
+        for _ in range(int(raw["parts"])):
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+            yield position, batch
+            position += batch.num_rows
+
+    def _data(self, segment: _Segment, number: int) -> pa.Buffer:
+        """Return an entry's bytes, compared with their checksum the first time."""
+        raw = segment.entries[number]
+        offset, length = int(raw["offset"]), int(raw["length"])
+        mapped = self._maps.get(segment.data_path, offset + length)
+        data = None if mapped is None else mapped.slice(offset, length)
+        if self._check and not segment.checked[number] and data is not None:
+            if xxhash.xxh3_64_intdigest(data) == int(raw["data_checksum"]):
+                segment.checked[number] = 1
+            else:
+                data = None
+        if data is None:
+            position = int(raw["position"])
+            msg = f'the batch at position {position} in "{segment.data_path}" is damaged, at byte {offset}'
+            raise CorruptBatch(msg, file=str(segment.data_path), position=position, offset=offset, hint=_CHECK_HINT)
+        return data
+
+
+class _RunningMaxima:
+    """The running maxima at the ends of the segments, for `bisect`."""
+
+    def __init__(self, segment: object, count: int) -> None:
+        self._segment = segment
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> int:
+        segment: _Segment = self._segment(number)  # type: ignore[operator]
+        return segment.running_max
+
+
+def _raised(running_max: int | None, times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:
+    if len(times) == 0:
+        return running_max
+    highest = int(times.max())
+    return highest if running_max is None else max(running_max, highest)
+
+
+def _sequence(number: int) -> int:
+    return -1 if number == NOTHING else int(number)
+
+
+def _synced_without_mark(folder: Path, mark: Mark | None) -> Mark | None:
+    """Return how far a partition goes that has lost its mark and has no writer to set it right.
+
+    After a loss of power the mark may be older than what was acknowledged. Only if nobody writes: the entries are
+    synced here before they are trusted.
+    """
+    segments = segment_positions(folder)
+    if not segments or held(folder / "lock"):
+        return None
+    path = index_file(folder, segments[-1])
+    try:
+        header = read_header(path)
+        with path.open("rb") as source:
+            os.fdatasync(source.fileno())
+            source.seek(header.length)
+            raw = source.read()
+    except (FileNotFoundError, CorruptIndex):
+        return None
+    if mark is not None and mark.segment == segments[-1] and len(raw) // SIZE <= mark.entries:
+        return None
+    found = sound_prefix(raw, header)
+    end = found[-1][0].position + found[-1][0].count if found else header.first
+    turn = 0 if mark is None else mark.turn
+    if mark is not None and end <= mark.end:
+        return None
+    return Mark(turn, segments[-1], len(found), end, header.generation)
+
+
+class Reader:
+    """Reads a journal. Needs only the path, so executors open their own."""
+
+    def __init__(self, path: Path | str, *, check: bool = True) -> None:
+        self.path = Path(path)
+        self.description: Description = describe(self.path)
+        self._check = check
+        self._partitions: dict[int, PartitionReader] = {}
+
+    def partition(self, number: int) -> PartitionReader:
+        """Return the reader of a partition; the same one each time."""
+        if not 0 <= number < self.description.partitions:
+            msg = f'journal "{self.path}" has no partition {number}'
+            raise JournalMissing(msg, hint=f"it has {self.description.partitions}")
+        if number not in self._partitions:
+            self._partitions[number] = PartitionReader(self, number, check=self._check)
+        return self._partitions[number]
+
+    def schema(self, version: int) -> pa.Schema:
+        """Return one of the schemas under which batches were written."""
+        if version >= len(self.description.schemas):
+            self.description = describe(self.path)
+        return self.description.schemas[version]
+
+    @classmethod
+    def cached(cls, path: Path | str) -> Reader:
+        """Return this process's reader of a journal: maps and checks live on between calls."""
+        path = Path(path)
+        identity = _identity(path)
+        known = _readers.get(path)
+        if known is None or known[0] != identity:
+            known = _readers[path] = (identity, cls(path))
+        return known[1]
+
+
+_readers: dict[Path, tuple[tuple[int, int], Reader]] = {}
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what changes when the journal is described anew, or is another one at the same place."""
+    try:
+        status = description_file(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return (0, 0)
+    return (status.st_ino, status.st_mtime_ns)

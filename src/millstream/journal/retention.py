@@ -1,0 +1,182 @@
+"""Retention: what readers still need, and removing the rest.
+
+A reader commits its positions in `DIR/readers/<name>.json`. A segment goes when every registered reader has passed
+it *and* its age or the partition's size allows it; the last one stays. What the running maximum, the floor and the
+senders' numbers need lies in the next segment's header.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+from millstream.clock import Clock, SystemClock
+from millstream.errors import CorruptIndex, JournalError
+from millstream.journal.description import describe
+from millstream.journal.disk import REAL, Disk, make_folder, replace
+from millstream.journal.index import State, read_header
+from millstream.journal.layout import data_file, index_file, partition_folder, readers_folder, segment_positions
+from millstream.journal.reader import Reader
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far a reader has come, per partition."""
+
+    reader: str
+    positions: Mapping[int, int]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What a trim has removed."""
+
+    segments: int
+    positions: int
+    bytes: int
+
+    def plus(self, other: Trimmed) -> Trimmed:
+        return Trimmed(self.segments + other.segments, self.positions + other.positions, self.bytes + other.bytes)
+
+
+def commit(
+    path: Path | str, reader: str, positions: Mapping[int, int], *, disk: Disk = REAL, clock: Clock | None = None
+) -> None:
+    """Say that `reader` needs nothing before these positions any more; this registers it too."""
+    folder = readers_folder(Path(path))
+    make_folder(disk, folder)
+    body = {
+        "reader": reader,
+        "positions": {str(k): v for k, v in sorted(positions.items())},
+        "at": (clock or SystemClock()).now_us(),
+    }
+    replace(disk, _reader_file(folder, reader), json.dumps(body).encode())
+
+
+def committed(path: Path | str) -> list[Committed]:
+    """Return the registered readers.
+
+    Raises:
+        JournalError: A reader's file is damaged: until it commits again nothing may be removed.
+    """
+    folder = readers_folder(Path(path))
+    if not folder.is_dir():
+        return []
+    return [_parse(file) for file in sorted(folder.glob("*.json"))]
+
+
+def forget(path: Path | str, reader: str, *, disk: Disk = REAL) -> None:
+    """Unregister a reader: it holds nothing back any more."""
+    disk.remove(_reader_file(readers_folder(Path(path)), reader))
+
+
+def _reader_file(folder: Path, reader: str) -> Path:
+    return folder / f"{urllib.parse.quote(reader, safe=' ')}.json"
+
+
+def _parse(file: Path) -> Committed:
+    try:
+        body = json.loads(file.read_bytes())
+        return Committed(body["reader"], {int(k): int(v) for k, v in body["positions"].items()}, body["at"])
+    except (ValueError, KeyError) as exc:
+        msg = f'the positions of a reader in "{file}" are damaged'
+        raise JournalError(msg, hint="run the reader once more, or remove the file if it is gone for good") from exc
+
+
+def trim(
+    path: Path | str,
+    *,
+    keep_for: timedelta | None = None,
+    keep_bytes: int | None = None,
+    look_back: timedelta = timedelta(0),
+    now: int | None = None,
+    partitions: list[int] | None = None,
+    disk: Disk = REAL,
+) -> Trimmed:
+    """Remove the segments that nobody needs, and return what went.
+
+    With neither `keep_for` (since it was appended) nor `keep_bytes` (per partition) everything is kept. `look_back`
+    keeps, for every reader, rows that are less than this behind the running maximum at its position.
+    """
+    wish = _Wish(SystemClock().now_us() if now is None else now, keep_for, keep_bytes)
+    readers = committed(path)
+    total = Trimmed(0, 0, 0)
+    for partition in partitions if partitions is not None else range(describe(path).partitions):
+        needed_from = _needed_from(path, partition, readers, look_back)
+        total = total.plus(_trim_partition(partition_folder(Path(path), partition), needed_from, wish, disk))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the user allows to go."""
+
+    now: int
+    keep_for: timedelta | None
+    keep_bytes: int | None
+
+    def allows(self, last_append_at: int | None, partition_bytes: int) -> bool:
+        old = (
+            self.keep_for is not None
+            and last_append_at is not None
+            and self.now - last_append_at > self.keep_for // _MICROSECOND
+        )
+        return old or (self.keep_bytes is not None and partition_bytes > self.keep_bytes)
+
+
+def _needed_from(path: Path | str, partition: int, readers: list[Committed], look_back: timedelta) -> int | None:
+    """Return the lowest position that a reader may ask for; None if there is no reader."""
+    reader = Reader(path).partition(partition)
+    lowest: int | None = None
+    for committed_by in readers:
+        position = committed_by.positions.get(partition, 0)
+        if look_back and position > reader.begin:
+            running_max = reader.state_at(min(position, reader.end)).running_max
+            if running_max is not None:
+                position = min(position, reader.position_at_time(running_max - look_back // _MICROSECOND))
+        lowest = position if lowest is None else min(lowest, position)
+    return lowest
+
+
+def _trim_partition(folder: Path, needed_from: int | None, wish: _Wish, disk: Disk) -> Trimmed:
+    firsts = segment_positions(folder)
+    sizes = {first: _size(folder, first) for first in firsts}
+    left = sum(sizes.values())
+    removed = Trimmed(0, 0, 0)
+    for first, following in pairwise(firsts):
+        if needed_from is not None and following > needed_from:
+            break
+        state = _state(folder, following)
+        if state is None or not wish.allows(state.appended_at, left):
+            break
+        # The index first: without it there is no segment, and the next writer removes data that has none.
+        disk.remove(index_file(folder, first))
+        disk.remove(data_file(folder, first))
+        left -= sizes[first]
+        removed = removed.plus(Trimmed(1, following - first, sizes[first]))
+    if removed.segments:
+        disk.sync_folder(folder)
+    return removed
+
+
+def _state(folder: Path, first: int) -> State | None:
+    try:
+        return read_header(index_file(folder, first)).state
+    except CorruptIndex:
+        return None  # it will be mended from the segment before it, which has to stay until then
+
+
+def _size(folder: Path, first: int) -> int:
+    total = 0
+    for file in (data_file(folder, first), index_file(folder, first)):
+        if file.exists():
+            total += file.stat().st_size
+    return total

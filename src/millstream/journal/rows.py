@@ -1,0 +1,101 @@
+"""Rows on their way in and out: fitting batches to a schema, and their times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import NullTime, SchemaConflict
+from millstream.journal.lateness import Times
+
+_MICROSECONDS = pa.timestamp("us", "UTC")
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with exactly the schema's columns: missing ones null, types cast where nothing is lost.
+
+    Raises:
+        SchemaConflict: A column is unknown, cannot be cast, or must not be null.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    unknown = sorted(set(batch.schema.names) - set(schema.names))
+    if unknown:
+        msg = f'rows have column "{unknown[0]}", which the journal does not have'
+        raise SchemaConflict(msg, hint=f"its columns are {', '.join(schema.names)}")
+    columns = [_column(batch, field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    number = batch.schema.get_field_index(field.name)
+    column = _cast(batch.column(number), field) if number >= 0 else pa.nulls(batch.num_rows, field.type)
+    if not field.nullable and column.null_count:
+        msg = f'column "{field.name}" must not be null'
+        raise SchemaConflict(msg, hint="declare it nullable, or leave such rows out")
+    return column
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        return pc.cast(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        msg = f'column "{field.name}" is {column.type} and cannot be stored as {field.type}'
+        raise SchemaConflict(msg, hint=str(exc)) from exc
+
+
+def widen(batch: pa.RecordBatch, schema: pa.Schema, columns: list[str]) -> pa.RecordBatch:
+    """Return `columns` of a batch written under an older schema; those it did not have are null."""
+    arrays = []
+    for name in columns:
+        number = batch.schema.get_field_index(name)
+        kind = schema.field(name).type
+        arrays.append(batch.column(number) if number >= 0 else pa.nulls(batch.num_rows, kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in columns]))
+
+
+def times_of(batch: pa.RecordBatch, column: str) -> Times:
+    """Return a batch's times in microseconds, without a copy where its unit allows.
+
+    Raises:
+        NullTime: A row has none.
+    """
+    array = batch.column(batch.schema.get_field_index(column))
+    if array.null_count:
+        row = int(pc.index(pc.is_null(array), pa.scalar(True)).as_py())
+        msg = f'row {row} has no time in column "{column}"'
+        raise NullTime(msg, hint="send rows without a time to the dead letters")
+    if array.type.unit != "us":
+        array = pc.cast(array, pa.timestamp("us", array.type.tz), safe=False)
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.empty(0, dtype=np.int64)
+    return np.frombuffer(buffer, dtype=np.int64, count=len(array), offset=array.offset * 8)
+
+
+def check_schema(schema: pa.Schema, time: str | None) -> pa.Schema:
+    """Return the schema as it is stored.
+
+    Raises:
+        SchemaConflict: It has a type that batches cannot be cut to, or no such time column.
+    """
+    if len(set(schema.names)) != len(schema.names):
+        msg = "a schema has two columns of the same name"
+        raise SchemaConflict(msg)
+    for field in schema:
+        if _holds_dictionary(field.type):
+            msg = f'column "{field.name}" is dictionary-encoded'
+            raise SchemaConflict(msg, hint="declare it with the type of its values: batches are decoded when appended")
+    if time is not None and (time not in schema.names or not pa.types.is_timestamp(schema.field(time).type)):
+        msg = f'time column "{time}" is not a timestamp column of the journal'
+        raise SchemaConflict(msg, hint=f"its columns are {', '.join(schema.names)}")
+    return schema.remove_metadata()
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_holds_dictionary(kind.field(n).type) for n in range(kind.num_fields))

@@ -1,0 +1,173 @@
+"""Staging: what a task of a Spark group writes, before anyone has decided that it counts.
+
+Runs in executors. A staged file holds the record batches of one partition, byte for byte as they will lie in the
+journal; it is rubbish until a decision names it (`epochs.py`), and is removed at the next start if none does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from millstream.errors import NullKey, SchemaConflict
+from millstream.journal.base import Description, Staged
+from millstream.journal.description import describe
+from millstream.journal.disk import REAL, Disk, make_folder
+from millstream.journal.hashing import NOWHERE, places
+from millstream.journal.layout import DATA, staged_folder
+from millstream.journal.rows import conform, times_of
+
+_ROWS = 2**16
+_BYTES = 8 * 2**20
+
+PartitionOf = str | int | Callable[[pa.RecordBatch], npt.NDArray[np.integer]] | None
+"""A key column, a partition, a function from rows to partitions, or None: batches go round."""
+
+
+def stage(
+    path: Path | str, batches: Iterable[pa.RecordBatch], partition_of: PartitionOf = None, *, disk: Disk = REAL
+) -> list[Staged]:
+    """Write rows into staged files, one per partition that gets any; they are synced when this returns.
+
+    Raises:
+        NullKey: A row has no key.
+        NullTime: A row has no time.
+        SchemaConflict: Rows do not fit the journal.
+    """
+    description = describe(path)
+    folder = staged_folder(description.path)
+    make_folder(disk, folder)
+    files: dict[int, _StagedFile] = {}
+    try:
+        for partition, batch in _split(batches, description, partition_of):
+            if partition not in files:
+                files[partition] = _StagedFile(folder, partition, description, disk)
+            files[partition].add(batch)
+        done = [files[partition].finish() for partition in sorted(files)]
+    except BaseException:
+        for file in files.values():
+            file.discard()
+        raise
+    if done:
+        disk.sync_folder(folder)
+    return done
+
+
+def _split(
+    batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    turn = uuid.uuid4().int  # tasks start at different partitions, or small ones would all fill the first
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        fitted = conform(batch, description.schema)
+        turn += 1
+        numbers = _numbers(fitted, description, partition_of, turn)
+        if isinstance(numbers, int):
+            yield numbers, fitted
+        else:
+            yield from _by_partition(fitted, numbers)
+
+
+def _numbers(
+    batch: pa.RecordBatch, description: Description, partition_of: PartitionOf, turn: int
+) -> int | npt.NDArray[np.integer]:
+    """Return the partition of all rows, or of each."""
+    count = description.partitions
+    if isinstance(partition_of, str):
+        numbers = _by_key(batch, description, partition_of)
+        return 0 if count == 1 else numbers
+    if partition_of is None:
+        return turn % count
+    chosen = partition_of if isinstance(partition_of, int) else partition_of(batch)
+    if np.min(chosen) < 0 or np.max(chosen) >= count:
+        msg = f'journal "{description.path}" has partitions 0 to {count - 1}, a row is meant for {np.max(chosen)}'
+        raise SchemaConflict(msg)
+    return chosen
+
+
+def _by_key(batch: pa.RecordBatch, description: Description, key: str) -> npt.NDArray[np.integer]:
+    if key not in batch.schema.names:
+        msg = f'journal "{description.path}" has no key column "{key}"'
+        raise SchemaConflict(msg, hint=f"its columns are {', '.join(batch.schema.names)}")
+    numbers = places(batch.column(key), description.partitions)
+    if np.any(numbers == NOWHERE):
+        msg = f'a row for journal "{description.path}" has no key in column "{key}"'
+        raise NullKey(msg, hint="leave such rows out, or give them a key with coalesce")
+    return numbers
+
+
+def _by_partition(batch: pa.RecordBatch, numbers: npt.NDArray[np.integer]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each partition, in their order."""
+    order = np.argsort(numbers, kind="stable")
+    sorted_batch = batch.take(pa.array(order))
+    present, begins = np.unique(numbers[order], return_index=True)
+    ends = [*begins[1:].tolist(), len(order)]
+    for partition, begin, end in zip(present.tolist(), begins.tolist(), ends, strict=True):
+        yield partition, sorted_batch.slice(begin, end - begin)
+
+
+class _StagedFile:
+    """Gathers one partition's rows into large batches and writes them."""
+
+    def __init__(self, folder: Path, partition: int, description: Description, disk: Disk) -> None:
+        self._path = folder / f"{uuid.uuid4().hex}-{partition:04d}{DATA}"
+        self._file = disk.open(self._path)
+        self._disk = disk
+        self._partition = partition
+        self._description = description
+        self._waiting: list[pa.RecordBatch] = []
+        self._hash = xxhash.xxh3_64()
+        self._rows = self._bytes = self._parts = 0
+        self._min: int | None = None
+        self._max: int | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        if sum(b.num_rows for b in self._waiting) >= _ROWS or sum(b.nbytes for b in self._waiting) >= _BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        batch = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        self._waiting = []
+        if self._description.time is not None:
+            times = times_of(batch, self._description.time)
+            low, high = int(times.min()), int(times.max())
+            self._min = low if self._min is None else min(low, self._min)
+            self._max = high if self._max is None else max(high, self._max)
+        message = batch.serialize()
+        self._hash.update(message)
+        self._file.append([message])
+        self._rows += batch.num_rows
+        self._bytes += message.size
+        self._parts += 1
+
+    def finish(self) -> Staged:
+        self._write()
+        self._file.sync()
+        self._file.close()
+        return Staged(
+            file=self._path.name,
+            partition=self._partition,
+            rows=self._rows,
+            bytes=self._bytes,
+            checksum=self._hash.intdigest(),
+            min_time=self._min,
+            max_time=self._max,
+            parts=self._parts,
+            version=self._description.version,
+        )
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            self._file.close()
+            self._disk.remove(self._path)
