@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from millstream.errors import DuplicateColumn, FlowError, InvalidName, UnknownColumn, Where
@@ -16,8 +17,23 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _OURS = "millstream.flow"
 
 
+_placed: ContextVar[Where | None] = ContextVar("placed", default=None)
+
+
+@contextmanager
+def placed(where: Where) -> Iterator[None]:
+    """Make `here` return this place: for flows that are read from a file instead of built by calls."""
+    token = _placed.set(where)
+    try:
+        yield
+    finally:
+        _placed.reset(token)
+
+
 def here() -> Where | None:
     """Return the line of the user's that called into this room."""
+    if (where := _placed.get()) is not None:
+        return where
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__", "").startswith(_OURS):
         if frame.f_back is None:
@@ -37,7 +53,8 @@ class Site:
     where: Where | None = None
 
     def __str__(self) -> str:
-        return f'{self.kind} "{self.name}" of flow "{self.flow}"'
+        own = f'{self.kind} "{self.name}"'
+        return own if self.kind == "flow" else f'{own} of flow "{self.flow}"'
 
     def mistake(self, error: type[FlowError], fact: str, *, hint: str | None = None) -> FlowError:
         """Return the error that says `fact` of this stage."""
@@ -57,7 +74,7 @@ class Site:
     def check_name(self) -> None:
         """Refuse a name that is missing, malformed or reserved."""
         if not isinstance(self.name, str) or not self.name:
-            msg = f'a {self.kind} of flow "{self.flow}" has no name'
+            msg = "a flow has no name" if self.kind == "flow" else f'a {self.kind} of flow "{self.flow}" has no name'
             raise InvalidName(msg, hint=f"the first argument is the name of the {self.kind}", where=self.where)
         if self.name.startswith("__"):
             raise self.mistake(InvalidName, "has a reserved name", hint='names that start with "__" are ours')

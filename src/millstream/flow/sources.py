@@ -1,6 +1,5 @@
 """Where a flow's events come from, as data. All of them go through a journal of the source's name."""
 
-# ruff: noqa: A002  (format= is the word that users know from Spark)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

@@ -98,6 +98,21 @@ class Stream:
             by: A column, several, or {"name": "expression"}; the stream's key if it is left out, [] for one window over all.
             aggregates: Spark SQL, by name.
         """
+        lengths = {"every": every, "size": size, "gap": gap, "longest": longest}
+        return self._window(name, by=by, aggregates=aggregates, **lengths)
+
+    def _window(
+        self,
+        name: str,
+        *,
+        every: str | timedelta | None = None,
+        size: str | timedelta | None = None,
+        gap: str | timedelta | None = None,
+        longest: str | timedelta | None = None,
+        by: windows.By | None,
+        aggregates: Mapping[str, str],
+    ) -> Stream:
+        # Apart from `window`: an aggregate may have the name of an argument, if it comes from a file.
         site = self._site(name)
         self._check_timed(site, "window")
         named = windows.grouping(site, self.name, self.schema, by, self.key)

@@ -1,6 +1,5 @@
 """Where a flow's results go, and the static tables that streams are joined with, as data."""
 
-# ruff: noqa: A002  (format= is the word that users know from Spark)
 from __future__ import annotations
 
 from dataclasses import dataclass

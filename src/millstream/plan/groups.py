@@ -183,4 +183,5 @@ def _warnings(flow: Flow) -> Iterator[str]:
     for name in flow.unused():
         where = flow.stages[name].where
         place = f" ({where.file.rsplit('/', 1)[-1]}:{where.line})" if where is not None else ""
-        yield f'no sink or journal reads stage "{name}"{place}: it will not run'
+        kind = "source" if isinstance(flow.stages[name], Source) else "stage"
+        yield f'no sink or journal reads {kind} "{name}"{place}: it will not run'

@@ -1,0 +1,302 @@
+"""Flows in YAML: the same stages, for those that need no Python.
+
+    name: flights
+    window: 1 hour                    # the service window; one hour if left out
+
+    sources:
+      departures:
+        inbox: flight string, origin string, delay double, at timestamp
+        time: at
+        lateness: 30 minutes
+        key: origin                   # also: ahead, idle, partitions
+      weather:
+        files: data/weather/*.csv     # with schema; also: format, follow, options
+        schema: origin string, temp double, at timestamp
+        time: at
+      ticks:
+        rate: 100                     # rows a second; also: rows
+      recorded:
+        replay: flights.parquet       # with schema; also: speed, format
+        schema: flight string, at timestamp
+        time: at
+      again:
+        reads: kept                   # a journal that a stage below writes (a cycle); with schema, time, lateness
+        schema: flight string, origin string, delay double, at timestamp
+        time: at
+
+    stages:                           # in any order
+      late:
+        from: departures
+        sql: SELECT * FROM departures WHERE delay > 60
+      hourly:
+        from: departures
+        window: 1 hour                # how often one starts; also: size, if windows should be longer
+        by: origin                    # a column, a list, or name: expression
+        aggregates:
+          flights: count(*)
+          delay: avg(delay)
+      visits:
+        from: departures
+        session: 30 minutes           # the gap; also: longest
+        aggregates: {flights: count(*)}
+      all:
+        merge: [departures, late, again]
+      paired:
+        join: [departures, weather]   # left and right
+        on: origin                    # a column or a list
+        within: 1 hour
+        how: left                     # inner, left, right, full or semi; inner if left out
+      named:
+        from: hourly
+        lookup: airports.csv          # a static table; also: schema, format, how
+        on: origin
+      once:
+        from: all
+        distinct: flight              # a column or a list
+        within: 1 day
+      kept:
+        journal: once                 # the stream that gets a journal; also: partitions, key, keep_for, keep_bytes
+
+    sinks:
+      hourly:
+        from: hourly
+        parquet: out/hourly           # or jsonl, csv, console (rows), memory, postgres (address) with table
+
+Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`) are written in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+
+from millstream.errors import CycleWithoutJournal, FlowError, NotLoadable, UnknownStream
+from millstream.flow import document, sources, targets
+from millstream.flow.document import Entry
+from millstream.flow.flow import Flow
+from millstream.flow.site import placed
+from millstream.flow.sources import SourceSpec
+from millstream.flow.stream import Stream
+from millstream.flow.targets import TargetSpec
+
+_OPTIONS = ("time", "lateness", "key", "ahead", "idle")
+
+
+def load(path: str | PathLike[str]) -> Flow:
+    """Return the flow in a YAML file.
+
+    Raises:
+        NotLoadable: The file is not what the description above says.
+        FlowError: The flow has a mistake.
+    """
+    file = Path(path)
+    top = document.read(file)
+    name, window = top.needed("name", "the flow's name"), top.text("window")
+    groups = [top.entries(key, kind) for key, kind in (("sources", "source"), ("stages", "stage"), ("sinks", "sink"))]
+    top.finish()
+    with _at(top):
+        flow = Flow(name) if window is None else Flow(name, window=window)
+    builder = _Builder(flow, *groups)
+    builder.build()
+    return flow
+
+
+@contextmanager
+def _at(entry: Entry) -> Iterator[None]:
+    """Give what is built here, and its mistakes, the place of an entry."""
+    with placed(entry.where):
+        try:
+            yield
+        except FlowError as error:
+            if error.where is not None:
+                raise
+            msg = f"{entry.title} is wrong: {error.message}"
+            raise type(error)(msg, hint=error.hint, where=entry.where) from None
+
+
+class _Builder:
+    """Builds the stages in the order in which they read each other."""
+
+    def __init__(
+        self, flow: Flow, sources: dict[str, Entry], stages: dict[str, Entry], sinks: dict[str, Entry]
+    ) -> None:
+        self.flow = flow
+        self.sources = sources
+        self.stages = stages
+        self.sinks = sinks
+        self.path: list[str] = []
+
+    def build(self) -> None:
+        for name, entry in self.sources.items():
+            with _at(entry):
+                _source(self.flow, name, entry)
+        for name, entry in self.stages.items():
+            if name in self.sources:
+                msg = f'stage "{name}" has the name of a source'
+                raise NotLoadable(msg, hint="expected another name", where=entry.where)
+        for name in self.stages:
+            self.stage(name)
+        for name, entry in self.sinks.items():
+            stream = self.read(entry, entry.needed("from", "a stream"))
+            with _at(entry):
+                stream.sink(name, _target(entry))
+            entry.finish()
+
+    def read(self, entry: Entry, name: str) -> Stream:
+        """Return the stream of that name, building it if need be."""
+        known = [*self.sources, *self.stages]
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"its streams are {', '.join(known)}"
+            msg = f'{entry.title} of flow "{self.flow.name}" reads stream "{name}", which is not there'
+            raise UnknownStream(msg, hint=hint, where=entry.where)
+        return self.stage(name) if name in self.stages else self.flow.stream(name)
+
+    def stage(self, name: str) -> Stream:
+        if name in self.flow.stages:
+            return self.flow.stream(name)
+        entry = self.stages[name]
+        if name in self.path:
+            raise self.cycle(name, entry)
+        self.path.append(name)
+        make = _STAGES[entry.one_of(tuple(_STAGES))]
+        inputs = [self.read(entry, source) for source in _inputs(entry)]
+        self.path.pop()
+        with _at(entry):
+            stream = make(name, entry, inputs)
+        entry.finish()
+        return stream
+
+    def cycle(self, name: str, entry: Entry) -> FlowError:
+        around = self.path[self.path.index(name) :]
+        journal = next((stage for stage in around if self.stages[stage].has("journal")), None)
+        if journal is None:
+            hint = 'give one of them a journal, and read that with "reads" and its schema in sources'
+        else:
+            hint = f'read the journal where the cycle begins: a source with "reads: {journal}" and its schema'
+        said = " -> ".join(f'"{stage}"' for stage in (*around, name))
+        msg = f'{entry.title} of flow "{self.flow.name}" reads its own output: {said}'
+        return CycleWithoutJournal(msg, hint=hint, where=entry.where)
+
+
+def _inputs(entry: Entry) -> list[str]:
+    """Return the names of the streams that a stage reads."""
+    if entry.has("merge") or entry.has("join"):
+        key = "merge" if entry.has("merge") else "join"
+        names = entry.texts(key) or []
+        if not names:
+            fact, hint = f"{entry.title} names no streams", f'expected "{key}: [one, another]"'
+            raise NotLoadable(fact, hint=hint, where=entry.where)
+        if key == "join" and len(names) != 2:
+            fact, hint = f"{entry.title} joins {len(names)} streams", 'expected "join: [left, right]"'
+            raise NotLoadable(fact, hint=hint, where=entry.where)
+        return names
+    return [entry.needed("journal" if entry.has("journal") else "from", "a stream")]
+
+
+def _source(flow: Flow, name: str, entry: Entry) -> None:
+    kind = entry.one_of(("inbox", "files", "rate", "replay", "reads"))
+    if kind == "reads":
+        journal, schema = entry.needed("reads", "a journal"), entry.needed("schema", "columns")
+        time, lateness = entry.text("time"), entry.text("lateness")
+        flow.reads(journal, schema, time=time, lateness=lateness or "0 s", name=name)
+    else:
+        spec = _spec(kind, entry)
+        given = {key: value for key in _OPTIONS if (value := entry.text(key)) is not None}
+        partitions = entry.whole("partitions")
+        flow.source(name, spec, **given, partitions=1 if partitions is None else partitions)
+    entry.finish()
+
+
+def _spec(kind: str, entry: Entry) -> SourceSpec:
+    if kind == "inbox":
+        return sources.inbox(entry.needed("inbox", "columns"))
+    if kind == "rate":
+        entry.needed("rate", "rows a second")
+        return sources.rate(entry.number("rate") or 0, rows=entry.whole("rows"))
+    path, schema, format_ = entry.needed(kind, "a path"), entry.needed("schema", "columns"), entry.text("format")
+    if kind == "replay":
+        return sources.replay(path, schema, speed=entry.number("speed"), format=format_)
+    options = tuple(sorted((entry.named("options") or {}).items()))
+    return replace(sources.files(path, schema, format=format_, follow=entry.flag("follow")), options=options)
+
+
+def _sql(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    return inputs[0].sql(name, entry.needed("sql", "a query"))
+
+
+def _window(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    every, size = entry.text("window"), entry.text("size")
+    by, aggregates = entry.texts_or_named("by"), entry.named("aggregates") or {}
+    return inputs[0]._window(name, every=every, size=size, by=by, aggregates=aggregates)
+
+
+def _session(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    gap, longest = entry.text("session"), entry.text("longest")
+    by, aggregates = entry.texts_or_named("by"), entry.named("aggregates") or {}
+    return inputs[0]._window(name, gap=gap, longest=longest, by=by, aggregates=aggregates)
+
+
+def _merge(name: str, _: Entry, inputs: list[Stream]) -> Stream:
+    return inputs[0].flow.merge(name, *inputs)
+
+
+def _join(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    on, within, how = entry.texts("on") or [], entry.text("within"), entry.text("how")
+    return inputs[0].join(name, inputs[1], on=on, within=within, how=how or "inner")
+
+
+def _lookup(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    path, format_, schema = entry.needed("lookup", "a path"), entry.text("format"), entry.text("schema")
+    on, how = entry.texts("on") or [], entry.text("how")
+    return inputs[0].join(name, targets.table(path, format=format_, schema=schema), on=on, how=how or "inner")
+
+
+def _distinct(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    return inputs[0].distinct(name, by=entry.texts("distinct") or [], within=entry.needed("within", "a time"))
+
+
+def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
+    key, keep_for = entry.text("key"), entry.text("keep_for")
+    # "key: null" says that there is none, not even the stream's.
+    stream = inputs[0].key_by(None) if entry.has("key") and key is None else inputs[0]
+    return stream.journal(
+        name, partitions=1 if partitions is None else partitions, key=key, keep_for=keep_for, keep_bytes=keep_bytes
+    )
+
+
+_STAGES: dict[str, Callable[[str, Entry, list[Stream]], Stream]] = {
+    "sql": _sql,
+    "window": _window,
+    "session": _session,
+    "merge": _merge,
+    "join": _join,
+    "lookup": _lookup,
+    "distinct": _distinct,
+    "journal": _journal,
+}
+
+
+def _target(entry: Entry) -> TargetSpec:
+    kind = entry.one_of(("parquet", "jsonl", "csv", "console", "memory", "postgres"))
+    if kind == "console":
+        rows = entry.whole("console")
+        return targets.console() if rows is None else targets.console(rows=rows)
+    if kind == "memory":
+        entry.get("memory")
+        return targets.memory()
+    if kind == "postgres":
+        return targets.postgres(entry.needed("postgres", "an address"), table=entry.needed("table", "its name"))
+    return _FOLDERS[kind](entry.needed(kind, "a path"))
+
+
+_FOLDERS: dict[str, Callable[[str], TargetSpec]] = {
+    "parquet": targets.parquet,
+    "jsonl": targets.jsonl,
+    "csv": targets.csv,
+}
