@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
+from millstream.journal.base import FOREVER
 from millstream.journal.description import create
 from millstream.journal.disk import REAL, Disk
 from millstream.journal.files import Writer
-from millstream.journal.layout import dead_folder
+from millstream.journal.layout import dead_folder, description_file
 from millstream.journal.reader import Reader
 
 schema = pa.schema(
@@ -65,7 +68,7 @@ class DeadLetters:
         description = create(self.path, schema, time="at", disk=disk)
         self._writer = Writer(description, 0, disk=disk, clock=self._clock, wait_s=wait_s)
         try:
-            self._seen = _Seen(self.path / "seen.sqlite", self.path, self._writer.end)
+            self._seen = _Seen(self.path, self._writer.end)
         except BaseException:
             self._writer.abort()
             raise
@@ -93,7 +96,7 @@ class DeadLetters:
         if not fresh:
             return 0
         self._writer.append(_SENDER, self._writer.highest(_SENDER) + 1, self._batch(fresh))
-        self._seen.add([letter.key for letter in fresh], self._writer.end)
+        self._seen.add([(*letter.key, letter.reason) for letter in fresh], self._writer.end)
         return len(fresh)
 
     def _batch(self, letters: Sequence[DeadLetter]) -> pa.RecordBatch:
@@ -125,8 +128,8 @@ class DeadLetters:
 class _Seen:
     """Which letters are in the journal up to a position; what it does not know yet is read from there."""
 
-    def __init__(self, file: Path, journal: Path, end: int) -> None:
-        self._file = file
+    def __init__(self, journal: Path, end: int) -> None:
+        self._file = _table(journal)
         try:
             self._open(end)
         except sqlite3.DatabaseError:
@@ -134,17 +137,18 @@ class _Seen:
         self._catch_up(journal, end)
 
     def _open(self, end: int) -> None:
-        self._base = sqlite3.connect(self._file, isolation_level=None)
+        self._base = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
         # WAL with NORMAL keeps the file sound through a crash; it may forget the newest letters, which are read again.
-        for order in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL"):
+        for order in (
+            "PRAGMA journal_mode=WAL",
+            "PRAGMA synchronous=NORMAL",
+            "CREATE TABLE IF NOT EXISTS seen (origin TEXT, partition INTEGER, position INTEGER,"
+            " PRIMARY KEY (origin, partition, position)) WITHOUT ROWID",
+            "CREATE TABLE IF NOT EXISTS reasons (reason TEXT PRIMARY KEY, letters INTEGER) WITHOUT ROWID",
+            "CREATE TABLE IF NOT EXISTS covered (one INTEGER PRIMARY KEY, position INTEGER)",
+        ):
             self._base.execute(order)
-        with closing(self._base.cursor()) as cursor:
-            cursor.execute(
-                "CREATE TABLE IF NOT EXISTS seen (origin TEXT, partition INTEGER, position INTEGER,"
-                " PRIMARY KEY (origin, partition, position)) WITHOUT ROWID"
-            )
-            cursor.execute("CREATE TABLE IF NOT EXISTS covered (one INTEGER PRIMARY KEY, position INTEGER)")
-        if self._covered() > end:  # the table of another journal that was here
+        if _covered(self._base) > end:  # the table of another journal that was here
             raise sqlite3.DatabaseError
 
     def _start_again(self) -> None:
@@ -153,29 +157,60 @@ class _Seen:
             self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
         self._open(0)
 
-    def _covered(self) -> int:
-        row = self._base.execute("SELECT position FROM covered WHERE one = 1").fetchone()
-        return 0 if row is None else int(row[0])
-
     def _catch_up(self, journal: Path, end: int) -> None:
-        covered = self._covered()
-        if covered >= end:
-            return
-        reader = Reader(journal).partition(0)
-        for part in reader.read(max(covered, reader.begin), end, ["origin", "partition", "position"]):
-            if part.batch is not None:
-                keys = list(zip(*(column.to_pylist() for column in part.batch.columns), strict=True))
-                self.add(keys, part.stop)
+        for rows, stop in _letters(journal, _covered(self._base), end):
+            self.add(rows, stop)
 
     def has(self, key: tuple[str, int, int]) -> bool:
         query = "SELECT 1 FROM seen WHERE origin = ? AND partition = ? AND position = ?"
         return self._base.execute(query, key).fetchone() is not None
 
-    def add(self, keys: Sequence[tuple[str, int, int]], covered: int) -> None:
+    def add(self, letters: Sequence[tuple[str, int, int, str]], covered: int) -> None:
+        """Note letters, as (origin, partition, position, reason), that lie before `covered`."""
         self._base.execute("BEGIN")
-        self._base.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", keys)
+        self._base.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", [letter[:3] for letter in letters])
+        self._base.executemany(
+            "INSERT INTO reasons VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET letters = letters + excluded.letters",
+            Counter(letter[3] for letter in letters).items(),
+        )
         self._base.execute("INSERT OR REPLACE INTO covered VALUES (1, ?)", (covered,))
         self._base.execute("COMMIT")
 
     def close(self) -> None:
         self._base.close()
+
+
+def dead_counts(path: Path | str) -> dict[str, int]:
+    """Return how many dead letters the journal at `path` has, by reason; cheap, however many there are."""
+    journal = dead_folder(Path(path))
+    if not description_file(journal).exists():
+        return {}
+    counts: Counter[str] = Counter()
+    covered = 0
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(_table(journal)))}?mode=ro", uri=True)) as base:
+            base.execute("BEGIN")
+            counts.update(dict(base.execute("SELECT reason, letters FROM reasons")))
+            covered = _covered(base)
+    except sqlite3.DatabaseError:
+        counts.clear()  # gone or damaged: all is in the journal
+    for rows, _ in _letters(journal, covered, FOREVER):
+        counts.update(row[3] for row in rows)
+    return dict(counts)
+
+
+def _letters(journal: Path, start: int, end: int) -> Iterator[tuple[list[tuple[str, int, int, str]], int]]:
+    """Yield the letters in the journal, batch by batch, each with the position after it."""
+    reader = Reader(journal).partition(0)
+    for part in reader.read(max(start, reader.begin), end, ["origin", "partition", "position", "reason"]):
+        if part.batch is not None:
+            yield list(zip(*(column.to_pylist() for column in part.batch.columns), strict=True)), part.stop
+
+
+def _covered(base: sqlite3.Connection) -> int:
+    row = base.execute("SELECT position FROM covered WHERE one = 1").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _table(journal: Path) -> Path:
+    return journal / "seen.sqlite"

@@ -39,7 +39,7 @@ from millstream.journal.staging import stage
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Decision", "EpochLog", "stage"]
+__all__ = ["Decision", "EpochLog", "Staged", "stage"]
 
 LOG_BYTES = 2**20
 
@@ -158,7 +158,8 @@ class EpochLog:
     ) -> bool:
         """Make an epoch exist; it does, durably, when this returns True.
 
-        False: it was decided before, and the files staged now are removed. `floor` is the lowest time that may still
+        False: it was decided before, and the files staged now are removed; or it only says that the journal has ended,
+        and it has. `floor` is the lowest time that may still
         come; `ended` says that nothing will.
 
         Raises:
@@ -167,6 +168,8 @@ class EpochLog:
         decision = Decision(sender, epoch, tuple(staged), floor, ended)
         if epoch <= self.last(sender):
             self._remove(decision.staged)
+            return False
+        if self._ended and ended and not decision.staged:
             return False
         if self._ended:
             msg = f'journal "{self.description.path}" has ended and takes no epoch {epoch} of "{sender}"'

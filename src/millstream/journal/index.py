@@ -62,6 +62,8 @@ DTYPE = np.dtype(
 )
 assert DTYPE.itemsize == SIZE == 128
 
+Entries = npt.NDArray[np.void]
+
 
 def some(number: int | None) -> int:
     return NOTHING if number is None else number
@@ -118,34 +120,6 @@ class Record:
             self.data_checksum,
         )
         return body + _SUM.pack(xxhash.xxh3_64_intdigest(body))
-
-
-def unpack(raw: bytes) -> tuple[Record, int] | None:
-    """Return the entry and its data's offset, or None if the bytes are not an entry."""
-    if len(raw) != SIZE or not sound(raw):
-        return None
-    v = _BODY.unpack_from(raw)
-    record = Record(
-        kind=Kind(v[0]),
-        position=v[4],
-        count=v[5],
-        appended_at=v[17],
-        sender=v[3],
-        version=v[2],
-        parts=v[6],
-        length=v[8],
-        first_seq=v[9],
-        last_seq=v[10],
-        min_time=maybe(v[11]),
-        max_time=maybe(v[12]),
-        max_before=maybe(v[13]),
-        max_after=maybe(v[14]),
-        max_lag=maybe(v[15]),
-        floor_after=maybe(v[16]),
-        ended=bool(v[1] & ENDED),
-        data_checksum=v[18],
-    )
-    return record, v[7]
 
 
 def sound(raw: bytes | memoryview) -> bool:
@@ -242,9 +216,6 @@ def _header(body: Mapping[str, object], length: int) -> Header:
     return Header(state, int(str(version)), int(str(data_start)), int(str(generation)), length)
 
 
-Entries = npt.NDArray[np.void]
-
-
 def map_entries(file: Path, header: Header) -> Entries:
     """Map the entries that the file holds now, whole ones only, unchecked."""
     with file.open("rb") as source:
@@ -256,15 +227,44 @@ def map_entries(file: Path, header: Header) -> Entries:
     return np.frombuffer(mapped, dtype=DTYPE, count=count, offset=header.length)
 
 
-def sound_prefix(raw: bytes, header: Header) -> list[tuple[Record, int]]:
+def sound_prefix(raw: bytes, header: Header) -> Entries:
     """Return the entries up to the first that is damaged or does not join on to the one before it."""
-    found: list[tuple[Record, int]] = []
-    position, offset = header.first, header.data_start
-    for begin in range(0, len(raw) - SIZE + 1, SIZE):
-        entry = unpack(raw[begin : begin + SIZE])
-        if entry is None or entry[0].position != position or entry[1] != offset:
-            break
-        found.append(entry)
-        position += entry[0].count
-        offset += entry[0].length
-    return found
+    entries = np.frombuffer(raw, dtype=DTYPE, count=len(raw) // SIZE)
+    good = checksums(raw) == entries["checksum"]
+    good &= entries["position"] == _joined(entries["position"] + entries["count"], header.first)
+    good &= entries["offset"] == _joined(entries["offset"] + entries["length"], header.data_start)
+    bad = np.flatnonzero(~good)
+    return entries[: bad[0]] if len(bad) else entries
+
+
+def checksums(raw: bytes) -> npt.NDArray[np.uint64]:
+    """Return what the entries' checksums should be."""
+    view, digest, size = memoryview(raw), xxhash.xxh3_64_intdigest, _BODY.size
+    begins = range(0, len(raw) - SIZE + 1, SIZE)
+    return np.fromiter((digest(view[begin : begin + size]) for begin in begins), np.uint64, count=len(begins))
+
+
+def _joined(ends: npt.NDArray[np.integer], first: int) -> npt.NDArray[np.integer]:
+    """Return where each entry should begin: where the one before it ends."""
+    begins = np.roll(ends, 1)
+    begins[:1] = first
+    return begins
+
+
+def state_after(state: State, entries: Entries) -> State:
+    """Return the state after `entries`, which follow `state`."""
+    if len(entries) == 0:
+        return state.copy()
+    last, highest = entries[-1], dict(state.highest)
+    numbered = entries[(entries["sender"] != NOBODY) & (entries["last_seq"] != NOTHING)]
+    for sender in np.unique(numbered["sender"]).tolist():
+        newest = int(numbered["last_seq"][numbered["sender"] == sender].max())
+        highest[sender] = max(newest, highest.get(sender, -1))
+    return State(
+        position=int(last["position"]) + int(last["count"]),
+        running_max=maybe(last["max_after"]),
+        floor=maybe(last["floor_after"]),
+        ended=bool(last["flags"] & ENDED),
+        appended_at=int(last["appended_at"]),
+        highest=highest,
+    )

@@ -30,12 +30,14 @@ from millstream.errors import CorruptIndex
 from millstream.journal.disk import Disk, DiskFile
 from millstream.journal.index import (
     SIZE,
+    Entries,
     Header,
     Record,
     State,
     pack_header,
     read_header,
     sound_prefix,
+    state_after,
 )
 from millstream.journal.layout import (
     DATA,
@@ -123,15 +125,13 @@ class PartitionLog:
             raw = source.read()
         entries = sound_prefix(raw, header)
         marked = self._marked(first, len(entries), path, header)
-        keep = self._sound_data(first, entries, marked)
-        self._first, self._entries, self._version = first, keep, header.version
-        self.state = header.state.copy()
-        for record, _ in entries[:keep]:
-            self.state.apply(record)
-        stop = entries[keep - 1][1] + entries[keep - 1][0].length if keep else header.data_start
-        recovery = self._cut(header, keep, stop, len(raw))
-        self._rewrite(header, entries[:keep], marked or 0, stop)
-        self._mark.set(first, keep, self.state.position)
+        entries = entries[: self._sound_data(first, entries, marked)]
+        self._first, self._entries, self._version = first, len(entries), header.version
+        self.state = state_after(header.state, entries)
+        stop = _data_stop(entries, header)
+        recovery = self._cut(header, stop, len(raw))
+        self._rewrite(header, entries, marked or 0, stop)
+        self._mark.set(first, self._entries, self.state.position)
         return recovery
 
     def _marked(self, first: int, sound: int, path: Path, header: Header) -> int | None:
@@ -149,37 +149,42 @@ class PartitionLog:
             )
         return mark.entries
 
-    def _sound_data(self, first: int, entries: list[tuple[Record, int]], marked: int | None) -> int:
+    def _sound_data(self, first: int, entries: Entries, marked: int | None) -> int:
         """Return how many entries to keep: those after the mark must have sound data."""
         begin = marked if marked is not None else max(0, len(entries) - _CHECKED_WITHOUT_MARK)
+        if begin == len(entries):
+            return begin
         with data_file(self._folder, first).open("rb") as source:
             for number in range(begin, len(entries)):
-                record, offset = entries[number]
-                source.seek(offset)
-                if xxhash.xxh3_64_intdigest(source.read(record.length)) != record.data_checksum and record.length:
+                entry = entries[number]
+                source.seek(int(entry["offset"]))
+                data = source.read(int(entry["length"]))
+                if data and xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"]):
+                    return number
+                if len(data) < int(entry["length"]):
                     return number
         return len(entries)
 
-    def _cut(self, header: Header, keep: int, stop: int, index_bytes: int) -> Recovery:
+    def _cut(self, header: Header, stop: int, index_bytes: int) -> Recovery:
         index = self._index = self._disk.open(index_file(self._folder, self._first))
         data = self._data = self._disk.open(data_file(self._folder, self._first))
-        cut = Recovery(-(-(index_bytes - keep * SIZE) // SIZE), data.size() - stop)
-        if index.size() != header.length + keep * SIZE:
-            index.truncate(header.length + keep * SIZE)
+        kept = self._entries * SIZE
+        cut = Recovery(-(-(index_bytes - kept) // SIZE), max(0, data.size() - stop))
+        if index.size() != header.length + kept:
+            index.truncate(header.length + kept)
         if data.size() != stop:
             data.truncate(stop)
-        if keep == 0:
+        if self._entries == 0:
             # The crash may have come while this empty segment was being begun again for another schema.
             data.write_at(0, self.schemas[header.version].serialize().to_pybytes())
         return cut
 
-    def _rewrite(self, header: Header, entries: list[tuple[Record, int]], marked: int, stop: int) -> None:
+    def _rewrite(self, header: Header, entries: Entries, marked: int, stop: int) -> None:
         """Write what lies after the mark again, and sync."""
         assert self._data is not None
         assert self._index is not None
         if marked < len(entries):
-            begin = entries[marked][1]
-            _again(self._data, data_file(self._folder, self._first), begin, stop)
+            _again(self._data, data_file(self._folder, self._first), int(entries[marked]["offset"]), stop)
         self._data.sync()
         if marked < len(entries):
             begin = header.length + marked * SIZE
@@ -264,6 +269,10 @@ class PartitionLog:
     def close(self) -> None:
         self._close_files()
         self._mark.close()
+
+
+def _data_stop(entries: Entries, header: Header) -> int:
+    return int(entries[-1]["offset"]) + int(entries[-1]["length"]) if len(entries) else header.data_start
 
 
 def _again(file: DiskFile, path: Path, begin: int, end: int) -> None:

@@ -539,7 +539,7 @@ def _synced_without_mark(folder: Path, mark: Mark | None) -> Mark | None:
     if mark is not None and mark.segment == segments[-1] and len(raw) // SIZE <= mark.entries:
         return None
     found = sound_prefix(raw, header)
-    end = found[-1][0].position + found[-1][0].count if found else header.first
+    end = int(found[-1]["position"]) + int(found[-1]["count"]) if len(found) else header.first
     turn = 0 if mark is None else mark.turn
     if mark is not None and end <= mark.end:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -47,15 +47,21 @@ class Trimmed:
         return Trimmed(self.segments + other.segments, self.positions + other.positions, self.bytes + other.bytes)
 
 
-def commit(
-    path: Path | str, reader: str, positions: Mapping[int, int], *, disk: Disk = REAL, clock: Clock | None = None
+def mark_read(
+    path: Path | str,
+    reader: str,
+    positions: Mapping[int, int] | Sequence[int],
+    *,
+    disk: Disk = REAL,
+    clock: Clock | None = None,
 ) -> None:
-    """Say that `reader` needs nothing before these positions any more; this registers it too."""
+    """Say that `reader` needs nothing before these positions (by partition) any more; this registers it too."""
+    by_partition = positions if isinstance(positions, Mapping) else dict(enumerate(positions))
     folder = readers_folder(Path(path))
     make_folder(disk, folder)
     body = {
         "reader": reader,
-        "positions": {str(k): v for k, v in sorted(positions.items())},
+        "positions": {str(k): v for k, v in sorted(by_partition.items())},
         "at": (clock or SystemClock()).now_us(),
     }
     replace(disk, _reader_file(folder, reader), json.dumps(body).encode())

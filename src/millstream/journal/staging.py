@@ -27,14 +27,22 @@ from millstream.journal.rows import conform, times_of
 _ROWS = 2**16
 _BYTES = 8 * 2**20
 
-PartitionOf = str | int | Callable[[pa.RecordBatch], npt.NDArray[np.integer]] | None
-"""A key column, a partition, a function from rows to partitions, or None: batches go round."""
+PartitionOf = int | Callable[[pa.RecordBatch], npt.NDArray[np.integer]]
+"""A partition, or a function from rows to their partitions."""
 
 
 def stage(
-    path: Path | str, batches: Iterable[pa.RecordBatch], partition_of: PartitionOf = None, *, disk: Disk = REAL
+    path: Path | str,
+    batches: Iterable[pa.RecordBatch],
+    partition_of: PartitionOf | None = None,
+    *,
+    key: str | None = None,
+    disk: Disk = REAL,
 ) -> list[Staged]:
     """Write rows into staged files, one per partition that gets any; they are synced when this returns.
+
+    Rows go to the place of their `key` (`hashing.places`), or where `partition_of` says; with neither, batches go
+    round.
 
     Raises:
         NullKey: A row has no key.
@@ -46,7 +54,7 @@ def stage(
     make_folder(disk, folder)
     files: dict[int, _StagedFile] = {}
     try:
-        for partition, batch in _split(batches, description, partition_of):
+        for partition, batch in _split(batches, description, partition_of, key):
             if partition not in files:
                 files[partition] = _StagedFile(folder, partition, description, disk)
             files[partition].add(batch)
@@ -61,7 +69,7 @@ def stage(
 
 
 def _split(
-    batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf
+    batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf | None, key: str | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     turn = uuid.uuid4().int  # tasks start at different partitions, or small ones would all fill the first
     for batch in batches:
@@ -69,31 +77,30 @@ def _split(
             continue
         fitted = conform(batch, description.schema)
         turn += 1
-        numbers = _numbers(fitted, description, partition_of, turn)
+        if key is not None:
+            numbers = _by_key(fitted, description, key)
+        else:
+            numbers = _given(
+                fitted, description, turn % description.partitions if partition_of is None else partition_of
+            )
         if isinstance(numbers, int):
             yield numbers, fitted
         else:
             yield from _by_partition(fitted, numbers)
 
 
-def _numbers(
-    batch: pa.RecordBatch, description: Description, partition_of: PartitionOf, turn: int
-) -> int | npt.NDArray[np.integer]:
+def _given(batch: pa.RecordBatch, description: Description, partition_of: PartitionOf) -> int | npt.NDArray[np.integer]:
     """Return the partition of all rows, or of each."""
-    count = description.partitions
-    if isinstance(partition_of, str):
-        numbers = _by_key(batch, description, partition_of)
-        return 0 if count == 1 else numbers
-    if partition_of is None:
-        return turn % count
     chosen = partition_of if isinstance(partition_of, int) else partition_of(batch)
-    if np.min(chosen) < 0 or np.max(chosen) >= count:
-        msg = f'journal "{description.path}" has partitions 0 to {count - 1}, a row is meant for {np.max(chosen)}'
+    if np.min(chosen) < 0 or np.max(chosen) >= description.partitions:
+        msg = (
+            f'journal "{description.path}" has {description.partitions} partitions, a row is meant for {np.max(chosen)}'
+        )
         raise SchemaConflict(msg)
     return chosen
 
 
-def _by_key(batch: pa.RecordBatch, description: Description, key: str) -> npt.NDArray[np.integer]:
+def _by_key(batch: pa.RecordBatch, description: Description, key: str) -> int | npt.NDArray[np.integer]:
     if key not in batch.schema.names:
         msg = f'journal "{description.path}" has no key column "{key}"'
         raise SchemaConflict(msg, hint=f"its columns are {', '.join(batch.schema.names)}")
@@ -101,7 +108,7 @@ def _by_key(batch: pa.RecordBatch, description: Description, key: str) -> npt.ND
     if np.any(numbers == NOWHERE):
         msg = f'a row for journal "{description.path}" has no key in column "{key}"'
         raise NullKey(msg, hint="leave such rows out, or give them a key with coalesce")
-    return numbers
+    return 0 if description.partitions == 1 else numbers
 
 
 def _by_partition(batch: pa.RecordBatch, numbers: npt.NDArray[np.integer]) -> Iterator[tuple[int, pa.RecordBatch]]:
