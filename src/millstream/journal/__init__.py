@@ -23,7 +23,7 @@ from millstream.journal.epochs import EpochLog
 from millstream.journal.files import Writer
 from millstream.journal.lateness import late_mask
 from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.retention import committed, forget, mark_read, trim
+from millstream.journal.retention import commit, committed, forget, trim
 from millstream.journal.staging import stage
 
 __all__ = [
@@ -41,13 +41,13 @@ __all__ = [
     "Slice",
     "Staged",
     "Writer",
+    "commit",
     "committed",
     "create",
     "dead_counts",
     "describe",
     "forget",
     "late_mask",
-    "mark_read",
     "stage",
     "trim",
 ]

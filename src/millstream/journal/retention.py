@@ -47,7 +47,7 @@ class Trimmed:
         return Trimmed(self.segments + other.segments, self.positions + other.positions, self.bytes + other.bytes)
 
 
-def mark_read(
+def commit(
     path: Path | str,
     reader: str,
     positions: Mapping[int, int] | Sequence[int],

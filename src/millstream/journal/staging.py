@@ -27,8 +27,8 @@ from millstream.journal.rows import conform, times_of
 _ROWS = 2**16
 _BYTES = 8 * 2**20
 
-PartitionOf = int | Callable[[pa.RecordBatch], npt.NDArray[np.integer]]
-"""A partition, or a function from rows to their partitions."""
+PartitionOf = str | int | Callable[[pa.RecordBatch], npt.NDArray[np.integer]]
+"""A key column (`hashing.places`), a partition, or a function from rows to their partitions."""
 
 
 def stage(
@@ -36,13 +36,11 @@ def stage(
     batches: Iterable[pa.RecordBatch],
     partition_of: PartitionOf | None = None,
     *,
-    key: str | None = None,
     disk: Disk = REAL,
 ) -> list[Staged]:
     """Write rows into staged files, one per partition that gets any; they are synced when this returns.
 
-    Rows go to the place of their `key` (`hashing.places`), or where `partition_of` says; with neither, batches go
-    round.
+    If `partition_of` is None, whole batches go to the partitions in turn.
 
     Raises:
         NullKey: A row has no key.
@@ -54,7 +52,7 @@ def stage(
     make_folder(disk, folder)
     files: dict[int, _StagedFile] = {}
     try:
-        for partition, batch in _split(batches, description, partition_of, key):
+        for partition, batch in _split(batches, description, partition_of):
             if partition not in files:
                 files[partition] = _StagedFile(folder, partition, description, disk)
             files[partition].add(batch)
@@ -69,7 +67,7 @@ def stage(
 
 
 def _split(
-    batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf | None, key: str | None
+    batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     turn = uuid.uuid4().int  # tasks start at different partitions, or small ones would all fill the first
     for batch in batches:
@@ -77,20 +75,19 @@ def _split(
             continue
         fitted = conform(batch, description.schema)
         turn += 1
-        if key is not None:
-            numbers = _by_key(fitted, description, key)
-        else:
-            numbers = _given(
-                fitted, description, turn % description.partitions if partition_of is None else partition_of
-            )
+        numbers = _numbers(fitted, description, turn % description.partitions if partition_of is None else partition_of)
         if isinstance(numbers, int):
             yield numbers, fitted
         else:
             yield from _by_partition(fitted, numbers)
 
 
-def _given(batch: pa.RecordBatch, description: Description, partition_of: PartitionOf) -> int | npt.NDArray[np.integer]:
+def _numbers(
+    batch: pa.RecordBatch, description: Description, partition_of: PartitionOf
+) -> int | npt.NDArray[np.integer]:
     """Return the partition of all rows, or of each."""
+    if isinstance(partition_of, str):
+        return _by_key(batch, description, partition_of)
     chosen = partition_of if isinstance(partition_of, int) else partition_of(batch)
     if np.min(chosen) < 0 or np.max(chosen) >= description.partitions:
         msg = (
