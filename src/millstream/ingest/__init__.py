@@ -1,0 +1,33 @@
+"""Ingest: from where events come from into journals, each row once.
+
+    origin (files, replay, rate, stdin) -> parse -> check -> route -> append
+                                             |        |
+                                             +--------+--> dead letters, with the reason and the place
+
+An origin numbers its records by their place (a line of a file, a row of a
+recording), and the journal remembers the highest place that it has of every
+sender. A restart goes on behind it: nothing is repeated and nothing is left out.
+"""
+
+from millstream.ingest.feed import Feed
+from millstream.ingest.idle import Progress, proposals
+from millstream.ingest.ingest import Ingest, IngestStatistics, open, open_feed  # noqa: A004 (read as ingest.open)
+from millstream.ingest.parse import parse_rows
+from millstream.ingest.rows import Refused, Rows
+from millstream.ingest.settings import Settings, declare, declared
+
+__all__ = [
+    "Feed",
+    "Ingest",
+    "IngestStatistics",
+    "Progress",
+    "Refused",
+    "Rows",
+    "Settings",
+    "declare",
+    "declared",
+    "open",
+    "open_feed",
+    "parse_rows",
+    "proposals",
+]

@@ -1,0 +1,144 @@
+"""The last step into a journal: check, refuse, route, append.
+
+The numbers of rows are places at the origin, and rising. For every partition the
+journal knows the highest place that it has of a sender; rows up to there are
+passed over. So an origin that starts again may begin anywhere before its last
+row, with blocks cut as it likes, and nothing is taken twice.
+
+Refused records are written before the rows around them: what the journal
+remembers of a sender covers its dead letters too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from millstream.clock import Clock
+from millstream.ingest import idle
+from millstream.ingest.checks import Rules, check
+from millstream.ingest.routing import first_sequence, route
+from millstream.ingest.rows import Refused, Rows
+from millstream.journal.base import Accepted, Kind
+from millstream.journal.dead import DeadLetter, DeadLetters
+from millstream.journal.files import Writer
+
+#: Appends that may wait for the disk before an origin has to.
+_IN_FLIGHT: Final = 16
+_TICK_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Idleness:
+    """When a partition is idle, and how late its rows may be."""
+
+    idle: timedelta
+    lateness: timedelta
+
+
+class Feed:
+    """Takes rows for one journal; it owns the writers that it is given. One thread uses it at a time."""
+
+    def __init__(
+        self,
+        writers: Sequence[Writer],
+        rules: Rules,
+        clock: Clock,
+        idleness: Idleness | None = None,
+    ) -> None:
+        self._writers = tuple(writers)
+        self._path = self._writers[0].description.path
+        self._rules = rules
+        self._clock = clock
+        # A journal of one partition has nobody to wait for.
+        self._idleness = idleness if len(self._writers) > 1 and rules.time is not None else None
+        self._rows_at = [clock.now_us()] * len(self._writers)
+        self._ticked_at = clock.now_us()
+        self._waiting: deque[Future[Accepted]] = deque()
+        self.rows = 0
+        self.refused = 0
+        self.bytes = 0
+
+    def highest(self, sender: str) -> int:
+        """Return the place up to which everything of a sender has been dealt with, in all partitions, or -1."""
+        return min(writer.highest(sender) for writer in self._writers)
+
+    def take(self, sender: str, rows: Rows) -> None:
+        """Take rows and refused records of a sender; `flush` waits until they are durable.
+
+        If it raises, some, all or none of them may have been taken: take them again.
+        """
+        checked = check(rows.above(self.highest(sender)), self._rules, self._clock.now_us())
+        self.refuse(sender, checked.refused)
+        for partition, part in route(checked, self._rules.key, len(self._writers)):
+            self._append(partition, sender, part.above(self._writers[partition].highest(sender)))
+        while len(self._waiting) > _IN_FLIGHT:
+            self._settle()
+        self.tick()
+
+    def refuse(self, sender: str, refused: Sequence[Refused]) -> None:
+        """Put records among the dead letters, each once, however often it is refused."""
+        if not refused:
+            return
+        # Open for a moment only: the groups that find rows late write there too.
+        with DeadLetters.open(self._path, clock=self._clock) as dead:
+            letters = [DeadLetter(sender, one.number, one.reason, one.record) for one in refused]
+            self.refused += dead.put_all(letters)
+
+    def _append(self, partition: int, sender: str, rows: Rows) -> None:
+        if not len(rows):
+            return
+        self._waiting.append(self._writers[partition].append_nowait(sender, first_sequence(rows), rows.batch))
+        self._rows_at[partition] = self._clock.now_us()
+        self.bytes += rows.batch.nbytes
+
+    def _settle(self) -> None:
+        self.rows += self._waiting.popleft().result().stored
+
+    def flush(self) -> None:
+        """Wait until all that was taken is durable."""
+        while self._waiting:
+            self._settle()
+
+    def tick(self) -> None:
+        """Bring idle partitions level with the others, about once a second; origins call it while they wait."""
+        now = self._clock.now_us()
+        if self._idleness is None or now - self._ticked_at < _TICK_US:
+            return
+        self._ticked_at = now
+        microsecond = timedelta(microseconds=1)
+        floors = idle.proposals(
+            [self._progress(partition) for partition in range(len(self._writers))],
+            now_us=now,
+            idle_us=self._idleness.idle // microsecond,
+            lateness_us=self._idleness.lateness // microsecond,
+        )
+        for partition, floor in floors:
+            self._writers[partition].instruct(Kind.IDLE, floor)
+
+    def _progress(self, partition: int) -> idle.Progress:
+        writer = self._writers[partition]
+        return idle.Progress(partition, writer.running_max, writer.floor, writer.ended, self._rows_at[partition])
+
+    def end(self) -> None:
+        """End the stream in every partition; again, if a crash has left it ended in some."""
+        self.flush()
+        for writer in self._writers:
+            writer.instruct(Kind.END_OF_STREAM)
+
+    def close(self) -> None:
+        """Write what is queued and let go of the journal."""
+        try:
+            self.flush()
+        finally:
+            for writer in self._writers:
+                writer.close()
+
+    def abort(self) -> None:
+        """Let go of the journal without writing what is queued."""
+        for writer in self._writers:
+            writer.abort()

@@ -1,0 +1,193 @@
+"""Folders of files: which there are, which have been taken, which have changed since.
+
+A log beside the journal (`files.jsonl`) has a line for every file that was begun
+and another for every one that was taken whole. It saves work and finds changes;
+what keeps a row from being taken twice are the places of rows that the journal
+itself remembers of the sender "file:<path>".
+
+A file may grow by whole lines while the source follows it. One whose beginning is
+no longer what was taken is left alone, and a dead letter says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import xxhash
+
+from millstream.errors import NotThere
+from millstream.flow.sources import Files
+from millstream.ingest.reading import BEGINNING, Place, packed
+
+SUFFIXES: Final = {"parquet": (".parquet",), "jsonl": (".jsonl", ".ndjson", ".json"), "csv": (".csv",)}
+_END: Final = 64 << 10
+_WILD: Final = frozenset("*?[")
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A file as it was when it was begun, and how much of it has been taken since."""
+
+    file: str
+    size: int
+    modified: int
+    digest: str
+    records: int = 0
+    offset: int = 0
+    done: bool = False
+    left_alone: bool = False
+
+    @property
+    def place(self) -> Place:
+        return Place(self.records, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file of the source: `name` is its path below the source's folder."""
+
+    name: str
+    path: Path
+    size: int
+    modified: int
+
+    @property
+    def sender(self) -> str:
+        return f"file:{self.name}"
+
+
+# Which files there are
+
+
+def find(spec: Files) -> list[Found]:
+    """Return the files of a source now, in the order of their names.
+
+    Names that begin with "." or "_" and names that end in ".tmp" are passed over: a file is written under such a
+    name and moved to its place when it is whole.
+    """
+    root = Path(root_of(spec.path))
+    paths = [path for path in _paths(spec) if path.is_file() and not _hidden(path.relative_to(root))]
+    return sorted((found(path, root) for path in paths), key=lambda one: one.name)
+
+
+def root_of(path: str) -> str:
+    """Return the folder that names are given below: the fixed beginning of a glob, or where a single file lies."""
+    fixed = Path(path)
+    while _WILD & set(str(fixed)):
+        fixed = fixed.parent
+    return str(fixed.parent if str(fixed) == path and fixed.is_file() else fixed)
+
+
+def there(spec: Files) -> None:
+    """Raise `NotThere` if a source that does not wait for files has none to look at."""
+    if spec.follow or Path(spec.path).exists():
+        return
+    if not _WILD & set(spec.path):
+        raise NotThere(f'"{spec.path}" does not exist', hint="follow=True waits for files to appear")
+    if not find(spec):
+        raise NotThere(f'no file matches "{spec.path}"', hint="follow=True waits for files to appear")
+
+
+def _paths(spec: Files) -> Iterator[Path]:
+    path = Path(spec.path)
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        suffixes = SUFFIXES[spec.format]
+        yield from (one for one in path.rglob("*") if one.name.lower().removesuffix(".gz").endswith(suffixes))
+    elif _WILD & set(spec.path):
+        root = Path(root_of(spec.path))
+        yield from root.glob(str(path.relative_to(root)))
+
+
+def found(path: Path, root: Path) -> Found:
+    """Return what there is to say about a file now."""
+    facts = path.stat()
+    return Found(path.relative_to(root).as_posix(), path, facts.st_size, facts.st_mtime_ns)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts) or path.suffix == ".tmp"
+
+
+# Which have been taken
+
+
+State = Literal["new", "begun", "unfinished", "done", "grown", "changed"]
+
+
+def state_of(found: Found, taken: Taken | None, *, settled: bool) -> State:
+    """Tell what a file is to a source; `settled` if nobody seems to be writing it any more.
+
+    A file is "new", "begun" (and to be read on), "unfinished" (it can be read only once it has settled), "done",
+    has "grown" since it was done, or was "changed" so that it no longer begins with what was taken.
+    """
+    whole_only = packed(found.path) or found.path.suffix == ".parquet"
+    if whole_only and not settled:
+        return "unfinished"
+    if taken is None:
+        return "new"
+    if taken.left_alone:
+        return "done"
+    if (found.size, found.modified) != (taken.size, taken.modified) and not _begins_as(found, taken):
+        return "changed"
+    if not taken.done:
+        return "begun"
+    # Beyond what was taken: more lines, or a last line without its end, which counts once the file has settled.
+    more = found.size > taken.size or (settled and found.size > taken.offset)
+    return "grown" if more and not whole_only else "done"
+
+
+def _begins_as(found: Found, taken: Taken) -> bool:
+    return found.size >= taken.size and digest(found.path, taken.size) == taken.digest
+
+
+def digest(path: Path, size: int) -> str:
+    """Return a digest of the first `size` bytes: their number, their beginning and their end."""
+    hasher = xxhash.xxh3_128(str(size).encode())
+    with path.open("rb") as file:
+        hasher.update(file.read(min(_END, size)))
+        file.seek(max(size - _END, 0))
+        hasher.update(file.read(min(_END, size)))
+    return hasher.hexdigest()
+
+
+def begun(found: Found, place: Place = BEGINNING) -> Taken:
+    """Return the line that says that a file, as it is now, was begun, or is read on from a place."""
+    content = digest(found.path, found.size)
+    return Taken(found.name, found.size, found.modified, content, place.records, place.offset)
+
+
+class TakenLog:
+    """What is known of the files of a source; one process writes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._taken = {one.file: one for one in _read(path)}
+
+    def get(self, name: str) -> Taken | None:
+        return self._taken.get(name)
+
+    def put(self, taken: Taken) -> None:
+        """Add a line; it is on disk when this returns."""
+        with self._path.open("ab") as file:
+            # The newline goes first: it ends a line that a crash may have torn.
+            file.write(b"\n" + msgspec.json.encode(taken) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._taken[taken.file] = taken
+
+
+def _read(path: Path) -> Iterator[Taken]:
+    if not path.exists():
+        return
+    for line in path.read_bytes().splitlines():
+        try:
+            yield msgspec.json.decode(line, type=Taken)
+        except msgspec.DecodeError:
+            # A line that a crash has torn: the file is looked at again.
+            continue

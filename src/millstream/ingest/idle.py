@@ -1,0 +1,60 @@
+"""Idle partitions: when to say that nothing older will come, as a pure function.
+
+A reader hands out nothing above its lowest partition's progress, so a partition
+without new rows would hold up the others for good. Once it has been idle for a
+while it is given a floor, an IDLE record, that brings it level with the slowest
+partition that is not idle (if all are, with the furthest). A row that comes to it
+below the floor is late from then on: a fact of the journal, the same in a replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a partition is written; `rows_at_us` is when its last rows came, or when the watch began."""
+
+    partition: int
+    running_max: int | None
+    floor: int | None
+    ended: bool
+    rows_at_us: int
+
+    def reached(self, lateness_us: int) -> int | None:
+        """Return the time up to which this partition lets its readers go, before the lateness."""
+        from_floor = None if self.floor is None else self.floor + lateness_us
+        known = [moment for moment in (self.running_max, from_floor) if moment is not None]
+        return max(known, default=None)
+
+
+def proposals(partitions: Sequence[Progress], *, now_us: int, idle_us: int, lateness_us: int) -> list[tuple[int, int]]:
+    """Return the partitions that should be given a floor now, and which."""
+    target = _target(partitions, now_us, idle_us, lateness_us)
+    if target is None:
+        return []
+    return [
+        (one.partition, target - lateness_us)
+        for one in partitions
+        if not one.ended and _idle(one, now_us, idle_us) and _behind(one.reached(lateness_us), target)
+    ]
+
+
+def _target(partitions: Sequence[Progress], now_us: int, idle_us: int, lateness_us: int) -> int | None:
+    """Return how far idle partitions can be brought: to the slowest active one, without any to the furthest."""
+    active = [one.reached(lateness_us) for one in partitions if not one.ended and not _idle(one, now_us, idle_us)]
+    if active:
+        # One that is active and has no rows yet may still bring any time.
+        known = [moment for moment in active if moment is not None]
+        return min(known) if len(known) == len(active) else None
+    return max((moment for one in partitions if (moment := one.reached(lateness_us)) is not None), default=None)
+
+
+def _idle(one: Progress, now_us: int, idle_us: int) -> bool:
+    return now_us - one.rows_at_us >= idle_us
+
+
+def _behind(reached: int | None, target: int) -> bool:
+    return reached is None or reached < target

@@ -1,0 +1,229 @@
+"""A source at work: a thread that brings what its origin has into the source's journal."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from millstream.clock import Clock, SystemClock
+from millstream.errors import MillstreamError, NotThere, SourceFailed
+from millstream.flow.sources import Files, Inbox, Rate, Replay
+from millstream.flow.stages import Source
+from millstream.ingest import files
+from millstream.ingest.feed import Feed
+from millstream.ingest.levelling import Levelling
+from millstream.ingest.origins import FilesOrigin, Origin, RateOrigin, ReplayOrigin
+from millstream.ingest.reading import layout
+from millstream.ingest.settings import Settings, declare
+from millstream.journal import hashing
+from millstream.journal.base import Description
+from millstream.journal.files import Writer
+from millstream.journal.reader import Reader
+
+_SLICE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class IngestStatistics:
+    """What a source has done since it was opened; of an inbox, only whether it has ended."""
+
+    rows: int
+    refused: int
+    bytes: int
+    ended: bool
+    error: str | None
+
+
+def open(source: Source, folder: Path, *, root: Path = Path(), clock: Clock | None = None) -> Ingest:  # noqa: A001
+    """Make what brings a source's events into its journal; `start` begins. The journal is made if it is not there.
+
+    A source that has ended before has nothing left to do. An inbox has no origin to read: programs send to it.
+
+    Args:
+        source: The stage.
+        folder: Its journal.
+        root: What the paths of the source are relative to.
+        clock: Tells when rows are due and which are dated too far ahead.
+
+    Raises:
+        NotThere: The files or the recording do not exist.
+        UnsupportedColumn: The files' format cannot hold a column.
+        UnplaceableKey: The key's type has no place among partitions.
+        SchemaConflict: The journal holds other columns.
+    """
+    clock = clock or SystemClock()
+    description, settings = declare(source, folder)
+    _check_key(description, settings)
+    if isinstance(source.origin, Inbox):
+        return Ingest(source.name, folder, _levelling(description, settings, clock))
+    return Ingest(source.name, folder, _pumping(source, description, settings, root, clock))
+
+
+def open_feed(description: Description, settings: Settings, clock: Clock, *, wait_s: float = 0.0) -> Feed:
+    """Take all partitions of a source's journal for writing.
+
+    Raises:
+        AlreadyWriting: Another process has had one of them for longer than `wait_s`.
+    """
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(Writer.open(description.path, partition, clock=clock, wait_s=wait_s))
+            for partition in range(description.partitions)
+        ]
+        feed = Feed(writers, settings.rules, clock, settings.idleness)
+        stack.pop_all()
+        return feed
+
+
+Work = Callable[["Ingest"], bool]
+"""What the thread does, until there is no more to do (True) or it is told to stop (False)."""
+
+
+class Ingest:
+    """One source at work."""
+
+    def __init__(self, name: str, folder: Path, work: Work | None) -> None:
+        self.name = name
+        self._reader = Reader(folder)
+        self._work = work
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self.feed: Feed | None = None
+
+    def start(self) -> None:
+        """Begin, or begin again where an earlier process has stopped."""
+        if self._work is None or self._thread is not None or self.ended:
+            return
+        self._thread = threading.Thread(target=self._run, args=(self._work,), name=f"ingest-{self.name}", daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Work) -> None:
+        try:
+            work(self)
+        except Exception as exc:  # noqa: BLE001 (it is told to whoever asks next, by check)
+            self._error = exc
+
+    def stop(self) -> None:
+        """Stop; what was taken is durable when this returns."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait, watch over idle partitions meanwhile, and return whether to go on."""
+        until = time.monotonic() + seconds
+        while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+            self._stopping.wait(min(left, _SLICE_S))
+            if self.feed is not None:
+                self.feed.tick()
+        return not self._stopping.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the thread has nothing left to do; return False if that takes longer."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self._thread is None or not self._thread.is_alive()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the journal has ended, in all partitions."""
+        parts = [self._reader.partition(number) for number in range(self._reader.description.partitions)]
+        return all(part.state_at(part.end).ended for part in parts)
+
+    def check(self) -> None:
+        """Raise what the thread has failed with.
+
+        Raises:
+            SourceFailed: The source has stopped; a restart goes on where it did.
+        """
+        if self._error is not None:
+            hint = self._error.hint if isinstance(self._error, MillstreamError) else None
+            raise SourceFailed(f'source "{self.name}" has stopped: {_said(self._error)}', hint=hint) from self._error
+
+    def statistics(self) -> IngestStatistics:
+        """Return the numbers as they are now."""
+        error = None if self._error is None else _said(self._error)
+        if self.feed is None:
+            return IngestStatistics(0, 0, 0, self.ended, error)
+        return IngestStatistics(self.feed.rows, self.feed.refused, self.feed.bytes, self.ended, error)
+
+    def __enter__(self) -> Ingest:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _check_key(description: Description, settings: Settings) -> None:
+    if settings.key is not None and description.partitions > 1:
+        hashing.places(pa.array([], description.schema.field(settings.key).type), description.partitions)
+
+
+# What there is to do
+
+
+def _levelling(description: Description, settings: Settings, clock: Clock) -> Work | None:
+    if description.partitions == 1 or settings.time is None:
+        return None
+    levelling = Levelling(description.path, settings.idleness, clock)
+    return lambda ingest: levelling.watch(ingest.pause)
+
+
+def _pumping(source: Source, description: Description, settings: Settings, root: Path, clock: Clock) -> Work:
+    origin = _origin(source, description, root, clock)
+
+    def pump(ingest: Ingest) -> bool:
+        with _feeding(ingest, open_feed(description, settings, clock)) as feed:
+            ended = origin.pump(feed, ingest.pause)
+            if ended:
+                feed.end()
+        return ended
+
+    return pump
+
+
+@contextlib.contextmanager
+def _feeding(ingest: Ingest, feed: Feed) -> Iterator[Feed]:
+    ingest.feed = feed
+    try:
+        yield feed
+    except BaseException:
+        feed.abort()
+        raise
+    feed.close()
+
+
+def _origin(source: Source, description: Description, root: Path, clock: Clock) -> Origin:
+    log = description.path / "files.jsonl"
+    match source.origin:
+        case Files() as spec:
+            spec = replace(spec, path=str(root / spec.path))
+            files.there(spec)
+            how = layout(spec.format, description.schema, source.time, spec.options)
+            return FilesOrigin(spec, how, log, clock)
+        case Replay() as spec:
+            path = root / spec.path
+            if not path.is_file():
+                raise NotThere(f'the recording "{path}" does not exist', hint="a replay reads one file")
+            how = layout(spec.format, description.schema, spec.time or source.time, ())
+            return ReplayOrigin(path, spec.speed, how, log, clock)
+        case Rate() as spec:
+            return RateOrigin(spec, description.schema, clock)
+        case Inbox():
+            raise NotThere(f'the inbox "{source.name}" has no origin to read')

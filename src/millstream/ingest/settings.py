@@ -1,0 +1,72 @@
+"""What a source asks of its rows, kept beside its journal: `millstream send` knows it without the flow's file."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from millstream.errors import NotThere
+from millstream.flow.stages import Source
+from millstream.ingest.checks import Rules
+from millstream.ingest.feed import Idleness
+from millstream.journal.base import Description
+from millstream.journal.files import create, describe
+
+_FILE: Final = "source.json"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The rules of a source, as data."""
+
+    source: str
+    time: str | None
+    key: str | None
+    ahead: timedelta
+    idle: timedelta
+    lateness: timedelta
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.time, self.key, self.ahead)
+
+    @property
+    def idleness(self) -> Idleness:
+        return Idleness(self.idle, self.lateness)
+
+
+def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
+    """Make the journal of a source, or widen it, and keep the source's rules beside it.
+
+    Raises:
+        SchemaConflict: The journal holds other columns.
+    """
+    description = create(folder, source.schema.arrow(), partitions=source.partitions, time=source.time)
+    settings = Settings(source.name, source.time, source.key, source.ahead, source.idle, source.lateness)
+    _save(settings, folder / _FILE)
+    return description, settings
+
+
+def declared(folder: Path) -> tuple[Description, Settings]:
+    """Return the journal of a source as `declare` has left it.
+
+    Raises:
+        JournalMissing: There is no journal.
+        NotThere: It is not the journal of a source.
+    """
+    description = describe(folder)
+    try:
+        return description, msgspec.json.decode((folder / _FILE).read_bytes(), type=Settings)
+    except FileNotFoundError as exc:
+        msg = f'the journal "{folder.name}" takes no events from outside'
+        raise NotThere(msg, hint="send to a source of the flow: millstream send FLOW.SOURCE") from exc
+
+
+def _save(settings: Settings, file: Path) -> None:
+    """Replace the file as a whole: another process may be reading it."""
+    fresh = file.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(msgspec.json.encode(settings))
+    fresh.replace(file)
