@@ -1,0 +1,21 @@
+"""The commands and where each lives."""
+
+from __future__ import annotations
+
+import typer
+
+from millstream.cli import checkpoint, journal, new, plan, run, send
+
+app = typer.Typer(
+    name="millstream",
+    help="Long-lived event flows on Apache Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("plan")(plan.plan)
+app.command("run")(run.run)
+app.command("send")(send.send)
+app.command("new")(new.new)
+app.add_typer(journal.app, name="journal", help="Look into journals.")
+app.add_typer(checkpoint.app, name="checkpoint", help="Look into the checkpoints of groups.")

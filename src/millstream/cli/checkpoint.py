@@ -1,0 +1,64 @@
+"""`millstream checkpoint show FLOW.GROUP`: how far a group has got."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from millstream.errors import NotThere
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def checkpoints() -> None:
+    """Look into the checkpoints of groups."""
+
+
+@app.command()
+def show(
+    group: Annotated[str, typer.Argument(help="FLOW.GROUP")],
+    data: Annotated[Path, typer.Option(help="The data folder.")] = Path(".millstream"),
+    json: Annotated[bool, typer.Option("--json", help="Print it for machines.")] = False,
+) -> None:
+    """Print the last committed batch of a group: positions of all inputs, watermark, epoch."""
+    found = read(group, data)
+    if json:
+        print(jsonlib.dumps(found, indent=2))
+        return
+    print(f"{group}  checkpoint {found['checkpoint']}")
+    print(f"  last committed batch  {found['batch'] if found['batch'] is not None else 'none'}")
+    print(f"  last logged batch     {found['logged'] if found['logged'] is not None else 'none'}")
+    print(f"  watermark             {found['watermark'] or 'none'}")
+    for name, offset in found["inputs"].items():
+        print(f"  reads {name:<20} positions {offset['positions']}, starts {offset['starts']}")
+
+
+def read(group: str, data: Path) -> dict[str, Any]:
+    """Return what a group's checkpoint holds, as plain data."""
+    from millstream.spark.checkpoint import Checkpoint
+
+    flow, _, name = group.partition(".")
+    folder = data / flow / "groups" / name
+    if not name or not (folder / "group.json").exists():
+        known = sorted(path.parent.name for path in (data / flow / "groups").glob("*/group.json"))
+        raise NotThere(
+            f'there is no checkpoint of a group "{group}" in {data}',
+            hint=f"FLOW.GROUP is one of {[f'{flow}.{one}' for one in known]}" if known else "run the flow first",
+        )
+    checkpoint = Checkpoint(folder, name, jsonlib.loads((folder / "group.json").read_text())["checkpoint"])
+    committed = checkpoint.committed()
+    moment = committed.watermark_ms if committed else 0
+    return {
+        "group": name,
+        "checkpoint": checkpoint.id,
+        "batch": committed.batch if committed else None,
+        "logged": checkpoint.last("offsets"),
+        "watermark": datetime.fromtimestamp(moment / 1000, UTC).isoformat() if moment > 0 else None,
+        "inputs": {k: msgspec.to_builtins(v) for k, v in committed.offsets.items()} if committed else {},
+    }

@@ -1,0 +1,173 @@
+"""`millstream run`: a flow in this process, with a live table of what it does."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from millstream.flow.load import load
+
+if TYPE_CHECKING:
+    from millstream.spark.run import FlowRun, GroupStatistics, RunStatistics
+
+
+def run(
+    flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
+    data: Annotated[Path, typer.Option(help="Where journals and checkpoints are kept.")] = Path(".millstream"),
+    until_end: Annotated[bool, typer.Option("--until-end", help="Stop when all sources have ended.")] = False,
+    master: Annotated[str | None, typer.Option(help="A Spark master; this machine's cores by default.")] = None,
+    rows_per_batch: Annotated[int, typer.Option(help="The most rows that a micro-batch reads of a journal.")] = 500_000,
+    state: Annotated[str | None, typer.Option(help="Where windows keep their state: memory or rocksdb.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON every second instead of the table.")] = False,
+) -> None:
+    """Run a flow until it ends or you press Ctrl-C; a new start goes on where it stopped."""
+    if state not in (None, "memory", "rocksdb"):
+        raise typer.BadParameter('it is "memory" or "rocksdb"', param_hint="--state")
+    described = load(flow)
+    from millstream.spark.run import FlowRun, Options
+    from millstream.spark.session import session
+
+    log = data / described.name / "run.log"
+    terminal = Console(stderr=True)
+    with terminal.status(f"starting Spark for {described.name}"):
+        spark = session(described.name, master=master, log=log)
+        options = Options(data, flow.resolve().parent, rows_per_batch, state)
+        running = FlowRun(spark, described, options)
+        running.start()
+    try:
+        with _interruptible() as interrupted:
+            _watch(running, interrupted, until_end=until_end, json=json, log=log, master=spark.sparkContext.master)
+    finally:
+        with terminal.status("stopping"):
+            running.stop()
+            spark.stop()
+
+
+@dataclass
+class _Interrupt:
+    """Set by Ctrl-C or SIGTERM."""
+
+    seen: bool = False
+
+
+@contextmanager
+def _interruptible() -> Iterator[_Interrupt]:
+    interrupt = _Interrupt()
+
+    def note(_number: int, _frame: Any) -> None:
+        interrupt.seen = True
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(running: FlowRun, interrupt: _Interrupt, *, until_end: bool, json: bool, log: Path, master: str) -> None:
+    view = _View(running.flow.name, master, log)
+    # The table belongs to a person; a pipe gets the last state only.
+    live = Live(console=Console(), auto_refresh=False) if not json and sys.stdout.isatty() else None
+    ended = False
+    if live:
+        live.start()
+    try:
+        while not interrupt.seen:
+            ended = running.poll()
+            numbers = running.statistics()
+            if json:
+                print(jsonlib.dumps(asdict(numbers)), flush=True)
+            elif live:
+                live.update(view.render(numbers), refresh=True)
+            if ended and until_end:
+                break
+            _pause(interrupt, 1.0 if json else 0.5)
+        if not json and not live:
+            Console(width=120).print(view.render(running.statistics()))
+    finally:
+        if live:
+            live.stop()
+    if not json:
+        how = "ended" if ended else "stopped; the next run goes on from here"
+        print(f"{running.flow.name} {how}")
+
+
+def _pause(interrupt: _Interrupt, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not interrupt.seen and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+@dataclass
+class _View:
+    """What the table shows, and what it must remember for rates."""
+
+    name: str
+    master: str
+    log: Path
+    began: float = field(default_factory=time.monotonic)
+    history: deque[tuple[float, RunStatistics]] = field(default_factory=lambda: deque(maxlen=10))
+
+    def render(self, numbers: RunStatistics) -> Group:
+        now = time.monotonic()
+        self.history.append((now, numbers))
+        return Group(self._head(now), self._groups(numbers), self._foot(numbers))
+
+    def _head(self, now: float) -> Text:
+        seconds = int(now - self.began)
+        clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        return Text(f"{self.name}  running {clock}   Spark {self.master}   log {self.log}")
+
+    def _groups(self, numbers: RunStatistics) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("group")
+        for name in ("in", "in/s", "out", "out/s", "batch", "lag", "watermark", "state"):
+            table.add_column(name, justify="right")
+        for group in numbers.groups:
+            table.add_row(
+                group.name,
+                f"{group.rows_in:,}",
+                self._rate(group, "rows_in"),
+                f"{group.rows_out:,}",
+                self._rate(group, "rows_out"),
+                f"{group.batch_seconds:.1f} s",
+                f"{group.lag_rows:,} ({group.lag_seconds:.1f} s)" if group.lag_rows else "0",
+                _moment(group.watermark_ms),
+                f"{group.state_rows:,}",
+            )
+        return table
+
+    def _rate(self, group: GroupStatistics, name: str) -> str:
+        then, before = self.history[0]
+        now, _ = self.history[-1]
+        earlier = next((one for one in before.groups if one.name == group.name), group)
+        grown = getattr(group, name) - getattr(earlier, name)
+        return f"{grown / (now - then):,.0f}" if now > then else "-"
+
+    def _foot(self, numbers: RunStatistics) -> Text:
+        taken = sum(source.rows for source in numbers.sources.values())
+        return Text(f"taken {taken:,}   late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim")
+
+
+def _moment(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return "-"
+    if milliseconds > 7_000_000_000_000:
+        return "ended"
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

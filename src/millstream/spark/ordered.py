@@ -1,0 +1,286 @@
+"""`fold` and `distinct`: stages of our own that see rows in event-time order.
+
+Keys are spread over shards by the stable hash, and one shard is one key for
+Spark: a call for state costs a millisecond, so it must not be paid per key.
+Rows are packed per shard as Arrow data before the shuffle, wait in the shard's
+state until the watermark has passed them, and are then taken in (time, place)
+order. What comes out is therefore independent of batch boundaries. `place` is
+(input, partition, position) where the rows still carry it; rows that lost it in
+an `apply` or `sql` are put in order of their content, which is as repeatable.
+
+The rules (`Folding`, `Keeping`) know nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
+
+from millstream.errors import RunError
+from millstream.spark.source import PLACE
+
+SHARD: Final = "__shard"
+#: State values are stored in pieces of at most this size.
+PIECE: Final = 16 << 20
+
+State = dict[bytes, Any]
+
+
+class Rule(Protocol):
+    """What a stage does with rows that are in order: reads and changes `state`, returns rows."""
+
+    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]: ...
+    def expire(self, state: State, watermark: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Call the user's step on every row with the state of its key."""
+
+    stage: str
+    by: tuple[str, ...]
+    step: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any] | None]]
+    initial: Any
+
+    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+        results = []
+        for key, row in zip(keys(rows, self.by), rows.to_pylist(), strict=True):
+            row.pop(PLACE, None)
+            before = state[key] if key in state else _fresh(self.initial)
+            after, result = self.step(before, row)
+            if key not in state:
+                self._check(after)
+            state[key] = after
+            if result is not None:
+                results.append(result)
+        return results
+
+    def expire(self, state: State, watermark: int) -> None:
+        """Nothing expires: the state of a key is kept for good."""
+
+    def _check(self, value: Any) -> None:
+        # A tuple would come back from disk as a list, but only after a batch's
+        # end: results would depend on batch boundaries.
+        try:
+            same = decode(encode(value)) == value
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RunError(f'stage "{self.stage}" keeps a state that cannot be stored: {error}', hint=_PLAIN) from None
+        if not same:
+            raise RunError(f'stage "{self.stage}" keeps a state that changes when stored: {value!r}', hint=_PLAIN)
+
+
+_PLAIN: Final = "use dicts with text keys, lists, text, numbers, booleans and None"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Keep the first row of a key, and drop those that follow it within a time."""
+
+    by: tuple[str, ...]
+    time: str
+    within: int
+
+    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+        times = micros(rows.column(self.time))
+        kept = []
+        for place, (key, at) in enumerate(zip(keys(rows, self.by), times.tolist(), strict=True)):
+            if key not in state or at - state[key] >= self.within:
+                state[key] = at
+                kept.append(place)
+        return rows.take(pa.array(kept, pa.int64())).to_pylist() if kept else []
+
+    def expire(self, state: State, watermark: int) -> None:
+        for key in [key for key, at in state.items() if at + self.within <= watermark]:
+            del state[key]
+
+
+def keys(rows: pa.Table, by: tuple[str, ...]) -> list[bytes]:
+    """Return each row's key as bytes."""
+    columns = [rows.column(name).to_pylist() for name in by]
+    return [encode(list(values)) for values in zip(*columns, strict=True)]
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decode(data: bytes) -> Any:
+    return msgspec.msgpack.decode(data)
+
+
+def micros(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a timestamp column as microseconds since 1970."""
+    result: np.ndarray[Any, np.dtype[np.int64]] = pc.cast(column, pa.int64()).to_numpy()
+    return result
+
+
+def in_order(rows: pa.Table, time: str) -> pa.Table:
+    """Sort rows by time, then by place, or by content where they have no place."""
+    if PLACE in rows.column_names:
+        return rows.take(pc.sort_indices(rows, sort_keys=[(time, "ascending"), (PLACE, "ascending")]))
+    times = micros(rows.column(time)).tolist()
+    content = [repr(list(row.values())) for row in rows.to_pylist()]
+    order = sorted(range(len(times)), key=lambda i: (times[i], content[i]))
+    return rows.take(pa.array(order, pa.int64()))
+
+
+def released(rows: pa.Table, time: str, watermark: int) -> tuple[pa.Table, pa.Table]:
+    """Split rows into those that the watermark has passed, in order, and the rest."""
+    ready = micros(rows.column(time)) <= watermark
+    return in_order(rows.filter(pa.array(ready)), time), rows.filter(pa.array(~ready))
+
+
+# The border to Spark
+
+
+def ordered(
+    frame: DataFrame, rule: Rule, *, by: tuple[str, ...], time: str, output: StructType, shards: int, wait: bool
+) -> DataFrame:
+    """Run `rule` over `frame`, shard by shard."""
+    names = ", ".join(f"cast(`{name}` as string)" for name in by)
+    hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)")
+    packed = frame.withColumn(SHARD, hashed).mapInArrow(_pack, f"{SHARD} int, rows binary")
+    processor = _Shard(rule, time, output.fieldNames(), wait=wait)
+    return packed.groupBy(SHARD).transformWithStateInPandas(
+        processor, output, outputMode="append", timeMode="eventTime", eventTimeColumnName=time
+    )
+
+
+def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn rows into one Arrow message per shard."""
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        rows = pa.Table.from_batches([batch]).sort_by(SHARD)
+        numbers = rows.column(SHARD).to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        plain = rows.drop_columns([SHARD])
+        parts = [_to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())], names=[SHARD, "rows"]
+        )
+
+
+@dataclass
+class _Shard(StatefulProcessor):
+    """One shard: rows that wait, and the state of its keys."""
+
+    rule: Rule
+    time: str
+    columns: list[str]
+    wait: bool
+    _handle: Any = field(default=None, repr=False)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._waiting = handle.getListState("waiting", "data binary")
+        self._keys = handle.getListState("keys", "data binary")
+        self._next = handle.getValueState("next", "time bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+        fresh = [_from_bytes(data) for frame in rows for data in frame["rows"]]
+        watermark = timerValues.getCurrentWatermarkInMs() * 1000
+        yield from self._advance(fresh, watermark)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        watermark = timerValues.getCurrentWatermarkInMs() * 1000
+        lowest = self._lowest([])
+        if lowest is not None and lowest > watermark:
+            # It fired early and is gone: set it again.
+            self._handle.registerTimer(_timer(lowest))
+            return
+        yield from self._advance([], watermark)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _advance(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+        lowest = self._lowest(fresh)
+        if lowest is None:
+            return
+        if self.wait and lowest > watermark:
+            self._waiting.appendList([(_to_bytes(table),) for table in fresh])
+            self._wake_at(lowest)
+            return
+        everything = pa.concat_tables([*self._stored(), *fresh])
+        if self.wait:
+            ready, rest = released(everything, self.time, watermark)
+        else:
+            ready, rest = in_order(everything, self.time), everything.slice(0, 0)
+        state: State = self._load_keys()
+        results = self.rule.take(ready, state)
+        self.rule.expire(state, watermark)
+        self._save(rest, state)
+        if results:
+            yield _frame(results, self.columns)
+
+    def _lowest(self, fresh: list[pa.Table]) -> int | None:
+        """Return the time of the first row that waits."""
+        times = [int(micros(table.column(self.time)).min()) for table in fresh if table.num_rows]
+        stored = self._next.get()
+        return min([*times, *(stored[:1] if stored else ())], default=None)
+
+    def _stored(self) -> list[pa.Table]:
+        return [_from_bytes(data) for (data,) in self._waiting.get()]
+
+    def _load_keys(self) -> State:
+        data = b"".join(bytes(piece) for (piece,) in self._keys.get())
+        return dict(decode(data)) if data else {}
+
+    def _save(self, rest: pa.Table, state: State) -> None:
+        data = encode(list(state.items()))
+        self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
+        if rest.num_rows == 0:
+            self._waiting.clear()
+            self._next.clear()
+            return
+        step = max(1, rest.num_rows * PIECE // max(1, rest.nbytes))
+        self._waiting.put([(_to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
+        self._wake_at(int(micros(rest.column(self.time)).min()))
+
+    def _wake_at(self, lowest: int) -> None:
+        stored = self._next.get()
+        if stored and stored[0] == lowest:
+            return
+        if stored:
+            self._handle.deleteTimer(_timer(stored[0]))
+        self._next.update((lowest,))
+        self._handle.registerTimer(_timer(lowest))
+
+
+def _timer(moment: int) -> int:
+    # One millisecond early: a timer must never fire after its row could go.
+    return moment // 1000 - 1
+
+
+def _to_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _from_bytes(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(bytes(data))).read_all()
+
+
+def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    # Objects, not numpy's types: a null would turn a column of integers into floats.
+    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns})
+
+
+def _fresh(initial: Any) -> Any:
+    return initial() if callable(initial) else decode(encode(initial))

@@ -1,0 +1,247 @@
+"""One group as a running Spark query."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from millstream.flow import stages as s
+from millstream.flow.flow import Flow
+from millstream.journal import Reader
+from millstream.journal.align import FOREVER_US
+from millstream.plan.groups import Group, journal_read
+from millstream.spark.analyse import Analysis, entry_schema, needs_place
+from millstream.spark.build import Builder, place_field
+from millstream.spark.checkpoint import Checkpoint, Logged
+from millstream.spark.session import IN_MEMORY, ROCKSDB, cores
+from millstream.spark.sink import GroupSink, Input
+from millstream.spark.source import MARKER, Settings, watermark_ms
+from millstream.spark.targets import JournalTarget
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatistics:
+    """The numbers of a group that people watch."""
+
+    name: str
+    batch: int
+    rows_in: int
+    rows_out: int
+    batch_seconds: float
+    watermark_ms: int | None
+    lag_rows: int
+    lag_seconds: float
+    state_rows: int
+    finished: bool
+
+
+@dataclass
+class GroupQuery:
+    """A group, its checkpoint and, once started, its Spark query."""
+
+    spark: SparkSession
+    flow: Flow
+    group: Group
+    analysis: Analysis
+    checkpoint: Checkpoint
+    sink: GroupSink
+    root: Path
+    limit: int
+    state: str | None = None
+    query: StreamingQuery | None = None
+    finished: bool = False
+    rows_in: int = 0
+    _seen: int = -1
+
+    def start(self) -> None:
+        """Start the query where its checkpoint left off; a group that has ended is not started again."""
+        self.sink.recover()
+        if self.ended():
+            self.finish()
+            return
+        frame = Builder(self.spark, self.flow, self._entry, self.root).frame(self.group.output)
+        # Spark copies these from the session when a query starts; a restart takes those of the checkpoint.
+        self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
+        writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self.group.name)
+        self.query = writer.option("checkpointLocation", str(self.checkpoint.location)).start()
+
+    def stop(self) -> None:
+        """Stop between or inside a batch; what is not committed is run again at the next start."""
+        if self.query is not None:
+            self.query.stop()
+        committed = self.checkpoint.committed()
+        if committed is not None:
+            self.sink.mark_read(committed)
+        for target in self.sink.targets:
+            target.close()
+
+    def caught_up(self) -> bool:
+        """Tell whether everything that is in the journals has been read and committed."""
+        committed = self.checkpoint.committed()
+        return committed is not None and all(self._at_end(committed, name) for name in self.sink.inputs)
+
+    def ended(self) -> bool:
+        """Tell whether the group has read all its inputs to their end and put out all it will."""
+        if not self.inputs_ended(list(self.sink.inputs)):
+            return False
+        if not self.group.stateful:
+            return True
+        committed = self.checkpoint.committed()
+        return committed is not None and committed.watermark_ms >= watermark_ms(FOREVER_US)
+
+    def inputs_ended(self, names: Sequence[str]) -> bool:
+        """Tell whether these inputs have been read, to their end, for good."""
+        committed = self.checkpoint.committed()
+        return committed is not None and all(self._at_end(committed, name, ended=True) for name in names)
+
+    def finish(self) -> None:
+        """Note the end, and tell those who read this group's journal that nothing more will come."""
+        self.finished = True
+        for target in self.sink.targets:
+            if isinstance(target, JournalTarget):
+                # An epoch after all others, under a sender of its own: the group's numbers are Spark's.
+                target.end(f"{self.checkpoint.sender(self.flow.name)}/end", 0)
+
+    def statistics(self, now_us: int) -> GroupStatistics:
+        """Return the numbers as they are now."""
+        progress: Any = self.query.lastProgress if self.query is not None else None
+        if progress is not None and progress["batchId"] > self._seen:
+            self._count(self.query.recentProgress if self.query else [])
+        committed = self.checkpoint.committed()
+        rows, seconds = self._lag(committed, now_us)
+        return GroupStatistics(
+            name=self.group.name,
+            batch=committed.batch if committed else -1,
+            rows_in=self.rows_in,
+            rows_out=self.sink.rows_out,
+            batch_seconds=_batch_seconds(progress),
+            watermark_ms=committed.watermark_ms if committed and committed.watermark_ms > 0 else None,
+            lag_rows=rows,
+            lag_seconds=seconds,
+            state_rows=sum(op["numRowsTotal"] for op in progress["stateOperators"]) if progress else 0,
+            finished=self.finished,
+        )
+
+    def _count(self, recent: Sequence[Any]) -> None:
+        for progress in recent:
+            if progress["batchId"] > self._seen:
+                self._seen = progress["batchId"]
+                self.rows_in += sum(row["rows"] for row in progress["observedMetrics"].values())
+
+    def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
+        rows, oldest = 0, now_us
+        for name, source in self.sink.inputs.items():
+            reader = Reader.cached(source.path)
+            offset = committed.offsets.get(name) if committed else None
+            for number in range(reader.description.partitions):
+                view = reader.partition(number)
+                position = offset.positions[number] if offset else view.begin
+                rows += max(0, view.end - position)
+                if position < view.end:
+                    oldest = min(oldest, next(iter(view.entries(position, position + 1))).appended_at)
+        return rows, (now_us - oldest) / 1e6
+
+    def _at_end(self, committed: Logged, name: str, *, ended: bool = False) -> bool:
+        reader = Reader.cached(self.sink.inputs[name].path)
+        offset = committed.offsets.get(name)
+        if offset is None:
+            return False
+        for number, position in enumerate(offset.positions):
+            view = reader.partition(number)
+            if position < view.end or (ended and not view.state_at(position).ended):
+                return False
+        return True
+
+    def _provider(self) -> str:
+        if self.state is not None:
+            return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
+        # Windows are small beside their rows, and the in-memory store is twice
+        # as fast; stages of our own need RocksDB, and joins keep whole rows.
+        kinds = (type(self.flow.stages[name]) for name in self.group.stages)
+        return ROCKSDB if any(kind in (s.Distinct, s.Fold, s.Join) for kind in kinds) else IN_MEMORY
+
+    def _entry(self, name: str) -> DataFrame:
+        stream, source = self.flow.stream(name), self.sink.inputs[journal_read(self.flow.stages[name])]
+        columns = self.analysis.columns[self.group.name, name]
+        whole = entry_schema(self.flow, name, self.analysis.schemas)
+        fields = [StructField(column, whole[column].dataType) for column in columns]
+        place = self.group.inputs.index(source.name) if needs_place(self.flow, self.group) else None
+        fields += [place_field()] if place is not None else []
+        fields += [StructField(MARKER, BooleanType())] if stream.time else []
+        settings = Settings(
+            journal=source.name,
+            path=str(source.path),
+            columns=columns,
+            schema=json.dumps(StructType(fields).jsonValue()),
+            time=stream.time,
+            lateness=source.lateness,
+            grouped=source.grouped,
+            limit=self.limit,
+            tasks=cores(self.spark),
+            place=place,
+        )
+        option = msgspec.json.encode(settings).decode()
+        return self.spark.readStream.format("millstream").option("settings", option).load()
+
+
+def inputs_of(flow: Flow, group: Group, folder: Path) -> dict[str, Input]:
+    """Describe the journals that a group reads."""
+    inputs = {}
+    for name in group.stages:
+        stage = flow.stages[name]
+        if not isinstance(stage, s.Source | s.Reads | s.Journal):
+            continue
+        journal = journal_read(stage)
+        lateness = stage.lateness if isinstance(stage, s.Source) else timedelta(0)
+        inputs[journal] = Input(
+            journal,
+            folder / journal,
+            flow.stream(name).time,
+            lateness // timedelta(microseconds=1),
+            not isinstance(stage, s.Source),
+        )
+    return inputs
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """Return the Arrow schema of a journal with these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def ship_functions(flow: Flow) -> None:
+    """Let functions of the user's own files travel to executors whole: these cannot import them."""
+    for function in _functions(flow):
+        module = sys.modules.get(getattr(function, "__module__", ""))
+        file = getattr(module, "__file__", None)
+        if module is None or module.__name__ == "__main__" or file is None or "site-packages" in file:
+            continue
+        if not module.__name__.startswith("millstream.") and module.__name__ not in _shipped:
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+            _shipped.add(module.__name__)
+
+
+_shipped: set[str] = set()
+
+
+def _functions(flow: Flow) -> Iterator[Any]:
+    for stage in flow.stages.values():
+        if isinstance(stage, s.Apply):
+            yield stage.function
+        elif isinstance(stage, s.Fold):
+            yield stage.step
+
+
+def _batch_seconds(progress: Any) -> float:
+    return float(progress["durationMs"].get("triggerExecution", 0)) / 1000 if progress else 0.0

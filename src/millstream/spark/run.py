@@ -1,0 +1,283 @@
+"""A flow, running: its journals, the sources that fill them, one query per group.
+
+    .millstream/<flow>/journals/<name>/     a journal per source and per `.journal("name")`
+    .millstream/<flow>/groups/<group>/      a checkpoint per group
+    .millstream/<flow>/run.log              what Spark has to say
+    .millstream/<flow>/lock                 one run at a time
+
+Life of a run: prepare (plan, analyse, journals), start (ingest, queries), poll
+until everything has ended or somebody stops it, stop.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from millstream import ingest, journal
+from millstream.clock import Clock, SystemClock
+from millstream.errors import AlreadyRunning, GroupFailed, MillstreamError
+from millstream.flow import stages as s
+from millstream.flow.flow import Flow
+from millstream.plan import fingerprint
+from millstream.plan.cycles import cycle
+from millstream.plan.groups import Group, Plan, plan
+from millstream.spark.analyse import Analysis, analyse
+from millstream.spark.checkpoint import Checkpoint
+from millstream.spark.query import GroupQuery, GroupStatistics, arrow_schema, inputs_of, ship_functions
+from millstream.spark.sink import GroupSink
+from millstream.spark.targets import JournalTarget, MemoryTarget, PostgresTarget, Target, open_target
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run a flow."""
+
+    data: Path = Path(".millstream")
+    root: Path = Path()
+    rows_per_batch: int = 500_000
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatistics:
+    """The numbers of a run that people watch."""
+
+    groups: tuple[GroupStatistics, ...]
+    sources: dict[str, ingest.IngestStatistics]
+    late: int
+    dead: int
+    ended: bool
+
+
+class FlowRun:
+    """One run of a flow in this process."""
+
+    def __init__(self, spark: SparkSession, flow: Flow, options: Options, clock: Clock | None = None) -> None:
+        self.flow = flow
+        self.plan: Plan = plan(flow)
+        self._spark = spark
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._folder = options.data / flow.name
+        self._lock: int | None = None
+        self._ingests: dict[str, ingest.Ingest] = {}
+        self.queries: dict[str, GroupQuery] = {}
+        self.memory: dict[str, MemoryTarget] = {}
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def journal(self, name: str) -> Path:
+        """Return the folder of a journal of this flow."""
+        return (self._folder / "journals" / name).resolve()
+
+    def start(self) -> None:
+        """Check everything that can be checked, then start sources and groups.
+
+        Raises:
+            FlowError: The flow has a mistake that only Spark can see.
+            AlreadyRunning: Another process runs this flow on the same data.
+            GroupChanged: A group means something else than when its checkpoint was made.
+        """
+        self._take_lock()
+        try:
+            ship_functions(self.flow)
+            analysis = analyse(self._spark, self.plan, self._options.root)
+            self._make_journals(analysis)
+            for group in self.plan.groups:
+                self.queries[group.name] = self._query(group, analysis)
+            self._start_sources()
+            for query in self.queries.values():
+                query.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def poll(self) -> bool:
+        """Notice failures and ends; return whether the whole flow has ended.
+
+        Raises:
+            GroupFailed: A query died; the message says which stage, if that can be told.
+        """
+        for source in self._ingests.values():
+            source.check()
+        for query in self.queries.values():
+            self._raise_failure(query)
+        self._notice_ends()
+        return all(query.finished for query in self.queries.values())
+
+    def wait(self, *, timeout: float | None = None) -> bool:
+        """Poll until the flow has ended; return False if it has not in time."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.poll():
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def caught_up(self) -> bool:
+        """Tell whether all that is in the journals now has been processed."""
+        self.poll()
+        return all(query.caught_up() for query in self.queries.values())
+
+    def statistics(self) -> RunStatistics:
+        """Return the numbers as they are now."""
+        now = self._clock.now_us()
+        letters = [journal.dead_counts(self.journal(name)) for name in self._sources()]
+        return RunStatistics(
+            groups=tuple(query.statistics(now) for query in self.queries.values()),
+            sources={name: source.statistics() for name, source in self._ingests.items()},
+            late=sum(counts.get("late", 0) for counts in letters),
+            dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
+            ended=all(query.finished for query in self.queries.values()),
+        )
+
+    def stop(self) -> None:
+        """Stop sources, then groups; nothing that was taken is lost."""
+        for source in self._ingests.values():
+            source.stop()
+        stoppers = [threading.Thread(target=query.stop) for query in self.queries.values()]
+        for thread in stoppers:
+            thread.start()
+        for thread in stoppers:
+            thread.join()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # Set-up
+
+    def _take_lock(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(lock, 32).decode() or "unknown"
+            os.close(lock)
+            raise AlreadyRunning(
+                f'flow "{self.flow.name}" is running already, in process {holder}',
+                hint="stop that one first, or run this one with another --data folder",
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        self._lock = lock
+
+    def _sources(self) -> list[str]:
+        return [name for name, stage in self.flow.stages.items() if isinstance(stage, s.Source)]
+
+    def _make_journals(self, analysis: Analysis) -> None:
+        for name, stage in self.flow.stages.items():
+            if isinstance(stage, s.Source):
+                self._make_journal(name, stage.schema.arrow(), stage.partitions, stage.time, "inbox")
+            elif isinstance(stage, s.Journal):
+                time_column = self.flow.stream(name).time
+                schema = arrow_schema(analysis.schemas[name])
+                self._make_journal(name, schema, stage.partitions, time_column, "group")
+
+    def _make_journal(self, name: str, schema: pa.Schema, partitions: int, time: str | None, by: str) -> None:
+        journal.create(self.journal(name), schema, partitions=partitions, time=time, written_by=by)
+
+    def _query(self, group: Group, analysis: Analysis) -> GroupQuery:
+        description = fingerprint.describe_group(self.plan, group)
+        checkpoint = Checkpoint.open(self._folder.resolve() / "groups" / group.name, group.name, description)
+        sink = GroupSink(
+            job=self.flow.name,
+            checkpoint=checkpoint,
+            targets=self._targets(group, analysis),
+            inputs=inputs_of(self.flow, group, self._folder.resolve() / "journals"),
+            stateful=group.stateful,
+            behind=group.behind,
+        )
+        return GroupQuery(
+            spark=self._spark,
+            flow=self.flow,
+            group=group,
+            analysis=analysis,
+            checkpoint=checkpoint,
+            sink=sink,
+            root=self._options.root,
+            limit=self._options.rows_per_batch,
+            state=self._options.state,
+        )
+
+    def _targets(self, group: Group, analysis: Analysis) -> Sequence[Target]:
+        if group.journal is not None:
+            stage = self.flow.stages[group.journal]
+            assert isinstance(stage, s.Journal)
+            return [JournalTarget(self.journal(group.journal), key=stage.key)]
+        targets = []
+        for name in group.sinks:
+            sink = self.flow.sinks[name]
+            target = open_target(name, sink.target, self._options.root)
+            if isinstance(target, MemoryTarget):
+                self.memory[name] = target
+            if isinstance(target, PostgresTarget):
+                target.prepare(analysis.schemas[sink.input])
+            targets.append(target)
+        return targets
+
+    def _start_sources(self) -> None:
+        for name in self._sources():
+            stage = self.flow.stages[name]
+            assert isinstance(stage, s.Source)
+            self._ingests[name] = ingest.open(stage, self.journal(name), root=self._options.root, clock=self._clock)
+            self._ingests[name].start()
+
+    # While it runs
+
+    def _raise_failure(self, query: GroupQuery) -> None:
+        if query.query is None or query.query.isActive or query.finished:
+            return
+        ours = query.sink.error
+        if isinstance(ours, MillstreamError):
+            raise ours
+        failure = query.query.exception()
+        said = cause(ours or failure)
+        raise GroupFailed(
+            f'group "{query.group.name}" of flow "{self.flow.name}" failed: {said}',
+            hint=f"the whole story is in {self._folder / 'run.log'}; a new start goes on where it stopped",
+        ) from (ours or failure)
+
+    def _notice_ends(self) -> None:
+        for query in self.queries.values():
+            if not query.finished and (query.ended() or self._cycle_ended(query)):
+                query.finish()
+
+    def _cycle_ended(self, query: GroupQuery) -> bool:
+        """Tell whether a group in a cycle has ended: the way in has, and nothing goes round any more."""
+        ring = cycle(self.plan, query.group.name)
+        if not ring:
+            return False
+        written = {self.queries[name].group.journal for name in ring}
+        for name in ring:
+            other = self.queries[name]
+            outside = [journal for journal in other.sink.inputs if journal not in written]
+            if not other.inputs_ended(outside) or not other.caught_up():
+                return False
+        return True
+
+
+def cause(error: Any) -> str:
+    """Return the few words of an error of Spark's that tell what happened."""
+    text = str(error)
+    if isinstance(error, PySparkException) or "Traceback" in text:
+        python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception|Warning)): (.+)$", text, flags=re.MULTILINE)
+        if python:
+            name, message = python[-1]
+            return f"{name}: {message.strip()}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return first[:400]

@@ -1,0 +1,139 @@
+"""The end of a group: one call per micro-batch that publishes its epoch, once.
+
+The order of writes is Spark's and ours together: Spark logs the offsets, tasks
+stage output and write state, the decision record makes the epoch exist, it is
+published, Spark commits the batch. State counts only once the commit names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from millstream.errors import InternalError
+from millstream.journal import DeadLetter, DeadLetters, Reader, commit
+from millstream.spark.checkpoint import Checkpoint, Logged
+from millstream.spark.failpoints import passing
+from millstream.spark.source import Offset, has_late, late_rows
+from millstream.spark.targets import Epoch, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A journal that a group reads."""
+
+    name: str
+    path: Path
+    time: str | None
+    lateness: int
+    grouped: bool
+
+
+@dataclass
+class GroupSink:
+    """Publishes the epochs of one group; Spark calls it with every micro-batch."""
+
+    job: str
+    checkpoint: Checkpoint
+    targets: Sequence[Target]
+    inputs: Mapping[str, Input]
+    stateful: bool
+    behind: timedelta
+    rows_out: int = 0
+    error: BaseException | None = None
+    _readers: dict[str, Reader] = field(default_factory=dict)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        try:
+            self._publish(frame, batch)
+        except BaseException as error:
+            # Spark would only hand on its text; the flow's run shows the error itself.
+            self.error = error
+            raise
+
+    def recover(self) -> None:
+        """Finish what was decided before the last stop."""
+        for target in self.targets:
+            target.recover()
+
+    def _publish(self, frame: DataFrame, batch: int) -> None:
+        passing("logged")
+        logged = self.checkpoint.logged(batch)
+        if logged is None:
+            raise InternalError(f'Spark runs batch {batch} of group "{self.checkpoint.group}" without having logged it')
+        before = self.checkpoint.logged(batch - 1) if batch else None
+        epoch = Epoch(self.job, self.checkpoint.group, self.checkpoint.id, batch, self.floor(logged))
+        if before is not None:
+            self.mark_read(before)
+        several = len(self.targets) > 1
+        if several:
+            frame.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            written = [target.write(frame, epoch) for target in self.targets]
+        finally:
+            if several:
+                frame.unpersist()
+        self.rows_out += max(written, default=0)
+        self._record_late(before, logged)
+        passing("before-commit")
+
+    def floor(self, logged: Logged) -> int | None:
+        """Return the lowest time that may still come out of the group after this batch."""
+        if self.stateful:
+            # State lets results go as the watermark passes them, and the batch
+            # runs with the watermark that was logged for it.
+            if logged.watermark_ms <= 0:
+                return None
+            return logged.watermark_ms * 1000 - self.behind // timedelta(microseconds=1)
+        floors = [offset.floor for offset in logged.offsets.values()]
+        known = [floor for floor in floors if floor is not None]
+        return min(known) if known and len(known) == len(floors) else None
+
+    def mark_read(self, logged: Logged) -> None:
+        """Tell the journals how far this group has got for good, so that they may trim."""
+        for name, offset in logged.offsets.items():
+            commit(self.inputs[name].path, f"{self.job}.{self.checkpoint.group}", offset.positions)
+
+    def _record_late(self, before: Logged | None, logged: Logged) -> None:
+        for name, offset in logged.offsets.items():
+            source = self.inputs[name]
+            if source.time is None or source.grouped:
+                continue
+            known = before.offsets.get(name) if before else None
+            start = known.positions if known else self._beginnings(source)
+            letters = self._late_of(source, start, offset)
+            if letters:
+                with DeadLetters.open(source.path) as dead:
+                    dead.put_all(letters)
+
+    def _late_of(self, source: Input, start: Sequence[int], end: Offset) -> list[DeadLetter]:
+        """Return the late rows of a batch, under their positions: a repetition adds nothing."""
+        letters: list[DeadLetter] = []
+        for partition, (a, z) in enumerate(zip(start, end.positions, strict=True)):
+            for entry in self._reader(source).partition(partition).entries(a, z):
+                if has_late(entry, source.lateness):
+                    letters += self._late_rows(source, partition, max(a, entry.position), min(z, entry.stop))
+        return letters
+
+    def _late_rows(self, source: Input, partition: int, start: int, stop: int) -> Iterator[DeadLetter]:
+        for part in self._reader(source).partition(partition).read(start, stop):
+            if part.batch is None or source.time is None:
+                continue
+            for place in late_rows(part, source.time, source.lateness).nonzero()[0].tolist():
+                record = json.dumps(part.batch.slice(place, 1).to_pylist()[0], default=str)
+                yield DeadLetter(f"late:{source.name}", part.position + place, "late", record, partition)
+
+    def _reader(self, source: Input) -> Reader:
+        if source.name not in self._readers:
+            self._readers[source.name] = Reader(source.path)
+        return self._readers[source.name]
+
+    def _beginnings(self, source: Input) -> list[int]:
+        reader = self._reader(source)
+        return [reader.partition(n).begin for n in range(reader.description.partitions)]

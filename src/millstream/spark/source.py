@@ -1,0 +1,251 @@
+"""A journal as a Spark source: by position, aligned, with markers that move the watermark.
+
+Spark's own watermark depends on speed, batch boundaries and restarts. Here
+the rows never move it: `withWatermark` is given a delay of a hundred years
+(`DELAY`), and only markers, rows dated floor + `DELAY`, lift it, to the lowest
+time that may still come by the journal's own account. What Spark takes as late
+is then a function of the journal alone, and no batch can be split so that
+Spark drops a row that a source has let through.
+
+An offset is `{"journal", "positions", "floor", "starts"}`. Spark logs it before
+it uses it, so a batch that is run again reads the same rows and hands out the
+same marker. `starts` grows with every start of the query: it makes a first
+batch happen even if nothing new is in the journal, because Spark begins each
+source's watermark at nothing after a restart and waits for the slowest.
+
+The methods that choose offsets run in a Python process beside the driver,
+`read` runs in the executors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from millstream.journal import Entry, PartitionReader, Reader, Slice, align, late_mask
+
+MARKER: Final = "__marker"
+PLACE: Final = "__place"
+#: What `withWatermark` is told; see the module's docstring.
+DELAY: Final = "36500 days"
+DELAY_US: Final = 36500 * 86_400 * 1_000_000
+#: Rows in one Arrow batch on the way to the JVM.
+CHUNK: Final = 65_536
+#: A task is not worth starting for fewer rows.
+SMALLEST_TASK: Final = 50_000
+#: The bits of a place that hold the position; above them partition and input.
+POSITION_BITS: Final = 44
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a source is told, as one JSON option."""
+
+    journal: str
+    path: str
+    columns: tuple[str, ...]
+    schema: str
+    time: str | None
+    lateness: int
+    grouped: bool
+    limit: int
+    tasks: int
+    #: The number of this input in its group, for the order among equal times; None: no place column.
+    place: int | None = None
+
+
+class Offset(msgspec.Struct, frozen=True):
+    """How far a source has been read."""
+
+    journal: str
+    positions: tuple[int, ...]
+    floor: int | None
+    starts: int
+
+
+@dataclass
+class Range(InputPartition):
+    """Rows of one partition for one task; `marker` is a watermark to hand out after them."""
+
+    partition: int
+    start: int
+    stop: int
+    marker: int | None = None
+
+
+class JournalSource(DataSource):
+    """The data source `millstream`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.settings = msgspec.json.decode(options["settings"], type=Settings)
+
+    @classmethod
+    def name(cls) -> str:
+        return "millstream"
+
+    def schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self.settings.schema))
+
+    def streamReader(self, schema: StructType) -> JournalStreamReader:
+        return JournalStreamReader(self.settings)
+
+
+class JournalStreamReader(DataSourceStreamReader):
+    """Chooses batches and reads them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._starts: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        views = _views(self.settings.path)
+        return _plain(Offset(self.settings.journal, tuple(view.begin for view in views), None, 0))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.settings.limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        began = msgspec.convert(start, Offset)
+        if self._starts is None:
+            self._starts = began.starts + 1
+        rows = self.settings.limit if isinstance(limit, ReadAllAvailable) else limit.max_rows  # type: ignore[attr-defined]
+        reached = self._reach(began, rows)
+        floor = reached.floor if self.settings.time else None
+        return _plain(Offset(began.journal, reached.positions, floor, self._starts))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
+        before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
+        ranges = split(before.positions, after.positions, self.settings.tasks)
+        moved = after.floor is not None and (after.floor != before.floor or after.starts != before.starts)
+        if not moved:
+            return ranges
+        # The marker rides with a range where there is one: a task of its own costs more than it does.
+        last = ranges[-1] if ranges else Range(0, before.positions[0], before.positions[0])
+        return [*ranges[:-1], Range(last.partition, last.start, last.stop, after.floor)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        schema = _arrow_schema(self.settings)
+        pending: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in _kept(self.settings, partition):
+            pending.append(batch)
+            rows += batch.num_rows
+            if rows >= CHUNK:
+                yield from _joined(pending, schema)
+                pending, rows = [], 0
+        yield from _joined(pending, schema)
+        if partition.marker is not None:
+            yield marker(schema, self.settings, partition.marker)
+
+    def _reach(self, start: Offset, limit: int) -> align.Reach:
+        views = _views(self.settings.path)
+        if self.settings.grouped or self.settings.time is None:
+            return align.reach_of_epochs(views, start.positions, limit)
+        return align.reach_of_rows(views, start.positions, self.settings.lateness, limit)
+
+
+def split(start: Sequence[int], stop: Sequence[int], tasks: int) -> list[Range]:
+    """Cut the rows of a batch into ranges for about `tasks` tasks."""
+    total = sum(stop) - sum(start)
+    size = max(SMALLEST_TASK, -(-total // max(1, tasks)))
+    ranges: list[Range] = []
+    for partition, (a, z) in enumerate(zip(start, stop, strict=True)):
+        pieces = max(1, round((z - a) / size)) if z > a else 0
+        edges = [a + (z - a) * i // pieces for i in range(pieces + 1)] if pieces else []
+        ranges += [Range(partition, low, high) for low, high in pairwise(edges)]
+    return ranges
+
+
+def watermark_ms(floor: int) -> int:
+    """Return the watermark for a floor: just below it, since Spark drops rows that are exactly at it."""
+    return floor // 1000 - 1
+
+
+def marker(schema: pa.Schema, settings: Settings, floor: int) -> pa.RecordBatch:
+    """Return the one row that lifts the watermark to `floor`."""
+    at = watermark_ms(floor) * 1000 + DELAY_US
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == settings.time:
+            return pa.array([at], field.type)
+        return pa.array([True] if field.name == MARKER else [None], field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def _views(path: str) -> list[PartitionReader]:
+    reader = Reader.cached(path)
+    return [reader.partition(n) for n in range(reader.description.partitions)]
+
+
+def _plain(offset: Offset) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(offset)
+    return plain
+
+
+def _arrow_schema(settings: Settings) -> pa.Schema:
+    stored = Reader.cached(settings.path).description.schema
+    fields = [stored.field(name) for name in settings.columns]
+    if settings.place is not None:
+        fields.append(pa.field(PLACE, pa.int64()))
+    if settings.time is not None:
+        fields.append(pa.field(MARKER, pa.bool_()))
+    return pa.schema(fields)
+
+
+def _kept(settings: Settings, piece: Range) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are not late, with the columns that Spark asked for."""
+    view = Reader.cached(settings.path).partition(piece.partition)
+    for part in view.read(piece.start, piece.stop, columns=list(settings.columns)):
+        if part.batch is None or part.batch.num_rows == 0:
+            continue
+        batch = with_hidden(part.batch, part.position, settings, piece.partition)
+        if settings.time is not None and not settings.grouped and has_late(part, settings.lateness):
+            batch = batch.filter(pa.array(~late_rows(part, settings.time, settings.lateness)))
+        yield batch
+
+
+def has_late(part: Slice | Entry, lateness_us: int) -> bool:
+    """Tell whether any row can be late, without looking at the rows."""
+    return part.max_lag is not None and part.max_lag > lateness_us
+
+
+def late_rows(part: Slice, time: str, lateness_us: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Tell for each row of a slice whether it is late."""
+    if part.batch is None:
+        return np.zeros(0, dtype=np.bool_)
+    times = pc.cast(part.batch.column(time), pa.int64()).to_numpy(zero_copy_only=False)
+    return late_mask(times, part.running_max_before, lateness_us, part.floor_before)
+
+
+def with_hidden(batch: pa.RecordBatch, position: int, settings: Settings, partition: int) -> pa.RecordBatch:
+    """Add the columns of ours that the group needs."""
+    rows = batch.num_rows
+    arrays, names = list(batch.columns), list(batch.schema.names)
+    if settings.place is not None:
+        first = (settings.place << (POSITION_BITS + 12)) + (partition << POSITION_BITS) + position
+        arrays.append(pa.array(np.arange(first, first + rows, dtype=np.int64)))
+        names.append(PLACE)
+    if settings.time is not None:
+        arrays.append(pa.array(np.zeros(rows, dtype=np.bool_)))
+        names.append(MARKER)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if len(batches) == 1:
+        yield batches[0].cast(schema)
+    elif batches:
+        table = pa.Table.from_batches([batch.cast(schema) for batch in batches]).combine_chunks()
+        yield from table.to_batches()

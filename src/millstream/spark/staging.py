@@ -1,0 +1,73 @@
+"""What tasks do with a group's output: write it to files of their own and say which.
+
+This runs in the executors, so it imports little. Only the winning attempt of a
+task gets its answer to the driver: files of retried and speculative attempts
+are never named in a decision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millstream.journal.staging import stage
+
+
+@dataclass(frozen=True, slots=True)
+class StageJournal:
+    """Stage rows for the partitions of a journal."""
+
+    path: str
+    key: str | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged = [json.dumps(asdict(one)) for one in stage(self.path, batches, self.key)]
+        if staged:
+            yield pa.RecordBatch.from_arrays([pa.array(staged, pa.string())], names=["staged"])
+
+
+@dataclass(frozen=True, slots=True)
+class StageFiles:
+    """Stage rows as one file of a format; no file for no rows."""
+
+    folder: str
+    prefix: str
+    format: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [batch for batch in batches if batch.num_rows]
+        if not rows:
+            return
+        name = f"{self.prefix}-{uuid.uuid4().hex[:8]}.{self.format}"
+        path = Path(self.folder) / name
+        table = pa.Table.from_batches(rows)
+        _WRITERS[self.format](table, path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        yield pa.RecordBatch.from_pydict({"file": [name], "rows": [table.num_rows]})
+
+
+def _write_parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path)
+
+
+def _write_lines(table: pa.Table, path: Path) -> None:
+    with path.open("w") as file:
+        if "header" in table.column_names:
+            file.write(f"{table.column('header')[0].as_py()}\n")
+        file.writelines(f"{line}\n" for line in table.column("line").to_pylist())
+
+
+_WRITERS: Final[dict[str, Callable[[pa.Table, Path], None]]] = {
+    "parquet": _write_parquet,
+    "jsonl": _write_lines,
+    "csv": _write_lines,
+}

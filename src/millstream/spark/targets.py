@@ -1,0 +1,363 @@
+"""Where results go: one writer per kind of target, each idempotent on the epoch.
+
+A repeated epoch has the same key (job, group, checkpoint id, batch id). What
+each target does with it, and what it cannot promise:
+
+    journal      exactly once: staged, decided by one record, published (journal/epochs.py)
+    files        exactly once: staged, decided by one record, renamed into place; a reader that
+                 lists the folder while files are being renamed may see a part of an epoch
+    postgresql   exactly once: the key and the rows are one transaction
+    memory       exactly once within the process
+    console      shown at least once: a batch that is run again is shown again
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StructType
+from rich.console import Console as Terminal
+from rich.table import Table as Grid
+
+from millstream.errors import InternalError, RunError
+from millstream.flow import targets as t
+from millstream.journal import EpochLog, Staged
+from millstream.spark.checkpoint import write_whole
+from millstream.spark.failpoints import passing
+from millstream.spark.source import PLACE
+from millstream.spark.staging import StageFiles, StageJournal
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The key of what a group publishes in one batch, and the lowest time that may still come after it."""
+
+    job: str
+    group: str
+    checkpoint: str
+    batch: int
+    floor: int | None
+
+    @property
+    def sender(self) -> str:
+        return f"{self.job}/{self.group}/{self.checkpoint}"
+
+
+class Target(Protocol):
+    """Writes epochs, each once."""
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        """Publish the rows of an epoch, if they are not yet, and return how many there are."""
+        ...
+
+    def recover(self) -> None:
+        """Finish what was decided before a crash, remove what was not."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# Journals
+
+
+class JournalTarget:
+    """A journal that other groups read."""
+
+    def __init__(self, path: Path, *, key: str | None) -> None:
+        self._path = path
+        self._key = key
+        self._log = EpochLog.open(path)
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        work = StageJournal(str(self._path), self._key)
+        found = frame.drop(PLACE).mapInArrow(work, "staged string").collect()
+        staged = [Staged(**json.loads(row.staged)) for row in found]
+        passing("staged")
+        self._log.decide(epoch.sender, epoch.batch, staged, epoch.floor)
+        passing("decided")
+        self._log.publish()
+        passing("published")
+        return sum(one.rows for one in staged)
+
+    def end(self, sender: str, epoch: int) -> None:
+        """Say that nothing more will come."""
+        self._log.decide(sender, epoch, [], None, ended=True)
+        self._log.publish()
+
+    def recover(self) -> None:
+        self._log.recover()
+
+    def close(self) -> None:
+        self._log.close()
+
+
+# Files
+
+
+class FilesTarget:
+    """A folder of Parquet, JSON lines or CSV files.
+
+    Files are staged in `_millstream/staged`, named in a decision record under
+    `_millstream/epochs`, and renamed into the folder. Spark, pandas and most
+    readers pass over names that begin with an underscore.
+    """
+
+    def __init__(self, path: Path, format: str) -> None:
+        self._path = path
+        self._format = format
+        self._staged = path / "_millstream" / "staged"
+        self._decided = path / "_millstream" / "epochs"
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        record = self._decided / f"{epoch.group}-{epoch.checkpoint}-{epoch.batch:09d}.json"
+        if record.exists():
+            # A repeated epoch: what was decided stands, whatever would be staged now.
+            self._publish(record)
+            return 0
+        rows = frame.drop(PLACE)
+        work = StageFiles(str(self._staged), f"{epoch.group}-{epoch.checkpoint}-{epoch.batch:09d}", self._format)
+        staged = _lines(rows, self._format).mapInArrow(work, "file string, rows long").collect()
+        passing("staged")
+        if staged:
+            write_whole(record, json.dumps(sorted(row.file for row in staged)))
+        passing("decided")
+        self._publish(record)
+        self._forget(epoch)
+        passing("published")
+        return sum(row.rows for row in staged)
+
+    def recover(self) -> None:
+        self._decided.mkdir(parents=True, exist_ok=True)
+        for record in sorted(self._decided.glob("*.json")):
+            self._publish(record)
+        shutil.rmtree(self._staged, ignore_errors=True)
+        self._staged.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _publish(self, record: Path) -> None:
+        if not record.exists():
+            return
+        for name in json.loads(record.read_text()):
+            staged = self._staged / name
+            if staged.exists():
+                staged.rename(self._path / name)
+        _sync_folder(self._path)
+
+    def _forget(self, epoch: Epoch) -> None:
+        """Remove decisions that can no longer be repeated: Spark repeats the last batch only."""
+        old = self._decided / f"{epoch.group}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json"
+        old.unlink(missing_ok=True)
+
+
+def _lines(frame: DataFrame, format: str) -> DataFrame:
+    """Let the JVM turn rows into text where the format is text."""
+    everything = F.struct(*(F.col(f"`{name}`") for name in frame.columns))
+    if format == "jsonl":
+        return frame.select(F.to_json(everything).alias("line"))
+    if format == "csv":
+        header = F.lit(",".join(_quoted(name) for name in frame.columns))
+        return frame.select(F.to_csv(everything).alias("line"), header.alias("header"))
+    return frame
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(c in name for c in ',"\n') else name
+
+
+# PostgreSQL
+
+
+class PostgresTarget:
+    """A table in PostgreSQL.
+
+    The epoch's key goes into the table `millstream_epochs` in the same
+    transaction as its rows, so a repeated epoch adds nothing.
+    """
+
+    def __init__(self, target: t.Postgres) -> None:
+        self._target = target
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        rows = frame.drop(PLACE).toArrow()
+        if rows.num_rows == 0:
+            return 0
+        from psycopg import sql
+
+        with self._connected() as connection, connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO millstream_epochs (job, flow_group, checkpoint, batch) VALUES (%s, %s, %s, %s) "
+                "ON CONFLICT DO NOTHING",
+                (epoch.job, epoch.group, epoch.checkpoint, epoch.batch),
+            )
+            if cursor.rowcount == 0:
+                return 0
+            names = sql.SQL(", ").join(sql.Identifier(name) for name in rows.column_names)
+            table = sql.Identifier(*self._target.table.split("."))
+            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names)) as copy:
+                columns = [column.to_pylist() for column in rows.columns]
+                for values in zip(*columns, strict=True):
+                    copy.write_row(values)
+            passing("staged")
+        passing("published")
+        return int(rows.num_rows)
+
+    def recover(self) -> None:
+        with self._connected() as connection:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS millstream_epochs (job text, flow_group text, checkpoint text, "
+                "batch bigint, written_at timestamptz DEFAULT now(), PRIMARY KEY (job, flow_group, checkpoint, batch))"
+            )
+
+    def prepare(self, schema: StructType) -> None:
+        """Make the table if it is not there."""
+        from psycopg import sql
+
+        columns = [
+            sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_postgres_type(field.dataType)))
+            for field in schema.fields
+            if field.name != PLACE
+        ]
+        table = sql.Identifier(*self._target.table.split("."))
+        with self._connected() as connection:
+            connection.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(columns)))
+
+    def close(self) -> None:
+        """Connections live for one epoch each."""
+
+    def _connected(self) -> Any:
+        # psycopg is an extra; its types are not always there.
+        try:
+            import psycopg
+        except ImportError as error:
+            raise RunError(
+                "writing to PostgreSQL needs the package psycopg", hint="pip install 'millstream[postgres]'"
+            ) from error
+        try:
+            return psycopg.connect(self._target.url)
+        except psycopg.OperationalError as error:
+            said = str(error).strip().splitlines()[0]
+            raise RunError(f"PostgreSQL cannot be reached: {said}", hint="check the url of the sink") from error
+
+
+_POSTGRES_TYPES: Final = {
+    "boolean": "boolean",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+
+
+def _postgres_type(kind: DataType) -> Any:
+    name = kind.simpleString()
+    if name.startswith("decimal"):
+        return name.replace("decimal", "numeric")
+    if isinstance(kind, ArrayType):
+        return f"{_postgres_type(kind.elementType)}[]"
+    if name in _POSTGRES_TYPES:
+        return _POSTGRES_TYPES[name]
+    raise RunError(
+        f'a PostgreSQL sink cannot hold a column of type "{name}"', hint="turn it into text with to_json in a sql stage"
+    )
+
+
+# Memory and console
+
+
+class MemoryTarget:
+    """Rows kept in this process, for tests and notebooks."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[int, list[dict[str, Any]]] = {}
+        self._guard = threading.Lock()
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        rows = frame.drop(PLACE).toArrow().to_pylist()
+        with self._guard:
+            self._epochs.setdefault(epoch.batch, rows)
+        return len(rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return all rows in the order in which they were published."""
+        with self._guard:
+            return [row for batch in sorted(self._epochs) for row in self._epochs[batch]]
+
+    def recover(self) -> None:
+        """Memory starts empty."""
+
+    def close(self) -> None:
+        """The rows stay readable."""
+
+
+class ConsoleTarget:
+    """A table in the terminal for every epoch that has rows."""
+
+    def __init__(self, target: t.Console, name: str) -> None:
+        self._most = target.rows
+        self._name = name
+        self._terminal = Terminal(file=sys.stdout)
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        table = frame.drop(PLACE).limit(self._most + 1).toArrow()
+        if table.num_rows == 0:
+            return 0
+        grid = Grid(title=f"{self._name}, batch {epoch.batch}", title_justify="left")
+        for name in table.column_names:
+            grid.add_column(name)
+        for row in table.slice(0, self._most).to_pylist():
+            grid.add_row(*(str(value) for value in row.values()))
+        self._terminal.print(grid)
+        if table.num_rows > self._most:
+            self._terminal.print(f"only the first {self._most} rows are shown")
+        return int(table.num_rows)
+
+    def recover(self) -> None:
+        """What was shown was shown."""
+
+    def close(self) -> None:
+        """The terminal stays open."""
+
+
+def open_target(name: str, target: t.TargetSpec, root: Path) -> Target:
+    """Make the writer for a sink of a flow; relative paths count from `root`."""
+    match target:
+        case t.Parquet():
+            return FilesTarget(root / target.path, "parquet")
+        case t.JsonLines():
+            return FilesTarget(root / target.path, "jsonl")
+        case t.Csv():
+            return FilesTarget(root / target.path, "csv")
+        case t.Postgres():
+            return PostgresTarget(target)
+        case t.Memory():
+            return MemoryTarget()
+        case t.Console():
+            return ConsoleTarget(target, name)
+        case _:
+            raise InternalError(f'sink "{name}" has a target that Spark does not write')
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

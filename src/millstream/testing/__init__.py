@@ -1,0 +1,17 @@
+"""For tests of flows: feed rows, move event time, look at results.
+
+    def test_three_delays_make_one_alert(flow_test):
+        with flow_test("flights.py") as t:
+            t.send("departures", [{"origin": "JFK", "delay": 61.0, "at": "2013-03-08 14:00"}])
+            t.advance_to("2013-03-08 17:00")
+            assert t.results("hourly")["flights"] == [1]
+
+The flow runs as it will in earnest, on embedded Spark, with journals in a
+temporary folder; only its sources are fed by the test and its sinks are kept
+in memory. `flow_test` is a pytest fixture once `millstream` is installed; the
+Spark session is shared by all tests of a run.
+"""
+
+from millstream.testing.flow_test import FlowTest, Results, flow_test
+
+__all__ = ["FlowTest", "Results", "flow_test"]

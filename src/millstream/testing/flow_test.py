@@ -1,0 +1,159 @@
+"""A flow under test."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.errors import IngestError, RunError, UnknownStream
+from millstream.flow import stages as s
+from millstream.flow.flow import Flow
+from millstream.flow.load import load
+from millstream.flow.rewire import rewired
+from millstream.flow.sources import Inbox
+from millstream.flow.targets import Memory
+from millstream.journal import Kind, Writer
+from millstream.spark.run import FlowRun, Options
+from millstream.spark.session import session
+
+
+class Results(list[dict[str, Any]]):
+    """The rows of a sink; `results["column"]` is a column of them."""
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, str):
+            return [row[place] for row in self]
+        return super().__getitem__(place)
+
+
+class FlowTest:
+    """Runs a flow for a test: `with FlowTest(flow) as t`."""
+
+    def __init__(self, flow: Flow | str | Path, *, timeout: float = 120.0) -> None:
+        self._root = Path() if isinstance(flow, Flow) else Path(flow).resolve().parent
+        self.flow = under_test(flow if isinstance(flow, Flow) else load(Path(flow)))
+        self._timeout = timeout
+        self._sent = 0
+
+    def __enter__(self) -> FlowTest:
+        self._data = Path(tempfile.mkdtemp(prefix="millstream-test-"))
+        self._run = FlowRun(session(self.flow.name), self.flow, Options(self._data, self._root))
+        try:
+            self._run.start()
+        except BaseException:
+            shutil.rmtree(self._data, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._run.stop()
+        shutil.rmtree(self._data, ignore_errors=True)
+
+    def send(self, source: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows to a source; times may be datetimes or text, in UTC."""
+        stage = self._source(source)
+        batch = batch_of(rows, stage)
+        with Writer.open(self._run.journal(source), 0) as writer:
+            writer.append(f"test-{self._sent}", 0, batch)
+        self._sent += 1
+
+    def advance_to(self, moment: str | datetime, *sources: str) -> None:
+        """Say that nothing before `moment` will come any more, in these or all sources."""
+        floor = micros(moment)
+        for name in sources or tuple(self._sources()):
+            if self._source(name).time is not None:
+                with Writer.open(self._run.journal(name), 0) as writer:
+                    writer.instruct(Kind.WATERMARK, floor)
+
+    def end(self, *sources: str) -> None:
+        """End these or all sources: every window closes."""
+        for name in sources or tuple(self._sources()):
+            with Writer.open(self._run.journal(name), 0) as writer:
+                writer.instruct(Kind.END_OF_STREAM)
+
+    def results(self, sink: str) -> Results:
+        """Return all rows of a sink, once everything sent so far has been processed."""
+        self._settle()
+        if sink not in self._run.memory:
+            raise UnknownStream(
+                f'flow "{self.flow.name}" has no sink "{sink}"', hint=f"one of {sorted(self._run.memory)}"
+            )
+        return Results(self._run.memory[sink].rows())
+
+    def _settle(self) -> None:
+        deadline = time.monotonic() + self._timeout
+        still = 0
+        # Twice in a row: a group that has caught up may still have a batch to
+        # run because the watermark has moved.
+        while still < 2:
+            if time.monotonic() > deadline:
+                raise RunError(f'flow "{self.flow.name}" was not done after {self._timeout:g} s')
+            still = still + 1 if self._run.caught_up() and self._idle() else 0
+            time.sleep(0.15)
+
+    def _idle(self) -> bool:
+        for query in self._run.queries.values():
+            status: Any = query.query.status if query.query is not None else {}
+            if status.get("isDataAvailable") or query.checkpoint.last("offsets") != query.checkpoint.last("commits"):
+                return False
+        return True
+
+    def _sources(self) -> list[str]:
+        return [name for name, stage in self.flow.stages.items() if isinstance(stage, s.Source)]
+
+    def _source(self, name: str) -> s.Source:
+        stage = self.flow.stages.get(name)
+        if not isinstance(stage, s.Source):
+            raise UnknownStream(f'flow "{self.flow.name}" has no source "{name}"', hint=f"one of {self._sources()}")
+        return stage
+
+
+def under_test(flow: Flow) -> Flow:
+    """Return the flow with sources that a test feeds and sinks that stay in memory."""
+    return rewired(
+        flow,
+        source=lambda stage: replace(stage, origin=Inbox(stage.schema), partitions=1),
+        sink=lambda sink: replace(sink, target=Memory()),
+    )
+
+
+def batch_of(rows: Iterable[Mapping[str, Any]], stage: s.Source) -> pa.RecordBatch:
+    """Turn a test's rows into a batch of the source's schema."""
+    schema = stage.schema.arrow()
+    plain = [_readable(row, schema, stage.name) for row in rows]
+    columns = [pa.array([row.get(field.name) for row in plain], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _readable(row: Mapping[str, Any], schema: pa.Schema, source: str) -> dict[str, Any]:
+    unknown = [name for name in row if name not in schema.names]
+    if unknown:
+        raise IngestError(f'source "{source}" has no column "{unknown[0]}"', hint=f"one of {schema.names}")
+    readable = dict(row)
+    for field in schema:
+        value = readable.get(field.name)
+        if pa.types.is_timestamp(field.type) and isinstance(value, str | datetime):
+            readable[field.name] = micros(value)
+    return readable
+
+
+def micros(moment: str | datetime) -> int:
+    """Return a moment as microseconds since 1970; text and naive datetimes are in UTC."""
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    whole = int(at.replace(microsecond=0).timestamp())
+    return whole * 1_000_000 + at.microsecond
+
+
+def flow_test(flow: Flow | str | Path, *, timeout: float = 120.0) -> FlowTest:
+    """Return a flow under test, to be used with `with`."""
+    return FlowTest(flow, timeout=timeout)
