@@ -60,6 +60,7 @@ class Feed:
         self._ticked_at = clock.now_us()
         self._waiting: deque[Future[Accepted]] = deque()
         self.rows = 0
+        self.repeated = 0
         self.refused = 0
         self.bytes = 0
 
@@ -72,10 +73,12 @@ class Feed:
 
         If it raises, some, all or none of them may have been taken: take them again.
         """
-        checked = check(rows.above(self.highest(sender)), self._rules, self._clock.now_us())
+        fresh = rows.above(self.highest(sender))
+        self.repeated += len(rows) - len(fresh)
+        checked = check(fresh, self._rules, self._clock.now_us())
         self.refuse(sender, checked.refused)
         for partition, part in route(checked, self._rules.key, len(self._writers)):
-            self._append(partition, sender, part.above(self._writers[partition].highest(sender)))
+            self._append(partition, sender, part)
         while len(self._waiting) > _IN_FLIGHT:
             self._settle()
         self.tick()
@@ -89,7 +92,9 @@ class Feed:
             letters = [DeadLetter(sender, one.number, one.reason, one.record) for one in refused]
             self.refused += dead.put_all(letters)
 
-    def _append(self, partition: int, sender: str, rows: Rows) -> None:
+    def _append(self, partition: int, sender: str, given: Rows) -> None:
+        rows = given.above(self._writers[partition].highest(sender))
+        self.repeated += len(given) - len(rows)
         if not len(rows):
             return
         self._waiting.append(self._writers[partition].append_nowait(sender, first_sequence(rows), rows.batch))

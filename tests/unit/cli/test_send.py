@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from millstream import ingest
+from millstream.cli.send import send
+from millstream.errors import AlreadyWriting, Ended, NotThere
+from millstream.flow import sources
+from millstream.journal import Kind, Writer
+from support.ingest import all_rows, kinds_of, letters_of, source
+
+DDL = "origin string, delay double, at timestamp"
+FLOW = f"""
+import millstream as ms
+
+flow = ms.Flow("flights")
+events = flow.source("departures", ms.inbox("{DDL}"), time="at", key="origin", partitions=2)
+events.sink("all", ms.memory())
+"""
+
+Feed = Callable[[str], None]
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
+    """Put a text where the command reads its events."""
+    opened: list[TextIO] = []
+
+    def feed(text: str) -> None:
+        reading, writing = os.pipe()
+        threading.Thread(target=lambda: (os.write(writing, text.encode()), os.close(writing))).start()
+        opened.append(os.fdopen(reading, "r"))
+        monkeypatch.setattr("sys.stdin", opened[-1])
+
+    yield feed
+    for file in opened:
+        file.close()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / ".millstream"
+
+
+@pytest.fixture
+def journal(data: Path) -> Path:
+    folder = data / "flights" / "journals" / "departures"
+    ingest.declare(source(sources.inbox(DDL), key="origin", partitions=2), folder)
+    return folder
+
+
+def event(origin: str | None, minute: int) -> str:
+    return json.dumps({"origin": origin, "delay": 1.5, "at": f"2013-03-08 12:{minute:02}"}) + "\n"
+
+
+def test_events_are_sent_and_bad_ones_refused(
+    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin(event("JFK", 1) + "{\n" + event(None, 2) + event("LGA", 3).rstrip())
+    send("flights.departures", data=data)
+    said = capsys.readouterr().out
+    assert said.startswith("sent 2 events in 0.")
+    assert said.endswith("s (2 refused, see millstream journal cat flights.departures.dead)\n")
+    assert {row["origin"] for row in all_rows(journal)} == {"JFK", "LGA"}
+    assert [one["reason"] for one in letters_of(journal)][1] == 'key "origin" is null'
+
+
+def test_each_call_is_a_sender_of_its_own(stdin: Feed, data: Path, journal: Path) -> None:
+    for _ in range(2):
+        stdin(event("JFK", 1))
+        send("flights.departures", data=data)
+    assert len(all_rows(journal)) == 2
+
+
+def test_a_named_sender_may_send_the_same_again(
+    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin(event("JFK", 1) + event("LGA", 2))
+    send("flights.departures", data=data, sender="me")
+    stdin(event("JFK", 1) + event("LGA", 2) + event("EWR", 3))
+    send("flights.departures", data=data, sender="me", json=True)
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (result["sent"], result["repeated"], result["sender"]) == (1, 2, "me")
+    assert len(all_rows(journal)) == 3
+
+
+def test_a_stream_can_be_ended_and_then_takes_no_more(
+    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin(event("JFK", 1))
+    send("flights.departures", data=data, end=True)
+    assert capsys.readouterr().out.endswith("ended flights.departures\n")
+    assert [kinds_of(journal, number)[-1] for number in range(2)] == [Kind.END_OF_STREAM] * 2
+    with pytest.raises(Ended, match="has ended"):
+        send("flights.departures", data=data)
+
+
+def test_without_a_journal_the_hint_says_how_to_get_one(data: Path) -> None:
+    with pytest.raises(NotThere, match="no journal of") as caught:
+        send("flights.departures", data=data)
+    assert "--flow FILE" in str(caught.value.hint)
+
+
+def test_the_hint_names_the_journals_that_are_there(data: Path, journal: Path) -> None:
+    with pytest.raises(NotThere) as caught:
+        send("flights.departure", data=data)
+    assert "flights.departures" in str(caught.value.hint)
+    with pytest.raises(NotThere, match='"departures" does not name a source'):
+        send("departures", data=data)
+
+
+def test_the_file_of_the_flow_makes_the_journal(stdin: Feed, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "flights_to_send.py"
+    file.write_text(FLOW)
+    stdin(event("JFK", 1))
+    send("flights.departures", data=data, flow=file)
+    assert len(all_rows(data / "flights" / "journals" / "departures")) == 1
+    with pytest.raises(NotThere, match='holds flow "flights", not "trains"'):
+        send("trains.departures", data=data, flow=file)
+    with pytest.raises(NotThere, match='has no source "arrivals"'):
+        send("flights.arrivals", data=data, flow=file)
+
+
+def test_another_sender_is_waited_for_and_that_is_said(
+    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Writer.open(journal, 1)
+    with pytest.raises(AlreadyWriting):
+        send("flights.departures", data=data, time_limit=0.0)
+    threading.Timer(0.3, other.close).start()
+    stdin(event("JFK", 1))
+    send("flights.departures", data=data)
+    said = capsys.readouterr()
+    assert said.err.startswith("waiting: ")
+    assert said.out.startswith("sent 1 events")
