@@ -1,0 +1,66 @@
+"""The repository's own frame: lock files, and what CI makes of skipped tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def pinned(lock: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), flags=re.MULTILINE):
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_a_lock_file_pins_every_package_with_hashes_and_names_no_host(lock: Path) -> None:
+    text = lock.read_text()
+    entries = re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]
+    assert entries
+    assert all(re.match(r"\S+==\S+", entry) and "--hash=sha256:" in entry for entry in entries)
+    assert not re.search(r"https?:|index-url|find-links|@ file|^-e ", text, flags=re.MULTILINE)
+
+
+def test_what_is_tested_is_what_is_run() -> None:
+    runtime, dev = (pinned(ROOT / "requirements" / name) for name in ("runtime.txt", "dev.txt"))
+    assert runtime
+    assert {name: dev.get(name) for name in runtime} == runtime
+
+
+SKIPS = """
+import pytest
+
+def test_a_reason_that_counts():
+    pytest.skip("cannot here: no PostgreSQL")
+
+def test_another_reason():
+    pytest.skip("not today")
+
+def test_a_missing_module():
+    pytest.importorskip("no_such_module")
+
+def test_a_known_failure():
+    pytest.xfail("known")
+"""
+
+
+def test_in_ci_a_skip_without_a_good_reason_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tmp_path / "test_it.py").write_text(SKIPS)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | {"CI": "true"}
+    said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, check=False, text=True).stdout
+    assert re.findall(r"^FAILED test_it.py::(\w+)", said, flags=re.MULTILINE) == [
+        "test_another_reason",
+        "test_a_missing_module",
+    ]
+    assert "2 failed, 1 skipped, 1 xfailed" in said
