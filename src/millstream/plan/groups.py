@@ -168,15 +168,29 @@ def _above(flow: Flow, output: str) -> list[str]:
 
 
 def _ordered(groups: list[Group]) -> tuple[Group, ...]:
-    """Return the groups, each after those whose journals it reads; in a cycle the first of them goes ahead."""
+    """Return the groups, each after those whose journals it reads; in a cycle the one that was built first goes ahead."""
     ordered: list[Group] = []
     waiting = list(groups)
     while waiting:
-        unwritten = {group.journal for group in waiting}
-        ready = next((group for group in waiting if not unwritten & set(group.inputs)), waiting[0])
+        above = {group.name: _upstream(group, waiting) for group in waiting}
+        # Ready: all that it waits for waits for it as well, so that they form a cycle.
+        ready = next(one for one in waiting if all(one.name in above[name] for name in above[one.name]))
         waiting.remove(ready)
         ordered.append(ready)
     return tuple(ordered)
+
+
+def _upstream(group: Group, groups: list[Group]) -> set[str]:
+    """Return the names of the groups that write what a group reads, directly or through others."""
+    writers = {one.journal: one for one in groups if one.journal is not None}
+    found: set[str] = set()
+    waiting = list(group.inputs)
+    while waiting:
+        writer = writers.get(waiting.pop())
+        if writer is not None and writer.name not in found:
+            found.add(writer.name)
+            waiting += writer.inputs
+    return found
 
 
 def _warnings(flow: Flow) -> Iterator[str]:

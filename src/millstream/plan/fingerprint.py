@@ -1,0 +1,181 @@
+"""Fingerprints: what a group means, as data that can be stored with its checkpoint and compared later.
+
+A fingerprint holds what the group's stages say and the sources of the functions that they call. Two are compared by bringing both to
+a normal form *now*: SQL by its syntax tree, functions by theirs. So neither another layout nor another version of Spark, Python or a
+library makes a group look changed.
+
+It leaves out what does not change the results or the state: where a source's events come from (the group reads its journal), how long
+journals are kept, how many rows a console shows, passwords, the service window.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from difflib import unified_diff
+from typing import Any
+
+from millstream.flow import durations, expressions
+from millstream.flow.describe import describe_stage
+from millstream.flow.stages import Apply, Fold, Journal, Reads, Source, Stage
+from millstream.plan import code
+from millstream.plan.functions import Functions, canonical
+from millstream.plan.groups import Group, Plan, journal_read
+
+# JSON: what can be in it, Python's types cannot say shortly.
+Data = Any
+_FORMAT = 1
+_UNIMPORTANT = ("keep_for", "keep_bytes", "rows")
+
+
+_Lines = Callable[[str, dict[str, Data], dict[str, Data]], Iterator[str]]
+
+
+def fingerprint(plan: Plan, name: str, snapshots: Mapping[str, str] | None = None) -> dict[str, Data]:
+    """Return what the group of that name means, as data that JSON can hold.
+
+    Call it before the flow runs: functions may change the globals that they use.
+
+    Args:
+        plan: The plan.
+        name: The group.
+        snapshots: By the path of a static table, a text that changes with its content; a table not in it counts by its path alone.
+    """
+    group = plan.group(name)
+    functions = Functions()
+    stages = {stage: _stage(plan, plan.flow.stages[stage], functions) for stage in group.stages}
+    for stage in (stage for stage in stages.values() if stage["kind"] == "lookup"):
+        stage["table"]["snapshot"] = (snapshots or {}).get(stage["table"]["path"])
+    return {
+        "format": _FORMAT,
+        "group": group.name,
+        "stages": stages,
+        "output": _output(plan, group),
+        "functions": functions.table,
+    }
+
+
+def normal(description: dict[str, Data]) -> dict[str, Data]:
+    """Return the form that all spellings of one meaning share, as the running Python and sqlglot see it."""
+    return {
+        **description,
+        "stages": {name: _normal_stage(stage) for name, stage in description["stages"].items()},
+        "functions": {name: _normal_function(one) for name, one in description["functions"].items()},
+    }
+
+
+def digest(description: dict[str, Data]) -> str:
+    """Return a short text that is the same for the same meaning.
+
+    Compare stored groups by `difference`: a digest may change with the version of Python that makes it.
+    """
+    return hashlib.sha256(canonical(normal(description)).encode()).hexdigest()
+
+
+def difference(old: dict[str, Data], new: dict[str, Data]) -> list[str]:
+    """Return what differs in meaning, a line for each change; nothing if they mean the same."""
+    before, after = normal(old), normal(new)
+    lines = list(_named("stage", before["stages"], after["stages"], _stage_lines))
+    lines += _named("function", before["functions"], after["functions"], _function_lines)
+    lines += _fields("the output", before["output"], after["output"])
+    lines += _fields("the group", *({key: part[key] for key in ("format", "group")} for part in (before, after)))
+    return lines
+
+
+def _stage(plan: Plan, stage: Stage, functions: Functions) -> Data:
+    if isinstance(stage, Source | Reads | Journal):
+        stream = plan.flow.stream(stage.name)
+        schema = None if stream.schema is None else [[field.name, field.type] for field in stream.schema]
+        facts = {"schema": schema, "time": stream.time, "lateness": durations.format(stream.lateness)}
+        return {"kind": "journal", "journal": journal_read(stage), **facts}
+    described = describe_stage(stage)
+    del described["name"]
+    if isinstance(stage, Apply):
+        return {**described, "function": functions.stage_function(stage.function)}
+    if isinstance(stage, Fold):
+        parts = {"step": functions.stage_function(stage.step), "initial": functions.value(stage.initial)}
+        return {**described, **parts}
+    return described
+
+
+def _output(plan: Plan, group: Group) -> Data:
+    if group.journal is not None:
+        journal = describe_stage(plan.flow.stages[group.journal])
+        return {"stage": group.output, "journal": _important(journal)}
+    sinks = {name: _important(describe_stage(plan.flow.sinks[name])["target"]) for name in group.sinks}
+    return {"stage": group.output, "sinks": sinks}
+
+
+def _important(described: dict[str, Data]) -> dict[str, Data]:
+    return {key: value for key, value in described.items() if key not in _UNIMPORTANT}
+
+
+def _normal_stage(stage: dict[str, Data]) -> dict[str, Data]:
+    changed = dict(stage)
+    if "query" in stage:
+        changed["query"] = expressions.normal(stage["query"])
+    if stage["kind"] == "window":
+        for part in ("by", "aggregates"):
+            changed[part] = {name: expressions.normal(text) for name, text in stage[part]}
+            changed[f"{part} in order"] = [name for name, _ in stage[part]]
+    return changed
+
+
+def _normal_function(entry: dict[str, Data]) -> dict[str, Data]:
+    return {**entry, "source": None if entry["source"] is None else code.normal(entry["source"])}
+
+
+def _named(kind: str, old: dict[str, Data], new: dict[str, Data], lines: _Lines) -> Iterator[str]:
+    """Yield the lines for parts that are gone, new or changed."""
+    yield from (f'{kind} "{name}" is gone' for name in old if name not in new)
+    yield from (f'{kind} "{name}" is new' for name in new if name not in old)
+    for name in (name for name in old if name in new):
+        if canonical(old[name]) != canonical(new[name]):
+            yield from lines(f'{kind} "{name}"', old[name], new[name])
+
+
+def _stage_lines(title: str, old: dict[str, Data], new: dict[str, Data]) -> Iterator[str]:
+    yield from _fields(title, old, new)
+
+
+def _function_lines(title: str, old: dict[str, Data], new: dict[str, Data]) -> Iterator[str]:
+    if old.get("source") != new.get("source"):
+        yield f"{title} has another source:"
+        yield from _diff(old.get("source") or "", new.get("source") or "")
+    rest = [{key: value for key, value in part.items() if key != "source"} for part in (old, new)]
+    yield from _fields(title, *rest)
+
+
+def _diff(old: str, new: str) -> Iterator[str]:
+    """Yield the lines that differ, without the diff's own headings."""
+    for line in unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm=""):
+        if not line.startswith(("---", "+++", "@@")):
+            yield f"    {line[0]} {line[1:]}"
+
+
+def _fields(title: str, old: dict[str, Data], new: dict[str, Data]) -> Iterator[str]:
+    """Yield the lines for values that differ, going down into mappings."""
+    for key in dict.fromkeys([*old, *new]):
+        before, after = old.get(key), new.get(key)
+        if canonical(before) == canonical(after) and (key in old) == (key in new):
+            continue
+        if isinstance(before, dict) and isinstance(after, dict) and not _reference(before) and not _reference(after):
+            yield from _fields(f'{title}, "{key}"', before, after)
+        elif key not in old or key not in new:
+            yield f'{title}, "{key}" is {"new" if key not in old else "gone"}: {_said(after if key not in old else before)}'
+        else:
+            yield f'{title}: "{key}" was {_said(before)}, now {_said(after)}'
+
+
+def _reference(data: dict[str, Data]) -> bool:
+    return any(key in data for key in ("function", "class", "library", "module", "partial", "large"))
+
+
+def _said(data: Data) -> str:
+    """Return a value in few words."""
+    if isinstance(data, dict) and len(data) == 1:
+        ((key, value),) = data.items()
+        if key in ("function", "class", "library", "module"):
+            return f"{key} {value}"
+    text = data if isinstance(data, str) else canonical(data)
+    return text if len(text) <= 120 else text[:117] + "..."
