@@ -137,14 +137,19 @@ def aggregates_in(tree: exp.Expr) -> Iterator[exp.Expr]:
 def unaggregated(tree: exp.Expr) -> Iterator[str]:
     """Yield the columns that an expression uses outside of any aggregate."""
     inside = {id(inner) for node in aggregates_in(tree) for inner in node.walk()}
-    # In max(x) FILTER (WHERE y) the condition is the aggregate's too.
-    inside |= {id(inner) for node in tree.find_all(exp.Filter) for inner in node.walk()}
+    # In max(x) FILTER (WHERE y) the condition is the aggregate's too, as is the order in WITHIN GROUP.
+    inside |= {id(inner) for node in tree.find_all(exp.Filter, exp.WithinGroup) for inner in node.walk()}
     return (name for name, node in columns_in(tree) if id(node) not in inside)
 
 
 def may_aggregate(tree: exp.Expr) -> bool:
     """Tell whether a tree holds an aggregate, or a function of the user's that may be one."""
     return any(aggregates_in(tree)) or tree.find(exp.Anonymous) is not None
+
+
+def windowed(tree: exp.Expr) -> bool:
+    """Tell whether a tree holds a window function: something OVER something."""
+    return tree.find(exp.Window) is not None
 
 
 def verb(node: exp.Expr) -> str:

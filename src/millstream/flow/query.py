@@ -69,7 +69,9 @@ def _refuse_state(tree: exp.Query, site: Site) -> None:
             if instead
             else "a stream has no end that one could wait for: leave it out"
         )
-        raise site.mistake(StatefulSql, f"has {what} in its query, which needs state", hint=hint)
+        raise site.mistake(
+            StatefulSql, f"has {what} in its query, and what needs state must be a stage of its own", hint=hint
+        )
 
 
 def _stateful(tree: exp.Query) -> Iterator[tuple[str, str | None]]:
@@ -79,11 +81,17 @@ def _stateful(tree: exp.Query) -> Iterator[tuple[str, str | None]]:
         yield from (found for name, found in _CLAUSES.items() if select.args.get(name))
     if tree.find(exp.Window):
         yield _CLAUSES["windows"]
-    for query in tree.find_all(exp.Exists, exp.In, exp.Subquery):
-        if isinstance(query, exp.Exists) or query.args.get("query") or not isinstance(query.parent, exp.From | exp.In):
-            yield "a subquery", "join(...)"
+    if any(_correlated(node) for node in tree.find_all(exp.Exists, exp.In, exp.Subquery)):
+        yield "a subquery", "join(...)"
     for function in expressions.aggregates_in(tree):
         yield f'the aggregate "{function.sql(dialect="spark", normalize_functions="lower")}"', "window(...)"
+
+
+def _correlated(node: exp.Expr) -> bool:
+    """Tell whether a node is a query inside an expression, which Spark makes a join of."""
+    if isinstance(node, exp.Subquery):
+        return not isinstance(node.parent, exp.From)
+    return isinstance(node, exp.Exists) or bool(node.args.get("query"))
 
 
 class _Reader:
@@ -161,8 +169,8 @@ def _fields(item: exp.Expr, schema: Schema | None, tables: set[str]) -> list[Fie
     if isinstance(item, exp.Alias):
         return [Field(item.alias, _type(item.this, schema, tables))]
     if isinstance(item, exp.Column):
-        found = schema.find(item.name) if schema is not None and _plain(item, tables) else None
-        return [found or Field(item.name)]
+        # Spark keeps the name as it is written here.
+        return [Field(item.name, _type(item, schema, tables))]
     if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column):
         return [Field(item.this.name, _type(item, schema, tables))]
     # An expression without a name: Spark makes one up, and a generator may even put out several.

@@ -15,9 +15,9 @@ def rewired(flow: Flow, *, source: Callable[[Source], Source], sink: Callable[[S
     """
     copy = Flow(flow.name, flow.window)
     # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
-    copy._streams.update(flow._streams)  # noqa: SLF001
-    copy._sinks.update({name: sink(one) for name, one in flow.sinks.items()})  # noqa: SLF001
-    copy._stages.update(  # noqa: SLF001
+    copy._streams.update(flow._streams)
+    copy._sinks.update({name: sink(one) for name, one in flow.sinks.items()})
+    copy._stages.update(
         {name: source(stage) if isinstance(stage, Source) else stage for name, stage in flow.stages.items()}
     )
     return copy

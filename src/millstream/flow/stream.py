@@ -17,7 +17,8 @@ from millstream.errors import (
     TimesDiffer,
     UnboundedJoin,
 )
-from millstream.flow import joins, query, windows
+from millstream.flow import joins, windows
+from millstream.flow import query as queries
 from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
@@ -61,7 +62,7 @@ class Stream:
         self._check_time_kept(site, output, "its schema")
         return self._next(Apply(name, self.name, function, output, site.where), output)
 
-    def sql(self, name: str, query_text: str) -> Stream:
+    def sql(self, name: str, query: str) -> Stream:
         """Return the rows of a stateless query, which reads FROM this stream's name.
 
             departures.sql("late", "SELECT * FROM departures WHERE delay > 60")
@@ -69,10 +70,13 @@ class Stream:
         What needs state (GROUP BY, DISTINCT, joins, window functions) has stages of its own.
         """
         site = self._site(name)
-        output = query.output_of(query_text, self.name, self.schema, self.time, site)
+        output = queries.output_of(query, self.name, self.schema, self.time, site)
+        time = self.time
         if output is not None:
             site.check_columns(output)
-        return self._next(Sql(name, self.name, query_text, site.where), output)
+            # The column may be spelled in another case now.
+            time = next((name for name in output.names if time is not None and name.lower() == time.lower()), None)
+        return self._add(Sql(name, self.name, query, site.where), output, time)
 
     def window(
         self,

@@ -104,6 +104,9 @@ def _check_aggregate(site: Site, name: str, text: str, tree: Expr) -> None:
         fact = f'has DISTINCT in the aggregate "{name}", which Spark refuses on streams'
         hint = "use approx_count_distinct(...), or a distinct stage before the window"
         raise site.mistake(DistinctAggregate, fact, hint=hint)
+    if expressions.windowed(tree):
+        fact = f'has a window function in "{name}"'
+        raise site.mistake(NotAnAggregate, fact, hint="leave OVER (...) out: the window is this stage's own")
     if not expressions.may_aggregate(tree):
         fact = f'has "{text}" as "{name}", which is not an aggregate'
         hint = f"a window has many rows: say which, as in max({text}) or last({text})"
