@@ -104,6 +104,8 @@ def _save(description: Description, disk: Disk) -> None:
     file = description_file(description.path)
     if not file.exists() or file.read_bytes() != content:
         replace(disk, file, content)
+    else:
+        disk.sync_folder(file.parent)  # its maker may have been killed before it did
 
 
 def _evolved(old: Description, wanted: Description) -> Description:

@@ -116,14 +116,13 @@ class EpochLog:
         )
 
     def _load(self) -> None:
-        existed = self._path.exists()
         self._file = self._disk.open(self._path)
         lines, used = checked_lines(self._path.read_bytes())
         if used < self._file.size():
             self._file.truncate(used)
-            self._file.sync()
-        if not existed:
-            self._disk.sync_folder(self._path.parent)
+        # Whoever wrote these lines may have been killed before it synced them; from now on they are acted upon.
+        self._file.sync()
+        self._disk.sync_folder(self._path.parent)
         for line in lines:
             self._replay(line)
 

@@ -101,6 +101,8 @@ class PartitionLog:
     # opening
 
     def _open(self) -> Recovery:
+        # A writer that was killed may have given a name and not synced it; what is built on it would go with it.
+        self._disk.sync_folder(self._folder)
         self._remove_leftovers()
         segments = segment_positions(self._folder)
         if not segments:

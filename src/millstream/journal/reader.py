@@ -67,6 +67,7 @@ class _Segment:
         self.entries = self._mapped[:0]
         self.checked = bytearray()
         self._sound = bytearray()
+        self._finished = False
 
     def grow(self, count: int) -> None:
         """See entries up to `count`."""
@@ -76,8 +77,10 @@ class _Segment:
 
     def finish(self) -> None:
         """See all entries: nothing is added any more."""
-        self._mapped = map_entries(self.index_path, self.header)
-        self._show(len(self._mapped))
+        if not self._finished:
+            self._mapped = map_entries(self.index_path, self.header)
+            self._show(len(self._mapped))
+            self._finished = True
 
     def _show(self, count: int) -> None:
         self.entries = self._mapped[:count]
@@ -130,7 +133,7 @@ class _Maps:
         self._maps: OrderedDict[Path, pa.Buffer] = OrderedDict()
 
     def get(self, path: Path, stop: int) -> pa.Buffer | None:
-        """Return the file's bytes, at least up to `stop`, or None if it is shorter."""
+        """Return the file's bytes, at least up to `stop`, or None if it is shorter or gone."""
         buffer = self._maps.get(path)
         if buffer is None or buffer.size < stop:
             buffer = _map_file(path)
@@ -148,10 +151,11 @@ class _Maps:
 
 
 def _map_file(path: Path) -> pa.Buffer:
-    with path.open("rb") as source:
-        if source.seek(0, 2) == 0:
-            return pa.py_buffer(b"")
-        return pa.py_buffer(mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        with path.open("rb") as source:
+            return pa.py_buffer(mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ))
+    except (FileNotFoundError, ValueError):  # ValueError: it is empty
+        return pa.py_buffer(b"")
 
 
 class PartitionReader:
@@ -240,7 +244,11 @@ class PartitionReader:
             first = self._firsts[0] if self._firsts else 0
             msg = f"position {position} of {self._name} was removed, the first is {first}"
             raise PositionTrimmed(msg, hint="keep the journal for longer, or let the reader commit its positions")
-        return self._segment(bisect.bisect_right(self._firsts, position) - 1)
+        try:
+            return self._segment(bisect.bisect_right(self._firsts, position) - 1)
+        except FileNotFoundError:  # retention was quicker
+            self._firsts = []
+            return self._segment_of(position)
 
     @property
     def _name(self) -> str:
@@ -312,7 +320,13 @@ class PartitionReader:
     def _lifting(self, moment: int) -> int:
         """Return the position of the row that lifts the running maximum above `moment`."""
         end = self.end
-        self._list()
+        try:
+            return self._find_lifting(moment, end)
+        except FileNotFoundError:  # retention was quicker
+            self._list()
+            return self._find_lifting(moment, end)
+
+    def _find_lifting(self, moment: int, end: int) -> int:
         if not self._firsts:
             return end
         if some(self._segment(0).header.state.running_max) > moment:

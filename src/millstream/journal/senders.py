@@ -51,13 +51,13 @@ class Senders:
 
     def __init__(self, folder: Path, disk: Disk) -> None:
         path = senders_file(folder)
-        new = not path.exists()
         self._file = disk.open(path)
         values, used = checked_lines(path.read_bytes())
         if used < self._file.size():
             self._file.truncate(used)
-        if new:
-            disk.sync_folder(folder)
+        # Whoever wrote these lines may have been killed before it synced them.
+        self._file.sync()
+        disk.sync_folder(folder)
         self.names = [str(value) for value in values]
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self._unwritten: list[bytes] = []

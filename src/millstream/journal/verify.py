@@ -1,0 +1,155 @@
+"""Verifying: every checksum and every joint of a journal, with the places of what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from millstream.errors import CorruptIndex
+from millstream.journal.base import Kind
+from millstream.journal.description import describe
+from millstream.journal.index import DTYPE, SIZE, Entries, Header, checksums, read_header
+from millstream.journal.layout import data_file, index_file, partition_folder, segment_positions
+from millstream.journal.mark import Mark, read_mark
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not as it was written."""
+
+    partition: int
+    file: Path
+    offset: int
+    position: int
+    positions: int
+    fact: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, byte {self.offset}: {self.fact}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What verifying has found; `lost` positions were given up by an earlier repair."""
+
+    damages: tuple[Damage, ...]
+    entries: int
+    rows: int
+    bytes: int
+    lost: int
+
+
+def verify(path: Path | str, progress: Progress = lambda _: None) -> Report:
+    """Compare everything that readers can see with its checksum.
+
+    A writer may be at work meanwhile. `progress` is told the number of bytes each time some are done.
+    """
+    parts = [_Partition(Path(path), number, progress) for number in range(describe(path).partitions)]
+    for part in parts:
+        part.verify()
+    return Report(
+        damages=tuple(damage for part in parts for damage in part.damages),
+        entries=sum(part.entries for part in parts),
+        rows=sum(part.rows for part in parts),
+        bytes=sum(part.bytes for part in parts),
+        lost=sum(part.lost for part in parts),
+    )
+
+
+def size(path: Path | str) -> int:
+    """Return about how many bytes `verify` has to read."""
+    return sum(file.stat().st_size for file in Path(path).glob("p*/*.arrow"))
+
+
+class _Partition:
+    def __init__(self, path: Path, number: int, progress: Progress) -> None:
+        self._number = number
+        self._folder = partition_folder(path, number)
+        self._progress = progress
+        self.damages: list[Damage] = []
+        self.entries = self.rows = self.bytes = self.lost = 0
+
+    def verify(self) -> None:
+        firsts = segment_positions(self._folder)
+        mark = read_mark(self._folder)
+        ends = [self._segment(first, mark) for first in firsts]
+        for (_, end), (first, _) in pairwise(list(zip(firsts, ends, strict=True))):
+            if end is not None and end != first:
+                self._damage(index_file(self._folder, first), 0, end, first - end, "positions before it are missing")
+        if mark is not None and ends and ends[-1] is not None and ends[-1] < mark.end:
+            file = index_file(self._folder, firsts[-1])
+            self._damage(file, 0, ends[-1], mark.end - ends[-1], "acknowledged positions after its end are missing")
+
+    def _damage(self, file: Path, offset: int, position: int, positions: int, fact: str) -> None:
+        self.damages.append(Damage(self._number, file, offset, position, positions, fact))
+
+    def _segment(self, first: int, mark: Mark | None) -> int | None:
+        """Verify a segment and return the position after it, None if that cannot be told."""
+        file = index_file(self._folder, first)
+        try:
+            header = read_header(file)
+        except CorruptIndex:
+            self._damage(file, 0, first, 0, "the header is damaged")
+            return None
+        raw, entries = visible(file, header, mark)
+        good = checksums(raw) == entries["checksum"]
+        for number in np.flatnonzero(~good).tolist():
+            self._damage(file, header.length + number * SIZE, -1, 0, f"entry {number} is damaged")
+        sound = entries[good]
+        self._data(data_file(self._folder, first), sound)
+        self._count(sound)
+        return _stop(header, entries, good)
+
+    def _data(self, file: Path, entries: Entries) -> None:
+        try:
+            source = file.open("rb")
+        except FileNotFoundError:
+            for entry in entries[entries["length"] > 0]:
+                self._batch_damage(file, entry, "the file is gone")
+            return
+        with source:
+            for entry in entries[entries["kind"] != Kind.LOST]:
+                source.seek(int(entry["offset"]))
+                data = source.read(int(entry["length"]))
+                if len(data) < int(entry["length"]):
+                    self._batch_damage(file, entry, "the batch is cut off")
+                elif data and xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"]):
+                    self._batch_damage(file, entry, "the batch is damaged")
+                self.bytes += len(data)
+                self._progress(len(data))
+
+    def _batch_damage(self, file: Path, entry: np.void, fact: str) -> None:
+        position, count = int(entry["position"]), int(entry["count"])
+        fact = f"{fact}, positions {position} to {position + count - 1}"
+        self._damage(file, int(entry["offset"]), position, count, fact)
+
+    def _count(self, entries: Entries) -> None:
+        self.entries += len(entries)
+        stored = (entries["kind"] == Kind.ROWS) | (entries["kind"] == Kind.EPOCH)
+        self.rows += int(entries["count"][stored].sum())
+        self.lost += int(entries["count"][entries["kind"] == Kind.LOST].sum())
+
+
+def visible(file: Path, header: Header, mark: Mark | None) -> tuple[bytes, Entries]:
+    """Return the entries of a segment that readers can see, as bytes and as an array, unchecked."""
+    with file.open("rb") as source:
+        source.seek(header.length)
+        raw = source.read()
+    count = len(raw) // SIZE
+    if mark is not None and mark.segment == header.first:
+        count = min(count, mark.entries)
+    raw = raw[: count * SIZE]
+    return raw, np.frombuffer(raw, dtype=DTYPE)
+
+
+def _stop(header: Header, entries: Entries, good: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+    if len(entries) == 0:
+        return header.first
+    return int(entries[-1]["position"]) + int(entries[-1]["count"]) if good[-1] else None
