@@ -85,11 +85,11 @@ class Builder:
 
     def _sql(self, stage: s.Sql) -> DataFrame:
         # The query is resolved at once, so the view may go again at once.
-        self.frame(stage.input).createOrReplaceTempView("input")
+        self.frame(stage.input).createOrReplaceTempView(f"`{stage.input}`")
         try:
             return self._spark.sql(stage.query)
         finally:
-            self._spark.catalog.dropTempView("input")
+            self._spark.catalog.dropTempView(stage.input)
 
     def _window(self, stage: s.Window) -> DataFrame:
         time = F.col(f"`{self._time(stage.input)}`")

@@ -58,6 +58,7 @@ class GroupQuery:
     checkpoint: Checkpoint
     sink: GroupSink
     root: Path
+    journals: Path
     limit: int
     state: str | None = None
     query: StreamingQuery | None = None
@@ -68,7 +69,7 @@ class GroupQuery:
     def start(self) -> None:
         """Start the query where its checkpoint left off; a group that has ended is not started again."""
         self.sink.recover()
-        if self.ended():
+        if self.ended() or self._journal_ended():
             self.finish()
             return
         frame = Builder(self.spark, self.flow, self._entry, self.root).frame(self.group.output)
@@ -90,7 +91,9 @@ class GroupQuery:
     def caught_up(self) -> bool:
         """Tell whether everything that is in the journals has been read and committed."""
         committed = self.checkpoint.committed()
-        return committed is not None and all(self._at_end(committed, name) for name in self.sink.inputs)
+        return self.finished or (
+            committed is not None and all(self._at_end(committed, name) for name in self.sink.inputs)
+        )
 
     def ended(self) -> bool:
         """Tell whether the group has read all its inputs to their end and put out all it will."""
@@ -99,16 +102,22 @@ class GroupQuery:
         if not self.group.stateful:
             return True
         committed = self.checkpoint.committed()
-        return committed is not None and committed.watermark_ms >= watermark_ms(FOREVER_US)
+        return committed is not None and committed.watermark_ms >= watermark_ms(FOREVER_US, self._slack_ms)
 
     def inputs_ended(self, names: Sequence[str]) -> bool:
         """Tell whether these inputs have been read, to their end, for good."""
         committed = self.checkpoint.committed()
         return committed is not None and all(self._at_end(committed, name, ended=True) for name in names)
 
+    def halt(self) -> None:
+        """Stop the query of a group that has nothing left to do."""
+        self.finished = True
+        if self.query is not None:
+            self.query.stop()
+
     def finish(self) -> None:
         """Note the end, and tell those who read this group's journal that nothing more will come."""
-        self.finished = True
+        self.halt()
         for target in self.sink.targets:
             if isinstance(target, JournalTarget):
                 # An epoch after all others, under a sender of its own: the group's numbers are Spark's.
@@ -153,6 +162,14 @@ class GroupQuery:
                     oldest = min(oldest, next(iter(view.entries(position, position + 1))).appended_at)
         return rows, (now_us - oldest) / 1e6
 
+    def _journal_ended(self) -> bool:
+        """Tell whether this group's own journal has been ended: then nothing may follow."""
+        if self.group.journal is None:
+            return False
+        reader = Reader.cached(self.journals / self.group.journal)
+        views = [reader.partition(number) for number in range(reader.description.partitions)]
+        return all(view.state_at(view.end).ended for view in views)
+
     def _at_end(self, committed: Logged, name: str, *, ended: bool = False) -> bool:
         reader = Reader.cached(self.sink.inputs[name].path)
         offset = committed.offsets.get(name)
@@ -169,8 +186,14 @@ class GroupQuery:
             return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
         # Windows are small beside their rows, and the in-memory store is twice
         # as fast; stages of our own need RocksDB, and joins keep whole rows.
-        kinds = (type(self.flow.stages[name]) for name in self.group.stages)
-        return ROCKSDB if any(kind in (s.Distinct, s.Fold, s.Join) for kind in kinds) else IN_MEMORY
+        return ROCKSDB if self._has(s.Distinct, s.Fold, s.Join) else IN_MEMORY
+
+    @property
+    def _slack_ms(self) -> int:
+        return 1 if self._has(s.Distinct, s.Fold, s.Join) else 0
+
+    def _has(self, *kinds: type) -> bool:
+        return any(isinstance(self.flow.stages[name], kinds) for name in self.group.stages)
 
     def _entry(self, name: str) -> DataFrame:
         stream, source = self.flow.stream(name), self.sink.inputs[journal_read(self.flow.stages[name])]
@@ -191,6 +214,7 @@ class GroupQuery:
             limit=self.limit,
             tasks=cores(self.spark),
             place=place,
+            slack_ms=self._slack_ms,
         )
         option = msgspec.json.encode(settings).decode()
         return self.spark.readStream.format("millstream").option("settings", option).load()

@@ -192,7 +192,7 @@ class FlowRun:
         journal.create(self.journal(name), schema, partitions=partitions, time=time, written_by=by)
 
     def _query(self, group: Group, analysis: Analysis) -> GroupQuery:
-        description = fingerprint.describe_group(self.plan, group)
+        description = fingerprint.fingerprint(self.plan, group.name)
         checkpoint = Checkpoint.open(self._folder.resolve() / "groups" / group.name, group.name, description)
         sink = GroupSink(
             job=self.flow.name,
@@ -210,6 +210,7 @@ class FlowRun:
             checkpoint=checkpoint,
             sink=sink,
             root=self._options.root,
+            journals=self._folder.resolve() / "journals",
             limit=self._options.rows_per_batch,
             state=self._options.state,
         )
@@ -254,8 +255,17 @@ class FlowRun:
 
     def _notice_ends(self) -> None:
         for query in self.queries.values():
-            if not query.finished and (query.ended() or self._cycle_ended(query)):
+            if query.finished:
+                continue
+            if query.ended():
                 query.finish()
+            elif self._cycle_ended(query):
+                # All of them stop before the first says so: the end goes round too.
+                ring = [self.queries[name] for name in cycle(self.plan, query.group.name)]
+                for member in ring:
+                    member.halt()
+                for member in ring:
+                    member.finish()
 
     def _cycle_ended(self, query: GroupQuery) -> bool:
         """Tell whether a group in a cycle has ended: the way in has, and nothing goes round any more."""

@@ -60,6 +60,8 @@ class Settings(msgspec.Struct, frozen=True):
     grouped: bool
     limit: int
     tasks: int
+    #: How far the watermark stays below the floor: see `watermark_ms`.
+    slack_ms: int = 1
     #: The number of this input in its group, for the order among equal times; None: no place column.
     place: int | None = None
 
@@ -167,14 +169,20 @@ def split(start: Sequence[int], stop: Sequence[int], tasks: int) -> list[Range]:
     return ranges
 
 
-def watermark_ms(floor: int) -> int:
-    """Return the watermark for a floor: just below it, since Spark drops rows that are exactly at it."""
-    return floor // 1000 - 1
+def watermark_ms(floor: int, slack_ms: int) -> int:
+    """Return the watermark for a floor.
+
+    A row may still come exactly at the floor. A window that ends there cannot
+    take it and may close, so the watermark of windows is the floor. Joins drop
+    rows that are exactly at the watermark*, and stages in event-time order let
+    them go: theirs stays a millisecond below. (* as Spark 4.3 does)
+    """
+    return floor // 1000 - slack_ms
 
 
 def marker(schema: pa.Schema, settings: Settings, floor: int) -> pa.RecordBatch:
     """Return the one row that lifts the watermark to `floor`."""
-    at = watermark_ms(floor) * 1000 + DELAY_US
+    at = watermark_ms(floor, settings.slack_ms) * 1000 + DELAY_US
 
     def column(field: pa.Field) -> pa.Array:
         if field.name == settings.time:

@@ -21,7 +21,8 @@ from millstream.flow.load import load
 from millstream.flow.rewire import rewired
 from millstream.flow.sources import Inbox
 from millstream.flow.targets import Memory
-from millstream.journal import Kind, Writer
+from millstream.journal import Kind, Reader, Writer
+from millstream.journal.layout import dead_folder
 from millstream.spark.run import FlowRun, Options
 from millstream.spark.session import session
 
@@ -89,6 +90,19 @@ class FlowTest:
             )
         return Results(self._run.memory[sink].rows())
 
+    def dead_letters(self, source: str) -> Results:
+        """Return what a source did not take or take in time, each with its reason and record."""
+        self._settle()
+        path = dead_folder(self._run.journal(self._source(source).name))
+        if not path.exists():
+            return Results()
+        view = Reader.cached(path).partition(0)
+        return Results(row for part in view.read(view.begin, view.end) if part.batch for row in part.batch.to_pylist())
+
+    def wait(self) -> bool:
+        """Wait until the flow has ended; return False if it does not in time."""
+        return self._run.wait(timeout=self._timeout)
+
     def _settle(self) -> None:
         deadline = time.monotonic() + self._timeout
         still = 0
@@ -102,6 +116,8 @@ class FlowTest:
 
     def _idle(self) -> bool:
         for query in self._run.queries.values():
+            if query.finished:
+                continue
             status: Any = query.query.status if query.query is not None else {}
             if status.get("isDataAvailable") or query.checkpoint.last("offsets") != query.checkpoint.last("commits"):
                 return False

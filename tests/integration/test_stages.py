@@ -1,0 +1,214 @@
+"""Every kind of stage, on Spark, with its results written out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import millstream as ms
+from millstream.testing import flow_test
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+EVENTS = "k string, v long, at timestamp"
+
+
+def at(text: str) -> datetime:
+    """Return a time of 2020-01-01."""
+    return datetime.fromisoformat(f"2020-01-01 {text}").replace(tzinfo=UTC)
+
+
+def event(k: str, v: int, time: str) -> dict[str, Any]:
+    return {"k": k, "v": v, "at": at(time)}
+
+
+def rows(results: list[dict[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
+    """Return some columns of results, sorted: order between keys is nobody's promise."""
+    return sorted((tuple(row[name] for name in columns) for row in results), key=lambda row: [str(value) for value in row])
+
+
+def events(flow: ms.Flow, name: str = "events", lateness: str = "0 s") -> ms.Stream:
+    return flow.source(name, ms.inbox(EVENTS), time="at", key="k", lateness=lateness)
+
+
+def test_windows_of_each_kind_hold_what_belongs_to_them() -> None:
+    flow = ms.Flow("windows")
+    source = events(flow)
+    source.window("hourly", every="1 hour", n="count(*)", total="sum(v)").sink("tumbling", ms.memory())
+    source.window("slid", size="1 hour", every="30 minutes", n="count(*)").sink("sliding", ms.memory())
+    source.window("visits", gap="10 minutes", longest="2 hours", n="count(*)").sink("session", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:00"), event("a", 2, "10:05"), event("b", 4, "10:40"), event("a", 8, "11:00")])
+        t.end()
+        assert rows(t.results("tumbling"), "k", "window_start", "n", "total") == [
+            ("a", at("10:00"), 2, 3),
+            ("a", at("11:00"), 1, 8),
+            ("b", at("10:00"), 1, 4),
+        ]
+        assert rows(t.results("sliding"), "k", "window_start", "n") == [
+            ("a", at("09:30"), 2),
+            ("a", at("10:00"), 2),
+            ("a", at("10:30"), 1),
+            ("a", at("11:00"), 1),
+            ("b", at("10:00"), 1),
+            ("b", at("10:30"), 1),
+        ]
+        assert rows(t.results("session"), "k", "window_start", "window_end", "n") == [
+            ("a", at("10:00"), at("10:15"), 2),
+            ("a", at("11:00"), at("11:10"), 1),
+            ("b", at("10:40"), at("10:50"), 1),
+        ]
+
+
+def test_a_window_closes_when_event_time_has_passed_it_and_not_before() -> None:
+    flow = ms.Flow("closing")
+    events(flow, lateness="10 minutes").window("hourly", every="1 hour", n="count(*)").sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:30"), event("a", 1, "11:09")])
+        assert t.results("out") == []
+        t.send("events", [event("a", 1, "10:59:59"), event("a", 1, "11:10:01")])
+        assert t.results("out")["n"] == [2]
+
+
+def test_a_late_row_is_left_out_and_kept_as_a_dead_letter() -> None:
+    flow = ms.Flow("lateness")
+    events(flow, lateness="10 minutes").window("hourly", every="1 hour", n="count(*)").sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "11:00"), event("a", 2, "10:50"), event("a", 3, "10:49:59")])
+        t.end()
+        assert rows(t.results("out"), "window_start", "n") == [(at("10:00"), 1), (at("11:00"), 1)]
+        letters = t.dead_letters("events")
+        assert [letter["reason"] for letter in letters] == ["late"]
+        assert '"v": 3' in letters[0]["record"]
+
+
+def only_large(frame: DataFrame) -> DataFrame:
+    return frame.where("v > 1").withColumn("double", F.col("v") * 2)
+
+
+def test_apply_and_sql_change_rows_and_markers_pass_by_their_filters() -> None:
+    flow = ms.Flow("rows")
+    large = events(flow).apply("large", only_large)
+    large.sql("named", "SELECT concat(k, '!') AS name, double, at FROM large WHERE double < 100").sink("rows", ms.memory())
+    large.window("hourly", every="1 hour", n="count(*)").sink("windows", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:00"), event("b", 2, "10:01"), event("c", 70, "10:02")])
+        t.advance_to("2020-01-01 12:00")
+        assert rows(t.results("rows"), "name", "double") == [("b!", 4)]
+        assert rows(t.results("windows"), "k", "n") == [("b", 1), ("c", 1)]
+
+
+def test_merge_takes_the_rows_of_all_its_streams() -> None:
+    flow = ms.Flow("merging")
+    merged = flow.merge("both", events(flow, "left"), events(flow, "right"))
+    merged.window("hourly", every="1 hour", n="count(*)").sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("left", [event("a", 1, "10:00")])
+        t.send("right", [event("a", 1, "10:30")])
+        t.advance_to("2020-01-01 12:00", "left")
+        assert t.results("out") == []
+        t.advance_to("2020-01-01 12:00", "right")
+        assert t.results("out")["n"] == [2]
+
+
+def test_joins_pair_rows_that_are_near_in_time() -> None:
+    flow = ms.Flow("joining")
+    left = events(flow, "left", lateness="1 hour")
+    right = flow.source("right", ms.inbox("k string, w long, at timestamp"), time="at", lateness="1 hour")
+    left.join("paired", right, on="k", within="10 minutes").sink("inner", ms.memory())
+    left.join("kept", right, on="k", within="10 minutes", how="left").sink("left", ms.memory())
+    left.join("seen", right, on="k", within="10 minutes", how="semi").sink("semi", ms.memory())
+    paired = left.join("again", right, on="k", within="10 minutes")
+    paired.window("hourly", every="1 hour", by="k", n="count(*)").sink("chained", ms.memory())
+    with flow_test(flow) as t:
+        t.send("left", [event("a", 1, "10:00"), event("a", 2, "10:30"), event("b", 3, "10:00")])
+        t.send("right", [{"k": "a", "w": 7, "at": at("10:10")}, {"k": "b", "w": 8, "at": at("09:49:59")}])
+        t.end()
+        assert rows(t.results("inner"), "k", "v", "w", "at") == [("a", 1, 7, at("10:00"))]
+        assert rows(t.results("left"), "k", "v", "w") == [("a", 1, 7), ("a", 2, None), ("b", 3, None)]
+        assert rows(t.results("semi"), "k", "v") == [("a", 1)]
+        assert rows(t.results("chained"), "k", "n") == [("a", 1)]
+
+
+def test_a_static_table_adds_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text("k,name\na,Anna\n")
+    flow = ms.Flow("naming")
+    names = ms.table(str(tmp_path / "names.csv"))
+    events(flow).join("named", names, on="k", how="left").sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:00"), event("b", 2, "10:00")])
+        assert rows(t.results("out"), "k", "name") == [("a", "Anna"), ("b", None)]
+
+
+def running_total(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    total = state + row["v"]
+    return total, {"k": row["k"], "at": row["at"], "total": total}
+
+
+def test_fold_and_distinct_see_rows_in_order_of_event_time() -> None:
+    flow = ms.Flow("ordered")
+    source = events(flow, lateness="1 hour")
+    once = source.distinct("once", by=["k", "v"], within="20 minutes")
+    once.sink("once", ms.memory())
+    totals = once.fold("totals", running_total, initial=0, output="k string, at timestamp, total long")
+    totals.sink("totals", ms.memory())
+    totals.window("hourly", every="1 hour", by="k", top="max(total)").sink("windows", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:10"), event("a", 2, "10:00"), event("b", 5, "10:05")])
+        t.send("events", [event("a", 1, "10:29"), event("a", 1, "10:30"), event("b", 5, "10:24")])
+        t.end()
+        assert rows(t.results("once"), "k", "v", "at") == [
+            ("a", 1, at("10:10")),
+            ("a", 1, at("10:30")),
+            ("a", 2, at("10:00")),
+            ("b", 5, at("10:05")),
+        ]
+        assert rows(t.results("totals"), "k", "at", "total") == [
+            ("a", at("10:00"), 2),
+            ("a", at("10:10"), 3),
+            ("a", at("10:30"), 4),
+            ("b", at("10:05"), 5),
+        ]
+        assert rows(t.results("windows"), "k", "top") == [("a", 4), ("b", 5)]
+
+
+def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
+    flow = ms.Flow("chained")
+    hourly = events(flow).window("hourly", every="1 hour", n="count(*)").journal("hours", partitions=2, key="k")
+    hourly.window("daily", every="1 day", by="k", hours="count(*)", most="max(n)").sink("days", ms.memory())
+    hourly.sink("hours_out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:00"), event("a", 1, "10:30"), event("b", 1, "11:00"), event("a", 1, "13:00")])
+        t.advance_to("2020-01-02 00:00")
+        assert rows(t.results("hours_out"), "k", "n") == [("a", 1), ("a", 2), ("b", 1)]
+        assert rows(t.results("days"), "k", "hours", "most") == [("a", 2, 2), ("b", 1, 1)]
+
+
+def test_a_cycle_through_a_journal_ends_when_nothing_goes_round_any_more() -> None:
+    flow = ms.Flow("round")
+    numbers = flow.source("numbers", ms.inbox("n long"))
+    back = flow.reads("again", "n long")
+    grown = flow.merge("all", numbers, back).sql("grown", "SELECT n + 1 AS n FROM all")
+    grown.sql("even", "SELECT n FROM grown WHERE n % 2 = 0").journal("again")
+    grown.sql("odd", "SELECT n FROM grown WHERE n % 2 = 1").sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("numbers", [{"n": n} for n in range(1, 9)])
+        t.end()
+        assert t.wait() is True
+        # 1 becomes 2, goes round and comes out as 3; 2 comes out as 3 at once.
+        assert rows(t.results("out"), "n") == [(n,) for n in (3, 3, 5, 5, 7, 7, 9, 9)]
+
+
+def test_several_sinks_of_one_stream_get_the_same_rows(spark: SparkSession) -> None:
+    flow = ms.Flow("copies")
+    source = events(flow)
+    source.sink("one", ms.memory())
+    source.sink("two", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 1, "10:00")])
+        assert t.results("one") == t.results("two") == [event("a", 1, "10:00")]
