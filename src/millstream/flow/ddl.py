@@ -114,8 +114,14 @@ class _Reader:
             msg = f'column "{name}" of the schema "{self.text}" is "not null"'
             raise InvalidSchema(msg, hint='any column may be null: leave "not null" out')
         if self.take("comment"):
-            self.at += 1
+            self.comment()
         return name, found
+
+    def comment(self) -> None:
+        if not self.next.startswith(("'", '"')):
+            raise self.wrong("the text of a comment")
+        while self.next.startswith(("'", '"')):
+            self.at += 1
 
     def name(self) -> str:
         token = self.next
