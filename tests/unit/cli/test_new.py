@@ -18,7 +18,14 @@ def test_a_project_is_made_and_the_way_on_is_told(tmp_path: Path, capsys: pytest
     found = sorted(
         path.relative_to(tmp_path / "shops").as_posix() for path in (tmp_path / "shops").rglob("*") if path.is_file()
     )
-    assert found == [".gitignore", "README.md", "data/orders.jsonl", "flow.py", "tests/test_flow.py"]
+    assert found == [
+        ".gitignore",
+        "README.md",
+        "data/orders.jsonl",
+        "flow.py",
+        "tests/conftest.py",
+        "tests/test_flow.py",
+    ]
     assert "millstream run flow.py --until-end" in capsys.readouterr().out
 
 
@@ -33,9 +40,10 @@ def test_its_flow_can_be_loaded_and_reads_its_data(tmp_path: Path) -> None:
     assert [json.loads(one.record)["amount"] for one in rows.refused] == ["free"]
 
 
-def test_its_test_is_python(tmp_path: Path) -> None:
+def test_its_tests_are_python(tmp_path: Path) -> None:
     make("shops", tmp_path)
-    ast.parse((tmp_path / "tests/test_flow.py").read_text())
+    for path in (tmp_path / "tests").iterdir():
+        ast.parse(path.read_text())
     assert "$" not in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
 
 
