@@ -1,0 +1,330 @@
+"""`millstream journal ls | show | cat | verify | repair`: look into journals, and mend them.
+
+A journal is named FLOW.JOURNAL and lies in DATA/FLOW/journals/JOURNAL; its dead letters are FLOW.JOURNAL.dead.
+"""
+
+from __future__ import annotations
+
+import base64
+import json as jsonlib
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+from millstream.errors import JournalMissing, SchemaConflict
+from millstream.journal.base import Kind, Slice
+from millstream.journal.layout import dead_folder, description_file
+from millstream.journal.reader import PartitionReader, Reader
+from millstream.journal.repair import repair as mend
+from millstream.journal.summary import PartitionSummary, Summary, summary
+from millstream.journal.verify import Report, size
+from millstream.journal.verify import verify as check
+
+app = typer.Typer(no_args_is_help=True)
+
+Data = Annotated[Path, typer.Option("--data", help="The data folder.")]
+Name = Annotated[str, typer.Argument(help="FLOW.JOURNAL, or FLOW.JOURNAL.dead for its dead letters.")]
+Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
+_DATA = Path(".millstream")
+
+
+@app.callback()
+def journals() -> None:
+    """Look into journals, and mend them."""
+
+
+# finding
+
+
+def named(data: Path) -> dict[str, Path]:
+    """Return the journals under a data folder, by name."""
+    found = sorted(path.parent for path in data.glob("*/journals/*/journal.json"))
+    return {f"{path.parent.parent.name}.{path.name}": path for path in found}
+
+
+def find(name: str, data: Path) -> Path:
+    """Return where a journal lies.
+
+    Raises:
+        JournalMissing: There is none of that name.
+    """
+    flow, _, rest = name.partition(".")
+    journal, _, letters = rest.partition(".")
+    path = data / flow / "journals" / journal
+    if journal and letters == "dead" and description_file(dead_folder(path)).exists():
+        return dead_folder(path)
+    if journal and not letters and description_file(path).exists():
+        return path
+    if letters == "dead" and description_file(path).exists():
+        msg = f'journal "{flow}.{journal}" has no dead letters'
+        raise JournalMissing(msg)
+    known = list(named(data))
+    hint = f"there are {', '.join(known)}" if known else f'there are none in "{data}": run a flow, or give --data'
+    msg = f'there is no journal "{name}"'
+    raise JournalMissing(msg, hint=hint)
+
+
+# ls
+
+
+@app.command("ls")
+def list_journals(data: Data = _DATA, json: Json = False) -> None:
+    """List the journals."""
+    found = {name: summary(path) for name, path in named(data).items()}
+    if json:
+        print(jsonlib.dumps([_plain(name, one) for name, one in found.items()], indent=2))
+        return
+    if not found:
+        print(f"there are no journals in {data}")
+        return
+    table = _table("journal", "*partitions", "*rows", "*size", "last append", "*readers", "*dead", "*lost")
+    for name, one in found.items():
+        last = max((part.last_append_at or 0 for part in one.partitions), default=0)
+        table.add_row(
+            name,
+            f"{len(one.partitions)}",
+            f"{one.rows:,}",
+            _size(one.bytes),
+            _moment(last or None),
+            f"{len(one.readers)}",
+            f"{sum(one.dead.values()):,}",
+            f"{one.lost:,}",
+        )
+    Console().print(table)
+
+
+# show
+
+
+@app.command()
+def show(name: Name, data: Data = _DATA, json: Json = False) -> None:
+    """Show a journal: partitions, senders, readers and their lag, what was late, dead or lost."""
+    found = summary(find(name, data))
+    if json:
+        print(jsonlib.dumps(_plain(name, found), indent=2))
+        return
+    console = Console()
+    columns = ", ".join(f"{column} {kind}" for column, kind in found.columns.items())
+    head = f"{name}  {found.rows:,} rows, {_size(found.bytes)}, written by {_writer(found)}"
+    console.print(head, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"columns  {columns}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"time     {found.time or 'none'}\n", highlight=False, markup=False)
+    console.print(_partitions(found.partitions))
+    console.print(_senders(found.partitions))
+    if found.readers:
+        console.print(_readers(found))
+    _print_losses(console, name, found)
+
+
+def _writer(found: Summary) -> str:
+    return "inboxes" if found.written_by == "inbox" else "a group"
+
+
+def _partitions(partitions: tuple[PartitionSummary, ...]) -> Table:
+    table = _table("*partition", "*positions", "*rows", "*size", "*segments", "times", "floor", "last append")
+    for part in partitions:
+        times = f"{_moment(part.min_time)} to {_moment(part.running_max)}" if part.min_time is not None else "none"
+        table.add_row(
+            f"{part.partition}",
+            f"{part.begin:,} to {part.end:,}",
+            f"{part.rows:,}",
+            _size(part.bytes),
+            f"{part.segments}",
+            times,
+            "ended" if part.ended else _moment(part.floor),
+            _moment(part.last_append_at),
+        )
+    return table
+
+
+def _senders(partitions: tuple[PartitionSummary, ...]) -> Table:
+    table = _table("*partition", "sender", "*highest sequence")
+    for part in partitions:
+        for sender, highest in sorted(part.highest.items()):
+            table.add_row(f"{part.partition}", sender, f"{highest:,}")
+    return table
+
+
+def _readers(found: Summary) -> Table:
+    table = _table("reader", "positions", "*behind")
+    for reader in found.readers:
+        positions = ", ".join(f"{position:,}" for _, position in sorted(reader.positions.items()))
+        table.add_row(reader.reader, positions, f"{reader.lag:,}")
+    return table
+
+
+def _print_losses(console: Console, name: str, found: Summary) -> None:
+    for reason, count in sorted(found.dead.items(), key=lambda item: -item[1]):
+        console.print(f"dead letters  {count:,}  {reason}", highlight=False, markup=False, soft_wrap=True)
+    if found.dead:
+        console.print(f"see millstream journal cat {name}.dead", style="dim", highlight=False)
+    if found.lost:
+        console.print(f"lost          {found.lost:,} positions, kept aside by a repair", style="red", highlight=False)
+
+
+# cat
+
+
+@app.command()
+def cat(
+    name: Name,
+    data: Data = _DATA,
+    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    start: Annotated[int | None, typer.Option("--from", help="The first position.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many rows.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Only these columns: a,b,c.")] = None,
+    positions: Annotated[bool, typer.Option("--positions", help="Add partition and position.")] = False,
+) -> None:
+    """Print rows as JSON lines."""
+    reader = Reader(find(name, data))
+    wanted = _columns(columns, reader)
+    parts = range(reader.description.partitions) if partition is None else [partition]
+    left = math.inf if limit is None else limit
+    for number in parts:
+        for position, row in _rows(reader.partition(number), start, wanted, left):
+            if left <= 0:
+                return
+            left -= 1
+            place: dict[str, Any] = {"_partition": number, "_position": position} if positions else {}
+            print(jsonlib.dumps({**place, **row}, default=_jsonable))
+
+
+def _columns(given: str | None, reader: Reader) -> list[str] | None:
+    if given is None:
+        return None
+    wanted = [column.strip() for column in given.split(",")]
+    unknown = [column for column in wanted if column not in reader.description.schema.names]
+    if unknown:
+        msg = f'the journal has no column "{unknown[0]}"'
+        raise SchemaConflict(msg, hint=f"its columns are {', '.join(reader.description.schema.names)}")
+    return wanted
+
+
+def _rows(
+    part: PartitionReader, start: int | None, columns: list[str] | None, limit: float
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    begin = part.begin if start is None else max(start, part.begin)
+    for found in part.read(begin, part.end, columns):
+        if found.kind is Kind.LOST:
+            typer.echo(f"positions {found.position} to {found.stop - 1} are lost", err=True)
+        if found.batch is not None:
+            yield from _numbered(found, limit)
+
+
+def _numbered(found: Slice, limit: float) -> Iterator[tuple[int, dict[str, Any]]]:
+    assert found.batch is not None
+    batch = found.batch.slice(0, int(limit) + 1) if limit < found.batch.num_rows else found.batch
+    for offset, row in enumerate(batch.to_pylist()):
+        yield found.position + offset, row
+
+
+def _jsonable(value: object) -> object:
+    match value:
+        case datetime() | date():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+    return str(value)
+
+
+# verify and repair
+
+
+@app.command()
+def verify(name: Name, data: Data = _DATA, json: Json = False) -> None:
+    """Check every checksum of a journal; exit with 1 and the places if something is damaged."""
+    path = find(name, data)
+    report = _verified(path, quiet=json)
+    if json:
+        print(jsonlib.dumps(asdict(report), indent=2, default=str))
+    else:
+        _print_report(name, report)
+    if report.damages:
+        raise typer.Exit(1)
+
+
+def _verified(path: Path, *, quiet: bool) -> Report:
+    bar = Progress(
+        TextColumn("verifying"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=quiet,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("verify", total=size(path))
+        return check(path, lambda count: bar.advance(task, count))
+
+
+def _print_report(name: str, report: Report) -> None:
+    for damage in report.damages:
+        print(f"damaged: {damage}")
+    lost = f", {report.lost:,} positions lost before" if report.lost else ""
+    state = f"{len(report.damages)} damaged places" if report.damages else "sound"
+    print(f"{name}: {state}; {report.rows:,} rows in {report.entries:,} batches, {_size(report.bytes)}{lost}")
+    if report.damages:
+        print(f"  hint: stop the writer, then millstream journal repair {name}")
+
+
+@app.command()
+def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
+    """Put what is damaged aside, so that readers go on; the loss is counted and shown."""
+    done = mend(find(name, data))
+    if json:
+        print(jsonlib.dumps([asdict(one) for one in done], indent=2, default=str))
+        return
+    for one in done:
+        kept = f", its bytes are in {one.aside}" if one.aside else ""
+        lost = f"{one.positions:,} positions from {one.position:,} are lost" if one.positions else "nothing is lost"
+        print(f"partition {one.partition}: {one.fact}; {lost}{kept}")
+    print(f"{name}: {f'{len(done)} places mended' if done else 'nothing to mend'}")
+
+
+# words
+
+
+def _plain(name: str, found: Summary) -> dict[str, Any]:
+    body: dict[str, Any] = asdict(found)
+    return {"name": name, **body, "path": str(found.path), "rows": found.rows, "bytes": found.bytes, "lost": found.lost}
+
+
+def _table(*columns: str) -> Table:
+    """Return a plain table; a column with a star is a number."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.lstrip("*"), justify="right" if column.startswith("*") else "left")
+    return table
+
+
+def _moment(moment: int | None) -> str:
+    if moment is None:
+        return "none"
+    try:
+        return datetime.fromtimestamp(moment / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):  # a floor may lie beyond what a calendar holds
+        return "for ever" if moment > 0 else "none"
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
