@@ -38,8 +38,11 @@ def describe(flow: Flow) -> dict[str, Data]:
 
 def describe_stage(stage: Stage | Sink) -> dict[str, Data]:
     """Return what a stage says, without the place that says it."""
-    fields = (field.name for field in dataclasses.fields(stage) if field.name != "where")
-    return {"kind": type(stage).__name__.lower()} | {name: _value(name, getattr(stage, name)) for name in fields}
+    data = {field.name: _value(field.name, getattr(stage, field.name)) for field in dataclasses.fields(stage)}
+    del data["where"]
+    # A window has a kind of its own: it is a tumbling, sliding or session one.
+    own = {"shape": data.pop("kind")} if "kind" in data else {}
+    return {"kind": type(stage).__name__.lower(), **own, **data}
 
 
 def function_name(function: Callable[..., object]) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from millstream.errors import InvalidFunction
-from millstream.flow.ddl import quoted
 from millstream.flow.durations import format as shown
+from millstream.flow.expressions import column
 from millstream.flow.flow import Flow
 from millstream.flow.site import Site
 from millstream.flow.sources import Files, Inbox, Rate, Replay
@@ -145,7 +145,7 @@ def _window(stage: Window) -> Tree:
         assert stage.every is not None
         assert stage.size is not None
         lengths = {"window": shown(stage.every), "size": None if stage.kind == "tumbling" else shown(stage.size)}
-    plain = all(text == quoted(name) for name, text in stage.by)
+    plain = all(text == column(name) for name, text in stage.by)
     by = _columns(tuple(name for name, _ in stage.by)) if plain else dict(stage.by)
     return _given({"from": stage.input, **lengths, "by": by, "aggregates": dict(stage.aggregates)})
 

@@ -96,6 +96,16 @@ def normal(text: str) -> str:
         return " ".join(text.split())
 
 
+def column(name: str) -> str:
+    """Return the expression that stands for a column, quoted where its name means something else in SQL."""
+    try:
+        tree = parse(name)
+    except InvalidSql:
+        return f"`{name.replace('`', '``')}`"
+    plain = isinstance(tree, exp.Column) and len(tree.parts) == 1 and tree.name == name
+    return ddl.quoted(name) if plain else f"`{name.replace('`', '``')}`"
+
+
 def columns(text: str) -> tuple[str, ...]:
     """Return the names of the columns that an expression uses, each once, in order."""
     return tuple(dict.fromkeys(name for name, _ in columns_in(parse(text))))

@@ -10,7 +10,6 @@ from sqlglot.expressions import Expr
 
 from millstream.errors import DistinctAggregate, InvalidDuration, InvalidOption, NotAnAggregate
 from millstream.flow import expressions
-from millstream.flow.ddl import quoted
 from millstream.flow.durations import duration
 from millstream.flow.durations import format as shown
 from millstream.flow.schema import Field, Schema
@@ -130,7 +129,7 @@ def grouping(site: Site, input_name: str, schema: Schema | None, by: By | None, 
         return tuple(_grouped(site, input_name, schema, name, text) for name, text in by.items())
     names = (by,) if isinstance(by, str) else tuple(by)
     columns = [site.column(schema, name, input_name, verb="groups by") for name in names]
-    return tuple((column, quoted(column)) for column in columns)
+    return tuple((column, expressions.column(column)) for column in columns)
 
 
 def _grouped(site: Site, input_name: str, schema: Schema | None, name: str, text: str) -> tuple[str, str]:

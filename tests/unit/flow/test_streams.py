@@ -63,6 +63,13 @@ def test_a_window_groups_by_what_it_is_told_or_by_the_key(flow, departures, by, 
     assert flow.stages["w"].by == named
 
 
+@pytest.mark.parametrize("name", ["order", "on", "end", "key", "timestamp", "odd name"])
+def test_a_column_whose_name_means_something_in_sql_can_be_grouped_by(flow, name):
+    rows = flow.source("rows", ms.inbox(f"`{name}` int, at timestamp"), time="at")
+    window = rows.window("w", every="1 h", by=name, n="count(*)")
+    assert window.schema.find(name).type == "int"
+
+
 def test_a_window_over_a_stream_without_key_is_one_for_all(flow):
     rows = flow.source("rows", ms.inbox(DDL), time="at")
     rows.window("w", every="1 h", n="count(*)")

@@ -1,0 +1,48 @@
+"""The public names of the package."""
+
+import ast
+import inspect
+import subprocess
+import sys
+import tomllib
+import types
+from pathlib import Path
+
+import millstream as ms
+from millstream import errors
+
+
+def test_all_is_exactly_what_can_be_imported():
+    rooms = {name for name, value in vars(ms).items() if isinstance(value, types.ModuleType)}
+    names = {name for name in vars(ms) if not name.startswith("_")} | {"__version__"}
+    assert sorted(ms.__all__) == sorted(names - rooms)
+
+
+def test_the_public_names_are_these():
+    assert set(ms.__all__) == set(
+        "Flow Stream inbox files rate replay parquet jsonl csv console memory postgres table load plan MillstreamError "
+        "__version__".split()
+    )
+
+
+def test_the_version_is_the_project_s():
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    assert tomllib.loads(project.read_text())["project"]["version"] == ms.__version__
+
+
+def test_describing_a_flow_loads_neither_spark_nor_arrow():
+    code = "import sys, millstream; print([name for name in ('pyspark', 'pyarrow', 'pandas') if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_every_public_call_says_what_it_is_for():
+    for name in ms.__all__:
+        if name != "__version__":
+            assert inspect.getdoc(getattr(ms, name)), name
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is():
+    tree = ast.get_docstring(ast.parse(inspect.getsource(errors)))
+    members = [kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.FlowError)]
+    assert [name for name in members if name not in tree] == []
