@@ -1,0 +1,64 @@
+"""What `millstream run --json` said over time, as the lines of a plot.
+
+A flow may be stopped or killed and started again: its counters then begin
+again, and between two runs nobody counts. Both are gaps in a line, never a
+fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.web.plots import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The statistics of a moment, `at` seconds after the beginning; `run` counts the starts of the flow."""
+
+    at: float
+    run: int
+    statistics: Mapping[str, Any]
+
+
+def rates(samples: Sequence[Sample], group: str, *, span: float = 4.0) -> list[Point]:
+    """Return a group's rows in per second, each over the last `span` seconds of its run."""
+    points: list[Point] = []
+    for run in _runs(samples):
+        counted = [(sample.at, float(_group(sample, group)["rows_in"])) for sample in run]
+        points += [*_slopes(counted, span), (counted[-1][0], None)]
+    return points[:-1]
+
+
+def lags(samples: Sequence[Sample], group: str) -> list[Point]:
+    """Return how many rows of its journals a group had still to read."""
+    points: list[Point] = []
+    for run in _runs(samples):
+        points += [(sample.at, float(_group(sample, group)["lag_rows"])) for sample in run]
+        points.append((run[-1].at, None))
+    return points[:-1]
+
+
+def _slopes(counted: Sequence[tuple[float, float]], span: float) -> list[Point]:
+    points: list[Point] = []
+    start = 0
+    for at, rows in counted:
+        while counted[start][0] < at - span:
+            start += 1
+        then, before = counted[start]
+        points.append((at, (rows - before) / (at - then) if at > then else 0.0))
+    return points
+
+
+def _runs(samples: Sequence[Sample]) -> list[list[Sample]]:
+    runs: dict[int, list[Sample]] = {}
+    for sample in samples:
+        runs.setdefault(sample.run, []).append(sample)
+    return list(runs.values())
+
+
+def _group(sample: Sample, name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(group for group in sample.statistics["groups"] if group["name"] == name)
+    return found
