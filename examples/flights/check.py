@@ -1,0 +1,167 @@
+"""Is every flight there once? The flow's results against pandas, row by row.
+
+What is expected is computed from the original tables and not from the
+recordings or the journals, and by other code than the flow's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from examples.flights import prepare
+
+from millstream.journal import Reader, dead_counts
+from millstream.web import Check
+
+FLIGHT = ["origin", "carrier", "flight", "at"]
+HOUR = ["origin", "hour"]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Two of everything, expected or found."""
+
+    journal: pd.DataFrame
+    totals: pd.DataFrame
+    hourly: pd.DataFrame
+    delays: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two tables differ; each number counts rows."""
+
+    rows: int
+    missing: int
+    repeated: int
+    unknown: int
+    wrong: int
+    first: str = ""
+
+    @property
+    def same(self) -> bool:
+        return not (self.missing or self.repeated or self.unknown or self.wrong)
+
+    def __str__(self) -> str:
+        if self.same:
+            return f"{self.rows:,} rows, all equal"
+        counts = {"missing": self.missing, "repeated": self.repeated, "unknown": self.unknown, "wrong": self.wrong}
+        said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        return f"of {self.rows:,} rows {said}; the first: {self.first}"
+
+
+def checks(wanted: Tables, got: Tables, dead: dict[str, int]) -> list[Check]:
+    """Return the promises, each with what was found."""
+    found = {
+        "every flight was taken once, also across the restart": compare(wanted.journal, got.journal, FLIGHT),
+        "every flight was counted once": compare(wanted.totals[FLIGHT], got.totals[FLIGHT], FLIGHT),
+        "the running total is right at every single flight": compare(wanted.totals, got.totals, FLIGHT),
+        "flights, cancellations and delays are right for every airport and hour": compare(
+            wanted.hourly, got.hourly, HOUR
+        ),
+        "every hour has met the weather of its airport and hour, or none": compare(wanted.delays, got.delays, HOUR),
+    }
+    promised = [Check(promise, str(difference), difference.same) for promise, difference in found.items()]
+    said = ", ".join(f"{count:,} {reason}" for reason, count in dead.items()) or "no late rows, no dead letters"
+    return [*promised, Check("nothing was late, nothing refused", said, not dead)]
+
+
+def compare(expected: pd.DataFrame, found: pd.DataFrame, key: Sequence[str]) -> Comparison:
+    """Compare two tables whose rows are known by `key`; null equals null, sums may differ in the last digit."""
+    by = list(key)
+    repeated = found.duplicated(by)
+    both = expected.merge(found[~repeated], on=by, how="outer", suffixes=("", "|found"), indicator=True)
+    missing, unknown = both["_merge"] == "left_only", both["_merge"] == "right_only"
+    wrong = pd.Series(data=False, index=both.index)
+    for column in expected.columns.difference(by):
+        wrong |= ~_same(both[column], both[f"{column}|found"])
+    wrong &= ~(missing | unknown)
+    bad = pd.concat([both[missing | unknown | wrong][by], found[repeated][by]])
+    first = ", ".join(str(value) for value in bad.iloc[0]) if len(bad) else ""
+    return Comparison(
+        len(expected), int(missing.sum()), int(repeated.sum()), int(unknown.sum()), int(wrong.sum()), first
+    )
+
+
+def _same(one: pd.Series, other: pd.Series) -> np.ndarray:
+    if pd.api.types.is_numeric_dtype(one.dtype):
+        return np.isclose(_floats(one), _floats(other), rtol=1e-12, atol=1e-9, equal_nan=True)
+    return ((one == other) | (one.isna() & other.isna())).to_numpy()
+
+
+def _floats(values: pd.Series) -> np.ndarray:
+    return values.to_numpy(dtype="float64", na_value=np.nan)
+
+
+# What there should be
+
+
+def expected(days: int | None = None) -> Tables:
+    """Compute the results with pandas."""
+    flights, weather = prepare.departures(days), prepare.weather(days)
+    hourly = hours(flights)
+    delays = hourly.merge(weather, on=HOUR, how="left")
+    return Tables(flights[[*FLIGHT, "dest", "delay"]], running(flights), hourly, delays)
+
+
+def running(flights: pd.DataFrame) -> pd.DataFrame:
+    late = flights["delay"].clip(lower=0).fillna(0).astype("int64")
+    gone = flights["delay"].isna().astype("int64")
+    airport = flights["origin"]
+    return flights[FLIGHT].assign(
+        number=flights.groupby("origin").cumcount() + 1,
+        cancelled=gone.groupby(airport).cumsum(),
+        minutes=late.groupby(airport).cumsum(),
+    )
+
+
+def hours(flights: pd.DataFrame) -> pd.DataFrame:
+    plain = flights.assign(
+        hour=flights["at"].dt.floor("h"),
+        gone=flights["delay"].isna().astype("int64"),
+        delay=flights["delay"].astype("float64"),
+    )
+    return plain.groupby(HOUR, as_index=False).agg(
+        flights=("delay", "size"), cancelled=("gone", "sum"), delay=("delay", "mean"), worst=("delay", "max")
+    )
+
+
+# What there is
+
+
+def found(flow: Path, journals: Path) -> Tables:
+    """Read the flow's sinks and journals."""
+    out = flow.parent / "out"
+    hourly = ["flights", "cancelled", "delay", "worst"]
+    weather = ["temperature", "wind", "rain", "visibility"]
+    return Tables(
+        journal=rows(journals / "departures", [*FLIGHT, "dest", "delay"]),
+        totals=pq.read_table(out / "totals").to_pandas(),
+        hourly=rows(journals / "hourly", [*HOUR, *hourly]),
+        delays=pq.read_table(out / "delays", columns=[*HOUR, *hourly, *weather]).to_pandas(),
+    )
+
+
+def rows(journal: Path, columns: list[str]) -> pd.DataFrame:
+    """Return all rows of a journal."""
+    reader = Reader(journal)
+    parts = [reader.partition(number) for number in range(reader.description.partitions)]
+    batches = [part.batch for view in parts for part in view.read(view.begin, view.end, columns) if part.batch]
+    return pa.Table.from_batches(
+        batches, pa.schema([reader.description.schema.field(name) for name in columns])
+    ).to_pandas()
+
+
+def dead(journals: Path) -> dict[str, int]:
+    """Return how many rows of the sources were not taken, by reason."""
+    counts: dict[str, int] = {}
+    for source in ("departures", "weather"):
+        for reason, count in dead_counts(journals / source).items():
+            counts[reason] = counts.get(reason, 0) + count
+    return counts

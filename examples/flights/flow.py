@@ -1,0 +1,75 @@
+"""Every departure from New York's three airports in 2013, with the weather.
+
+    python examples/flights/prepare.py              makes the two recordings in data/
+    millstream plan examples/flights/flow.py
+    millstream run examples/flights/flow.py --until-end
+
+Three groups, each with a checkpoint of its own:
+
+    hourly   flights and delays per airport and hour, into a journal
+    delays   that journal, joined with the weather of the same airport and hour
+    totals   a running total per airport, one row for every flight
+"""
+
+import millstream as ms
+
+#: Times as fast as it happened: a year in half a minute.
+SPEED = 1_000_000
+
+flow = ms.Flow("flights", window="1 day")
+
+departures = flow.source(
+    "departures",
+    ms.replay(
+        "data/departures.parquet",
+        # `at` is when the flight should have left; a flight that never left has no delay.
+        "carrier string, flight int, origin string, dest string, delay int, at timestamp",
+        speed=SPEED,
+    ),
+    time="at",
+    lateness="30 minutes",
+    key="origin",
+)
+weather = flow.source(
+    "weather",
+    ms.replay(
+        "data/weather.parquet",
+        "origin string, hour timestamp, temperature double, wind double, rain double, visibility double",
+        speed=SPEED,
+    ),
+    time="hour",
+)
+
+hourly = departures.window(
+    "hours",
+    every="1 hour",
+    by={"origin": "origin", "hour": "date_trunc('hour', at)"},
+    flights="count(*)",
+    cancelled="count_if(delay IS NULL)",
+    delay="avg(delay)",
+    worst="max(delay)",
+).journal("hourly")
+
+# Some hours have no weather report: their flights count all the same.
+hourly.join("conditions", weather, on=["origin", "hour"], within="1 hour", how="left").sink(
+    "delays", ms.parquet("out/delays")
+)
+
+
+def count(total: dict[str, int], flight: dict[str, object]) -> tuple[dict[str, int], dict[str, object]]:
+    """Add a flight to its airport's total; what left early makes up for nothing."""
+    delay = flight["delay"]
+    total = {
+        "number": total["number"] + 1,
+        "cancelled": total["cancelled"] + (delay is None),
+        "minutes": total["minutes"] + max(delay or 0, 0),
+    }
+    return total, flight | total
+
+
+departures.fold(
+    "total",
+    count,
+    initial={"number": 0, "cancelled": 0, "minutes": 0},
+    output="origin string, carrier string, flight int, at timestamp, number long, cancelled long, minutes long",
+).sink("totals", ms.parquet("out/totals"))
