@@ -127,11 +127,13 @@ def _limited(views: Sequence[View], start: Sequence[int], ends: Sequence[int], m
     def fits(candidate: int) -> bool:
         return _count(start, _stops(views, start, ends, candidate)) <= limit
 
-    low = _last_true(fits, 0, moment)
+    highest = max((view.state_at(end).running_max or 0 for view, end in zip(views, ends, strict=True)), default=0)
+    low = _last_true(fits, 0, min(moment, highest) + 1)
     stops = _stops(views, start, ends, low)
     # Every partition's next row lies above `low`; those up to `low + 1` are
-    # level with each other, so any part of them may go out.
-    room = limit - _count(start, stops)
+    # level with each other, so any part of them may go out. Instructions go
+    # out in any case, also more than the limit: they are no rows.
+    room = max(0, limit - _count(start, stops))
     for place, level in enumerate(_stops(views, start, ends, low + 1)):
         step = min(room, level - stops[place])
         stops[place] += step
