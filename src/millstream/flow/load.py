@@ -54,11 +54,12 @@ def _run(file: Path) -> ModuleType:
     linecache.checkcache(path)
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:
+    except Exception as error:
         _restore(spec.name, before)
-        if isinstance(error, Exception):
-            raise _explained(error, file) from error
-        raise
+        explained = _explained(error, file)
+        if explained is error:
+            raise
+        raise explained from error
     return module
 
 

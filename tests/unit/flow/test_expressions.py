@@ -31,7 +31,14 @@ def test_the_columns_of_an_expression_are_those_it_reads(text, names):
 
 @pytest.mark.parametrize(
     "text",
-    ["count(*)", "try_avg(a)", "every(a > 1)", "max_by(a, b)", "1 + sum(a)", "percentile_cont(0.5) within group (order by a)"],
+    [
+        "count(*)",
+        "try_avg(a)",
+        "every(a > 1)",
+        "max_by(a, b)",
+        "1 + sum(a)",
+        "percentile_cont(0.5) within group (order by a)",
+    ],
 )
 def test_aggregates_are_known_as_such(text):
     assert expressions.aggregate(text)
@@ -87,7 +94,9 @@ def test_spellings_of_one_expression_have_one_normal_form(one, other):
     assert expressions.normal(one) == expressions.normal(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("a > 1", "a >= 1"), ("a + b", "b + a"), ("s = 'x'", "s = 'X'"), ("sum(a)", "sum(b)")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("a > 1", "a >= 1"), ("a + b", "b + a"), ("s = 'x'", "s = 'X'"), ("sum(a)", "sum(b)")]
+)
 def test_different_expressions_have_different_normal_forms(one, other):
     assert expressions.normal(one) != expressions.normal(other)
 

@@ -55,7 +55,9 @@ def test_two_flows_of_other_names_are_refused(tmp_path):
     assert "`flow`" in caught.value.hint
 
 
-@pytest.mark.parametrize(("name", "part"), [("nowhere.py", "there is no file"), ("flow.txt", "neither Python nor YAML")])
+@pytest.mark.parametrize(
+    ("name", "part"), [("nowhere.py", "there is no file"), ("flow.txt", "neither Python nor YAML")]
+)
 def test_a_file_that_is_not_a_flow_is_refused(tmp_path, name, part):
     written(tmp_path, "x", "flow.txt")
     with pytest.raises(errors.NotLoadable, match=part):

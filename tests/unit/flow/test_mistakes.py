@@ -72,7 +72,9 @@ def test_a_name_is_one_plain_word(flow, departures, name):
 
 def test_two_stages_of_one_name_are_refused_with_the_line_of_the_first(departures):
     departures.window("hourly", every="1 h", n="count(*)")
-    error = refused(errors.DuplicateName, lambda: departures.window("hourly", every="1 h", n="count(*)"), "another stage, in line")
+    error = refused(
+        errors.DuplicateName, lambda: departures.window("hourly", every="1 h", n="count(*)"), "another stage, in line"
+    )
     assert 'stage "hourly" of flow "flights"' in error.message
 
 
@@ -105,7 +107,9 @@ def test_outputs_share_their_names(departures):
     ],
 )
 def test_an_unknown_column_is_met_with_the_one_that_was_meant(departures, make, verb):
-    error = refused(errors.UnknownColumn, lambda: make(departures), f'{verb} column "orign"', hint='did you mean "origin"?')
+    error = refused(
+        errors.UnknownColumn, lambda: make(departures), f'{verb} column "orign"', hint='did you mean "origin"?'
+    )
     assert 'flow "flights"' in error.message
 
 
@@ -213,7 +217,9 @@ def test_streams_of_two_flows_do_not_meet(departures):
 
 
 def test_a_merge_of_different_columns_lists_the_differences(flow, departures):
-    other = flow.source("other", ms.inbox("flight string, origin int, delay double, gate string, at timestamp"), time="at")
+    other = flow.source(
+        "other", ms.inbox("flight string, origin int, delay double, gate string, at timestamp"), time="at"
+    )
     fewer = flow.source("fewer", ms.inbox("flight string, at timestamp"), time="at")
     refused(
         errors.SchemasDiffer,
@@ -259,14 +265,18 @@ def test_a_join_on_columns_of_different_types_is_refused(flow, departures):
 
 def test_columns_that_clash_in_a_join_are_refused(flow, departures):
     other = flow.source("other", ms.inbox("flight string, delay double, at timestamp"), time="at")
-    refused(errors.DuplicateColumn, lambda: departures.join("j", other, on="flight", within="1 h"), '"delay"', hint="AS")
+    refused(
+        errors.DuplicateColumn, lambda: departures.join("j", other, on="flight", within="1 h"), '"delay"', hint="AS"
+    )
     table = ms.table("x.csv", schema="flight string, delay double")
     refused(errors.DuplicateColumn, lambda: departures.join("j", table, on="flight"), '"delay"')
 
 
 def test_joins_that_do_not_exist_are_refused(departures):
     refused(errors.InvalidOption, lambda: departures.join("j", departures, on="flight", within="1 h", how="cross"))
-    refused(errors.InvalidOption, lambda: departures.join("j", ms.table("x.csv"), on="flight", how="right"), "with a table")
+    refused(
+        errors.InvalidOption, lambda: departures.join("j", ms.table("x.csv"), on="flight", how="right"), "with a table"
+    )
     refused(errors.InvalidOption, lambda: departures.join("j", ms.table("x.csv"), on="flight", within="1 h"), "within=")
 
 
@@ -332,7 +342,9 @@ def test_specs_that_make_no_sense_are_refused(make):
 
 
 def test_a_wrong_schema_names_the_stage(departures):
-    refused(errors.UnknownType, lambda: departures.fold("f", step, initial=0, output="at timestmp"), 'stage "f"', "timestmp")
+    refused(
+        errors.UnknownType, lambda: departures.fold("f", step, initial=0, output="at timestmp"), 'stage "f"', "timestmp"
+    )
 
 
 def test_a_flow_without_outputs_is_not_finished(flow, departures):

@@ -20,8 +20,25 @@ def test_all_is_exactly_what_can_be_imported():
 
 def test_the_public_names_are_these():
     assert set(ms.__all__) == set(
-        "Flow Stream inbox files rate replay parquet jsonl csv console memory postgres table load plan MillstreamError "
-        "__version__".split()
+        [
+            "Flow",
+            "Stream",
+            "inbox",
+            "files",
+            "rate",
+            "replay",
+            "parquet",
+            "jsonl",
+            "csv",
+            "console",
+            "memory",
+            "postgres",
+            "table",
+            "load",
+            "plan",
+            "MillstreamError",
+            "__version__",
+        ]
     )
 
 
@@ -44,5 +61,7 @@ def test_every_public_call_says_what_it_is_for():
 
 def test_the_tree_of_errors_is_drawn_as_it_is():
     tree = ast.get_docstring(ast.parse(inspect.getsource(errors)))
-    members = [kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.FlowError)]
+    members = [
+        kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.FlowError)
+    ]
     assert [name for name in members if name not in tree] == []

@@ -92,7 +92,9 @@ def test_a_query_that_drops_the_time_says_how_to_keep_it(rows):
     assert caught.value.hint == 'add "at" to the SELECT list'
 
 
-@pytest.mark.parametrize("query", ["SELECT date_trunc('hour', at) AS at FROM rows", "SELECT at AS began, a AS at FROM rows"])
+@pytest.mark.parametrize(
+    "query", ["SELECT date_trunc('hour', at) AS at FROM rows", "SELECT at AS began, a AS at FROM rows"]
+)
 def test_a_query_that_changes_the_time_is_refused(rows, query):
     with pytest.raises(TimeDropped, match="into the time column"):
         rows.sql("q", query)
@@ -130,7 +132,9 @@ def test_a_query_reads_its_own_stream_only(rows, query):
     assert caught.value.hint == "write FROM rows"
 
 
-@pytest.mark.parametrize("query", ["INSERT INTO x SELECT * FROM rows", "a + 1", "SELECT 1 AS at", "SELECT FROM", "DROP TABLE rows"])
+@pytest.mark.parametrize(
+    "query", ["INSERT INTO x SELECT * FROM rows", "a + 1", "SELECT 1 AS at", "SELECT FROM", "DROP TABLE rows"]
+)
 def test_what_is_not_a_query_over_the_stream_is_refused(rows, query):
     with pytest.raises(InvalidSql):
         rows.sql("q", query)

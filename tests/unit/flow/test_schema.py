@@ -85,7 +85,9 @@ def test_columns_are_found_in_any_case():
 
 def test_the_arrow_schema_has_microseconds_in_utc_and_reads_back():
     text = "a string, b boolean, c tinyint, d smallint, e int, f bigint, g float, h double, i binary, j date, "
-    text += "at timestamp, n timestamp_ntz, p decimal(5,2), q array<int>, r map<string,double>, s struct<x:int,y:string>"
+    text += (
+        "at timestamp, n timestamp_ntz, p decimal(5,2), q array<int>, r map<string,double>, s struct<x:int,y:string>"
+    )
     schema = Schema.parse(text)
     assert schema.arrow().field("at").type == pa.timestamp("us", "UTC")
     assert Schema.from_arrow(schema.arrow()) == schema

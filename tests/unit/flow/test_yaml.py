@@ -44,7 +44,21 @@ def test_the_form_that_the_docstring_shows_can_be_read(tmp_path):
     text = textwrap.dedent(room.__doc__[room.__doc__.index("    name:") : room.__doc__.index("Every mistake")])
     flow = read(tmp_path, text)
     assert sorted(flow.stages) == sorted(
-        "departures weather ticks recorded again late hourly visits all paired named once kept".split()
+        [
+            "departures",
+            "weather",
+            "ticks",
+            "recorded",
+            "again",
+            "late",
+            "hourly",
+            "visits",
+            "all",
+            "paired",
+            "named",
+            "once",
+            "kept",
+        ]
     )
     flow.check()
 
@@ -53,9 +67,13 @@ def test_a_flow_in_yaml_equals_the_same_in_python(tmp_path):
     flow = ms.Flow("flights", window="2 hours")
     ddl = "flight string, origin string, delay double, at timestamp"
     rows = flow.source("departures", ms.inbox(ddl), time="at", lateness="30 min", key="origin", partitions=3)
-    weather = flow.source("weather", ms.files("w/*.csv", "origin string, at timestamp", follow=True, sep=";"), time="at")
+    weather = flow.source(
+        "weather", ms.files("w/*.csv", "origin string, at timestamp", follow=True, sep=";"), time="at"
+    )
     late = rows.sql("late", "SELECT * FROM departures\nWHERE delay > 60")
-    late.window("hourly", every="1 h", size="2 h", by={"o": "upper(origin)"}, n="count(*)").sink("hourly", ms.parquet("out"))
+    late.window("hourly", every="1 h", size="2 h", by={"o": "upper(origin)"}, n="count(*)").sink(
+        "hourly", ms.parquet("out")
+    )
     rows.join("paired", weather, on="origin", within="1 h", how="left").journal("kept", partitions=2, keep_for="1 d")
     assert read(tmp_path, dump(flow)) == flow
     text = """\
@@ -101,7 +119,9 @@ def test_a_flow_in_yaml_equals_the_same_in_python(tmp_path):
 
 
 def test_stages_may_stand_in_any_order(tmp_path):
-    text = HEAD + "stages:\n  b: {from: a, sql: SELECT * FROM a}\n  a: {from: departures, sql: SELECT * FROM departures}\n"
+    text = (
+        HEAD + "stages:\n  b: {from: a, sql: SELECT * FROM a}\n  a: {from: departures, sql: SELECT * FROM departures}\n"
+    )
     assert list(read(tmp_path, text).stages) == ["departures", "a", "b"]
 
 
@@ -194,11 +214,21 @@ def test_what_is_not_the_form_is_refused_at_its_line_and_column(tmp_path, text, 
         ("w: {window: 1 h}", errors.NotLoadable, 'stage "w" has no "from"', "a stream"),
         ("w: {from: departures}", errors.NotLoadable, "does not say what it is", "sql, window, session"),
         ("w: {from: departures, fold: step}", errors.NotLoadable, "does not say", "fold needs a function"),
-        ("w: {from: departure, sql: SELECT 1}", errors.UnknownStream, 'stream "departure"', 'did you mean "departures"?'),
+        (
+            "w: {from: departure, sql: SELECT 1}",
+            errors.UnknownStream,
+            'stream "departure"',
+            'did you mean "departures"?',
+        ),
         ("w: {from: departures, window: 1 h, every: 2 h}", errors.NotAnAggregate, "no aggregates", ""),
         ("w: {join: [departures], on: a}", errors.NotLoadable, "joins 1 streams", "[left, right]"),
         ("w: {merge: }", errors.NotLoadable, "names no streams", ""),
-        ("w: {from: departures, window: 1 fortnight, aggregates: {n: count(*)}}", errors.InvalidDuration, "fortnight", ""),
+        (
+            "w: {from: departures, window: 1 fortnight, aggregates: {n: count(*)}}",
+            errors.InvalidDuration,
+            "fortnight",
+            "",
+        ),
         ("w: {from: departures, window: 1 h, aggregates: {n: avg(dealy)}}", errors.UnknownColumn, "averages", "delay"),
         ("w: {from: departures, window: 1 h, aggregates: [count(*)]}", errors.NotLoadable, "is a list", ""),
         ("departures: {from: departures, sql: x}", errors.NotLoadable, "name of a source", "another name"),
