@@ -37,7 +37,7 @@ _NAME, _SMALL, _TITLE = 13.0, 11.0, 16.0
 _PAD, _HEADER, _NODE = 16.0, 30.0, 42.0
 _MARGIN, _HEAD = 24.0, 44.0
 _GAP, _BETWEEN, _INNER_GAP, _INNER_BETWEEN = 22.0, 64.0, 14.0, 40.0
-_BULGE = 7.0
+_BULGE, _BOLD = 7.0, 1.08
 _NARROW, _WIDE = "fijlrt.,:;'|!()[]{} -1", "mwMW@%—▶"
 
 _FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif'
@@ -109,6 +109,8 @@ class _Picture:
         self.inside = {f"group {group.name}": _inside(self.flow, group) for group in plan.groups}
         self.cards = dict(_outer_cards(plan))
         self.forward, self.back = _outer_edges(plan)
+        # Edges that lead back run around everything, each a little further out.
+        self.margin = _MARGIN + 4 * len(self.back)
         self.layout = place(
             {
                 **{name: card.size for name, card in self.cards.items()},
@@ -122,7 +124,8 @@ class _Picture:
 
     def text(self) -> str:
         title, detail = self.flow.name, _summary(self.plan)
-        width = max(self.layout.width, text_width(title, _TITLE) + text_width(detail, _SMALL) + 20) + 2 * _MARGIN
+        headed = text_width(title, _TITLE) * _BOLD + text_width(detail, _SMALL) + 20
+        width = max(self.layout.width, headed) + 2 * self.margin
         height = self.layout.height + _HEAD + 2 * _MARGIN + (14.0 * len(self.back) + 10 if self.back else 0)
         body = "\n".join(self.parts(title, detail))
         return (
@@ -134,9 +137,9 @@ class _Picture:
         )
 
     def parts(self, title: str, detail: str) -> Iterator[str]:
-        yield _text(_MARGIN, _MARGIN + 14, title, "title")
-        yield _text(_MARGIN + text_width(title, _TITLE) + 14, _MARGIN + 14, detail, "small")
-        yield f'<g transform="translate({_MARGIN:.0f} {_MARGIN + _HEAD:.0f})">'
+        yield _text(self.margin, _MARGIN + 14, title, "title")
+        yield _text(self.margin + text_width(title, _TITLE) * _BOLD + 14, _MARGIN + 14, detail, "small")
+        yield f'<g transform="translate({self.margin:.0f} {_MARGIN + _HEAD:.0f})">'
         for name, one in self.inside.items():
             yield from _group_box(one, self.layout.boxes[name])
         yield from (self.curve(edge) for edge in self.forward)
