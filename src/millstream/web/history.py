@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from millstream.web.plots import Point
@@ -23,12 +24,16 @@ class Sample:
     statistics: Mapping[str, Any]
 
 
-def rates(samples: Sequence[Sample], group: str, *, span: float = 4.0) -> list[Point]:
-    """Return a group's rows in per second, each over the last `span` seconds of its run."""
+def rates(samples: Sequence[Sample], group: str) -> list[Point]:
+    """Return a group's rows in per second, each over the batch that it belongs to.
+
+    Rows are counted when their batch is done. They are spread over the time since the count last grew: else a steady
+    flow would look like one that stands still and jumps.
+    """
     points: list[Point] = []
     for run in _runs(samples):
         counted = [(sample.at, float(_group(sample, group)["rows_in"])) for sample in run]
-        points += [*_slopes(counted, span), (counted[-1][0], None)]
+        points += [*_slopes(counted), (counted[-1][0], None)]
     return points[:-1]
 
 
@@ -41,15 +46,13 @@ def lags(samples: Sequence[Sample], group: str) -> list[Point]:
     return points[:-1]
 
 
-def _slopes(counted: Sequence[tuple[float, float]], span: float) -> list[Point]:
-    points: list[Point] = []
-    start = 0
-    for at, rows in counted:
-        while counted[start][0] < at - span:
-            start += 1
-        then, before = counted[start]
-        points.append((at, (rows - before) / (at - then) if at > then else 0.0))
-    return points
+def _slopes(counted: Sequence[tuple[float, float]]) -> list[Point]:
+    grown = [0, *(place for place in range(1, len(counted)) if counted[place][1] > counted[place - 1][1])]
+    points: list[Point] = [(counted[0][0], 0.0)]
+    for start, stop in pairwise(grown):
+        (then, before), (at, rows) = counted[start], counted[stop]
+        points += [(counted[place][0], (rows - before) / (at - then)) for place in range(start + 1, stop + 1)]
+    return points + [(at, 0.0) for at, _ in counted[grown[-1] + 1 :]]
 
 
 def _runs(samples: Sequence[Sample]) -> list[list[Sample]]:
