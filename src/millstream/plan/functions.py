@@ -41,7 +41,7 @@ _OURS = str(Path(__file__).resolve().parent.parent)
 class Functions:
     """Collects functions and classes by name; `table` holds each once, and they refer to each other by name.
 
-    `packages` are top-level packages that count as the user's even if they are installed.
+    `packages` are the places of packages that count as the user's even though they are installed.
     """
 
     table: dict[str, Data] = field(default_factory=dict)
@@ -52,10 +52,10 @@ class Functions:
 
     def stage_function(self, function: Callable[..., object]) -> Data:
         """Return the reference to a function that a stage calls: the user's own wherever it lives."""
-        module = getattr(function, "__module__", None) or type(function).__module__
-        top = module.partition(".")[0]
+        named = function if isinstance(function, types.FunctionType | type) else type(function)
+        top = (named.__module__ or "__main__").partition(".")[0]
         if top not in sys.stdlib_module_names and top not in _ENGINES:
-            self.packages.add(top)
+            self.packages.update(_places(top))
         return self.value(function)
 
     def value(self, value: object) -> Data:
@@ -92,10 +92,26 @@ class Functions:
         return self._object(value)
 
     def _function(self, function: types.FunctionType) -> Data:
-        if not self._own(function.__code__.co_filename, function.__module__):
-            inner = {name: self.value(part) for name, part in sorted(vars(function).items())}
-            return {"library": _name(function)} | ({"attributes": inner} if inner else {})
+        # By its file and not by its module's name, which a library's decorator copies from what it wraps.
+        if not self._own(function.__code__.co_filename):
+            return self._wrapper(function) or {"library": _library_name(function)}
         return {"function": self._entered(function, self._function_entry)}
+
+    def _wrapper(self, value: object) -> Data:
+        """Return the user's functions that something of a library holds, as a cache or a UDF does; None if it holds none.
+
+        How it holds them is the library's business and changes with it. Only what a UDF returns is looked at besides.
+        """
+        parts = getattr(value, "__dict__", {})
+        held = [part for part in parts.values() if isinstance(part, types.FunctionType)]
+        own = {id(part): part for part in held if self._own(part.__code__.co_filename)}
+        if not own:
+            return None
+        returned = getattr(parts.get("returnType"), "simpleString", None)
+        functions = sorted((self.value(part) for part in own.values()), key=canonical)
+        module = value.__globals__.get("__name__") if isinstance(value, types.FunctionType) else type(value).__module__
+        more = {"returns": returned()} if returned is not None else {}
+        return {"wrapped": functions, "by": _top(module), **more}
 
     def _function_entry(self, function: types.FunctionType) -> Data:
         text = code.function_text(function.__code__)
@@ -125,9 +141,7 @@ class Functions:
         """Return what helpers.scale stands for, if `helpers` is a module of the user's."""
         value = root
         for at, name in enumerate(chain[1:], start=2):
-            if not isinstance(value, types.ModuleType) or not self._own(
-                getattr(value, "__file__", None), value.__name__
-            ):
+            if not (isinstance(value, types.ModuleType) and self._own(getattr(value, "__file__", None))):
                 return {}
             value = getattr(value, name, None)
             if not isinstance(value, types.ModuleType):
@@ -136,8 +150,8 @@ class Functions:
 
     def _class(self, kind: type) -> Data:
         module = sys.modules.get(kind.__module__)
-        if module is None or not self._own(getattr(module, "__file__", None), kind.__module__):
-            return {"library": _name(kind)}
+        if kind.__module__ != "__main__" and not self._own(getattr(module, "__file__", None)):
+            return {"library": _library_name(kind)}
         return {"class": self._entered(kind, self._class_entry)}
 
     def _class_entry(self, kind: type) -> Data:
@@ -168,12 +182,9 @@ class Functions:
                 "shape": list(getattr(value, "shape", ())),
                 "content": content,
             }
-        wrapped = getattr(value, "__wrapped__", None)
-        if wrapped is not None:
-            return {"object": kind, "wrapped": self.value(wrapped)}
         if isinstance(value, types.BuiltinFunctionType):
-            return {"library": _name(value)}
-        return {"object": kind, **_shown(value)}
+            return {"library": _library_name(value)}
+        return self._wrapper(value) or {"object": kind, **_shown(value)}
 
     def _entered(self, value: Any, describe: Callable[[Any], Data]) -> str:
         """Return the name of a function or class in the table, putting it there first if need be."""
@@ -184,16 +195,24 @@ class Functions:
             self.table[name] = describe(value)
         return self._names[id(value)][1]
 
-    def _own(self, filename: str | None, module: str | None) -> bool:
-        """Tell whether code is the user's: neither Python's, nor an installed package's, nor ours."""
+    def _own(self, filename: str | None) -> bool:
+        """Tell whether a file is the user's: neither Python's, nor an installed package's, nor ours."""
         if filename is None:
-            return module == "__main__"
-        if module is not None and module.partition(".")[0] in self.packages:
-            return True
-        path = str(Path(filename).resolve()) if not filename.startswith("<") else filename
-        if path.startswith((_OURS, "<frozen")) or any(f"/{name}/" in path for name in _LIBRARIES):
             return False
-        return not path.startswith(_STDLIB)
+        if filename.startswith("<"):
+            return not filename.startswith("<frozen")
+        path = str(Path(filename).resolve())
+        if path.startswith(tuple(self.packages)):
+            return True
+        return not (path.startswith((_OURS, *_STDLIB)) or any(f"/{name}/" in path for name in _LIBRARIES))
+
+
+def _places(package: str) -> list[str]:
+    """Return where the files of a package, or of a module on its own, are."""
+    module = sys.modules.get(package)
+    folders = [f"{Path(path).resolve()}/" for path in getattr(module, "__path__", [])]
+    file = getattr(module, "__file__", None)
+    return folders or ([str(Path(file).resolve())] if file is not None else [])
 
 
 def _tuple(functions: Functions, value: tuple[object, ...]) -> Data:
@@ -311,10 +330,14 @@ def _shown(value: object) -> dict[str, Data]:
     return {} if _ADDRESS.search(text) else {"shown": text}
 
 
-def _name(value: Any) -> str:
-    return (
-        f"{getattr(value, '__module__', None) or 'builtins'}.{getattr(value, '__qualname__', type(value).__qualname__)}"
-    )
+def _library_name(value: Any) -> str:
+    """Return the package and the name of something: the modules between are the library's business and change with it."""
+    return f"{_top(getattr(value, '__module__', None))}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _top(module: str | None) -> str:
+    # What was written in C may be in Python tomorrow, without the underscore.
+    return (module or "builtins").partition(".")[0].lstrip("_")
 
 
 def _free(name: str, taken: Mapping[str, Data]) -> str:

@@ -16,6 +16,24 @@ import millstream as ms
 flow = ms.Flow("f")
 rows = flow.source("rows", ms.inbox("k string, v double, at timestamp"), time="at", key="k")
 """
+_LIBRARY = """\
+import functools
+
+class Returned:
+    def __init__(self, text):
+        self.simpleString = lambda: text
+
+def udf(returned):
+    def wrap(function):
+        @functools.wraps(function)
+        def wrapper(*arguments):
+            return function(*arguments)
+        wrapper.func = function
+        wrapper.returnType = Returned(returned)
+        wrapper.internal = object()
+        return wrapper
+    return wrap
+"""
 _numbers = itertools.count()
 
 
@@ -24,6 +42,10 @@ def described(tmp_path, monkeypatch) -> Iterator[Callable[..., dict]]:
     """Return a function from the text of a flow, below its source, to the fingerprint of its group "out"."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "wrapping_library.py").write_text(_LIBRARY)
+    sys.path.append(str(installed))
 
     def describe(text: str, *, head: str = "", helpers: str = "", group: str = "out") -> dict:
         # A folder each, so that no version sees another's compiled file.

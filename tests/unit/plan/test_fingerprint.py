@@ -267,6 +267,35 @@ def test_decorated_functions_count_with_what_they_wrap(described):
     differs(one, described(text.replace("return function(*arguments)", "return function(*arguments) or None")))
 
 
+def test_what_a_library_makes_of_a_function_counts_by_the_function(described):
+    """A UDF of Spark is a function inside a function of Spark's, which must not be looked at: it changes with Spark."""
+    text = """
+    from wrapping_library import udf
+
+    K = 2
+
+    @udf("double")
+    def twice(x):
+        return x * K
+
+    upper = udf("string")(lambda s: s.upper())
+
+    def clean(frame):
+        return twice(upper(frame))
+
+    rows.apply("clean", clean).sink("out", ms.memory())
+    """
+    one = described(text)
+    assert one["functions"]["clean"]["globals"]["twice"] == {
+        "wrapped": [{"function": "twice"}],
+        "by": "wrapping_library",
+        "returns": "double",
+    }
+    differs(one, described(text.replace("K = 2", "K = 3")), 'function "twice", "globals": "K" was 2, now 3')
+    differs(one, described(text.replace("s.upper()", "s.lower()")))
+    differs(one, described(text.replace('udf("string")', 'udf("binary")')))
+
+
 def test_functions_that_call_each_other_are_read_once(described):
     text = """
     def even(n):
