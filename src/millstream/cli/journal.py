@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json as jsonlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from millstream.errors import JournalMissing, SchemaConflict
+from millstream.errors import JournalError, JournalMissing, SchemaConflict
 from millstream.journal.base import Kind, Slice
 from millstream.journal.layout import dead_folder, description_file
 from millstream.journal.reader import PartitionReader, Reader
@@ -79,11 +80,13 @@ def find(name: str, data: Path) -> Path:
 @app.command("ls")
 def list_journals(data: Data = _DATA, json: Json = False) -> None:
     """List the journals."""
-    found = {name: summary(path) for name, path in named(data).items()}
+    found, damaged = _summaries(data)
+    for name, error in damaged.items():
+        typer.echo(f"{name}: {error}", err=True)
     if json:
         print(jsonlib.dumps([_plain(name, one) for name, one in found.items()], indent=2))
         return
-    if not found:
+    if not found and not damaged:
         print(f"there are no journals in {data}")
         return
     table = _table("journal", "*partitions", "*rows", "*size", "last append", "*readers", "*dead", "*lost")
@@ -99,7 +102,19 @@ def list_journals(data: Data = _DATA, json: Json = False) -> None:
             f"{sum(one.dead.values()):,}",
             f"{one.lost:,}",
         )
-    Console().print(table)
+    _console().print(table)
+
+
+def _summaries(data: Path) -> tuple[dict[str, Summary], dict[str, JournalError]]:
+    """Return the journals in numbers, and those that are damaged: one of them must not hide the others."""
+    found: dict[str, Summary] = {}
+    damaged: dict[str, JournalError] = {}
+    for name, path in named(data).items():
+        try:
+            found[name] = summary(path)
+        except JournalError as error:
+            damaged[name] = error
+    return found, damaged
 
 
 # show
@@ -112,7 +127,7 @@ def show(name: Name, data: Data = _DATA, json: Json = False) -> None:
     if json:
         print(jsonlib.dumps(_plain(name, found), indent=2))
         return
-    console = Console()
+    console = _console()
     columns = ", ".join(f"{column} {kind}" for column, kind in found.columns.items())
     head = f"{name}  {found.rows:,} rows, {_size(found.bytes)}, written by {_writer(found)}"
     console.print(head, highlight=False, markup=False, soft_wrap=True)
@@ -130,16 +145,17 @@ def _writer(found: Summary) -> str:
 
 
 def _partitions(partitions: tuple[PartitionSummary, ...]) -> Table:
-    table = _table("*partition", "*positions", "*rows", "*size", "*segments", "times", "floor", "last append")
+    table = _table("*partition", "*begin", "*end", "*rows", "*size", "*segments", "from", "to", "floor", "last append")
     for part in partitions:
-        times = f"{_moment(part.min_time)} to {_moment(part.running_max)}" if part.min_time is not None else "none"
         table.add_row(
             f"{part.partition}",
-            f"{part.begin:,} to {part.end:,}",
+            f"{part.begin:,}",
+            f"{part.end:,}",
             f"{part.rows:,}",
             _size(part.bytes),
             f"{part.segments}",
-            times,
+            _moment(part.min_time),
+            _moment(part.running_max),
             "ended" if part.ended else _moment(part.floor),
             _moment(part.last_append_at),
         )
@@ -276,7 +292,7 @@ def _print_report(name: str, report: Report) -> None:
     for damage in report.damages:
         print(f"damaged: {damage}")
     lost = f", {report.lost:,} positions lost before" if report.lost else ""
-    state = f"{len(report.damages)} damaged places" if report.damages else "sound"
+    state = _places(len(report.damages), "damaged") if report.damages else "sound"
     print(f"{name}: {state}; {report.rows:,} rows in {report.entries:,} batches, {_size(report.bytes)}{lost}")
     if report.damages:
         print(f"  hint: stop the writer, then millstream journal repair {name}")
@@ -293,7 +309,7 @@ def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
         kept = f", its bytes are in {one.aside}" if one.aside else ""
         lost = f"{one.positions:,} positions from {one.position:,} are lost" if one.positions else "nothing is lost"
         print(f"partition {one.partition}: {one.fact}; {lost}{kept}")
-    print(f"{name}: {f'{len(done)} places mended' if done else 'nothing to mend'}")
+    print(f"{name}: {_places(len(done), 'mended') if done else 'nothing to mend'}")
 
 
 # words
@@ -308,15 +324,24 @@ def _table(*columns: str) -> Table:
     """Return a plain table; a column with a star is a number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.lstrip("*"), justify="right" if column.startswith("*") else "left")
+        table.add_column(column.lstrip("*"), justify="right" if column.startswith("*") else "left", no_wrap=True)
     return table
+
+
+def _console() -> Console:
+    """Return the terminal; into a file or a pipe, lines are as long as they need to be."""
+    return Console() if sys.stdout.isatty() else Console(width=240)
+
+
+def _places(count: int, what: str) -> str:
+    return f"{count} place{'s' if count > 1 else ''} {what}"
 
 
 def _moment(moment: int | None) -> str:
     if moment is None:
         return "none"
     try:
-        return datetime.fromtimestamp(moment / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(moment / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError):  # a floor may lie beyond what a calendar holds
         return "for ever" if moment > 0 else "none"
 

@@ -51,6 +51,12 @@ def segment_positions(folder: Path) -> list[int]:
     return sorted(int(name.removesuffix(INDEX)) for name in names if name.endswith(INDEX))
 
 
+def segment_bytes(folder: Path, first: int) -> int:
+    """Return the size of a segment, as far as it is there."""
+    files = (data_file(folder, first), index_file(folder, first))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
 def readers_folder(path: Path) -> Path:
     return path / "readers"
 

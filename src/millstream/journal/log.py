@@ -154,16 +154,15 @@ class PartitionLog:
     def _sound_data(self, first: int, entries: Entries, marked: int | None) -> int:
         """Return how many entries to keep: those after the mark must have sound data."""
         begin = marked if marked is not None else max(0, len(entries) - _CHECKED_WITHOUT_MARK)
-        if begin == len(entries):
+        if begin == len(entries) or not data_file(self._folder, first).exists():
             return begin
         with data_file(self._folder, first).open("rb") as source:
             for number in range(begin, len(entries)):
                 entry = entries[number]
                 source.seek(int(entry["offset"]))
                 data = source.read(int(entry["length"]))
-                if data and xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"]):
-                    return number
-                if len(data) < int(entry["length"]):
+                whole = len(data) == int(entry["length"])
+                if not whole or (data and xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"])):
                     return number
         return len(entries)
 

@@ -270,12 +270,23 @@ class PartitionReader:
         if self._mark is None:
             return PartitionState(None, None, ended=False, last_append_at=None)
         segment = self._segment_of(position)
-        number = len(segment.entries) if position == end else segment.find(position)
+        number = len(segment.entries) if position == end else self._find(segment, position)
         state = self._state_before(segment, number)
         if number == len(segment.entries) or position == int(segment.entries[number]["position"]):
             return state
         running_max = self._running_max_inside(segment, number, position, state.running_max)
         return PartitionState(running_max, state.floor, state.ended, state.last_append_at)
+
+    def _find(self, segment: _Segment, position: int) -> int:
+        """Return the number of the entry that holds `position`."""
+        number = segment.find(position)
+        if number >= 0:
+            segment.check_entry(number)
+            entry = segment.entries[number]
+            if position < int(entry["position"]) + int(entry["count"]):
+                return number
+        msg = f"position {position} of {self._name} is missing from the index"
+        raise CorruptIndex(msg, file=str(segment.index_path), offset=0, hint=_CHECK_HINT)
 
     def _state_before(self, segment: _Segment, number: int) -> PartitionState:
         """Return the state before an entry, or after the last."""
@@ -373,8 +384,7 @@ class PartitionReader:
         position = start
         while position < stop:
             segment = self._segment_of(position)
-            number = segment.find(position)
-            count = len(segment.entries)
+            number, count = self._find(segment, position), len(segment.entries)
             while number < count and position < stop:
                 segment.check_entry(number)
                 yield segment, number

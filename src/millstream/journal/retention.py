@@ -20,7 +20,14 @@ from millstream.errors import CorruptIndex, JournalError
 from millstream.journal.description import describe
 from millstream.journal.disk import REAL, Disk, make_folder, replace
 from millstream.journal.index import State, read_header
-from millstream.journal.layout import data_file, index_file, partition_folder, readers_folder, segment_positions
+from millstream.journal.layout import (
+    data_file,
+    index_file,
+    partition_folder,
+    readers_folder,
+    segment_bytes,
+    segment_positions,
+)
 from millstream.journal.reader import Reader
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -154,7 +161,7 @@ def _needed_from(path: Path | str, partition: int, readers: list[Committed], loo
 
 def _trim_partition(folder: Path, needed_from: int | None, wish: _Wish, disk: Disk) -> Trimmed:
     firsts = segment_positions(folder)
-    sizes = {first: _size(folder, first) for first in firsts}
+    sizes = {first: segment_bytes(folder, first) for first in firsts}
     left = sum(sizes.values())
     removed = Trimmed(0, 0, 0)
     for first, following in pairwise(firsts):
@@ -178,11 +185,3 @@ def _state(folder: Path, first: int) -> State | None:
         return read_header(index_file(folder, first)).state
     except CorruptIndex:
         return None  # it will be mended from the segment before it, which has to stay until then
-
-
-def _size(folder: Path, first: int) -> int:
-    total = 0
-    for file in (data_file(folder, first), index_file(folder, first)):
-        if file.exists():
-            total += file.stat().st_size
-    return total

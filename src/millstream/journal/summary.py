@@ -12,7 +12,7 @@ from millstream.journal.base import Kind
 from millstream.journal.dead import dead_counts
 from millstream.journal.description import describe
 from millstream.journal.index import NOTHING, Entries, Header, State, read_header, state_after
-from millstream.journal.layout import data_file, index_file, partition_folder, segment_positions
+from millstream.journal.layout import index_file, partition_folder, segment_bytes, segment_positions
 from millstream.journal.mark import read_mark
 from millstream.journal.retention import committed
 from millstream.journal.senders import read_senders
@@ -108,7 +108,7 @@ def _partition(path: Path, number: int) -> PartitionSummary:
         stored = (entries["kind"] == Kind.ROWS) | (entries["kind"] == Kind.EPOCH)
         rows += int(entries["count"][stored].sum())
         lost += int(entries["count"][entries["kind"] == Kind.LOST].sum())
-        size += sum(file.stat().st_size for file in (data_file(folder, first), index_file(folder, first)))
+        size += segment_bytes(folder, first)
         lowest = _lowest(lowest, entries)
         state = state_after(header.state, entries)
     names = dict(enumerate(read_senders(folder)))

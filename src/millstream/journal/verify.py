@@ -108,19 +108,20 @@ class _Partition:
         return _stop(header, entries, good)
 
     def _data(self, file: Path, entries: Entries) -> None:
+        entries = entries[(entries["kind"] != Kind.LOST) & (entries["length"] > 0)]
         try:
             source = file.open("rb")
         except FileNotFoundError:
-            for entry in entries[entries["length"] > 0]:
+            for entry in entries:
                 self._batch_damage(file, entry, "the file is gone")
             return
         with source:
-            for entry in entries[entries["kind"] != Kind.LOST]:
+            for entry in entries:
                 source.seek(int(entry["offset"]))
                 data = source.read(int(entry["length"]))
                 if len(data) < int(entry["length"]):
                     self._batch_damage(file, entry, "the batch is cut off")
-                elif data and xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"]):
+                elif xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"]):
                     self._batch_damage(file, entry, "the batch is damaged")
                 self.bytes += len(data)
                 self._progress(len(data))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import AlreadyWriting
+from millstream.journal.dead import DeadLetter, DeadLetters, dead_counts
+from millstream.journal.layout import dead_folder
+from millstream.journal.reader import Reader
+
+
+def letters(journal: Path) -> list[tuple[str, int, int, str]]:
+    reader = Reader(dead_folder(journal)).partition(0)
+    rows = [row for part in reader.read(0, reader.end) for row in part.batch.to_pylist()]  # type: ignore[union-attr]
+    return [(row["origin"], row["partition"], row["position"], row["reason"]) for row in rows]
+
+
+def test_a_letter_is_stored_once(journal: Path) -> None:
+    with DeadLetters.open(journal) as dead:
+        assert dead.put("source", 5, "late", {"a": 1})
+        assert not dead.put("source", 5, "late", {"a": 1})
+        assert dead.put("source", 5, "late", {"a": 1}, partition=1)
+        assert dead.put("other", 5, "no time", "{}")
+    assert letters(journal) == [("source", 0, 5, "late"), ("source", 1, 5, "late"), ("other", 0, 5, "no time")]
+
+
+def test_positions_may_come_in_any_order_and_twice_in_one_call(journal: Path) -> None:
+    with DeadLetters.open(journal) as dead:
+        assert dead.put_all([DeadLetter("s", n, "late", "{}") for n in (9, 3, 9, 7)]) == 3
+        assert dead.put_all([DeadLetter("s", n, "late", "{}") for n in (1, 3, 8)]) == 2
+
+
+def test_one_process_after_the_other_adds_nothing_twice(journal: Path) -> None:
+    code = (
+        "import sys; from millstream.journal.dead import DeadLetter, DeadLetters\n"
+        f"with DeadLetters.open({str(journal)!r}) as dead:\n"
+        "    print(dead.put_all([DeadLetter('s', n, 'late', '{}') for n in range(int(sys.argv[1]))]))"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, str(count)], stdout=subprocess.PIPE, text=True)
+        for count in (30, 20)
+    ]
+    assert sum(int(process.communicate()[0]) for process in processes) == 30
+    assert sorted(letters(journal)) == [("s", 0, n, "late") for n in range(30)]
+
+
+def test_another_process_waits_for_its_turn(journal: Path) -> None:
+    first = DeadLetters.open(journal)
+    with pytest.raises(AlreadyWriting):
+        DeadLetters.open(journal, wait_s=0)
+    threading.Timer(0.1, first.close).start()
+    DeadLetters.open(journal).close()
+
+
+@pytest.mark.parametrize("harm", ["gone", "rubbish", "behind"])
+def test_the_table_is_made_again_from_the_journal(journal: Path, harm: str) -> None:
+    table = dead_folder(journal) / "seen.sqlite"
+    with DeadLetters.open(journal) as dead:
+        dead.put("s", 1, "late", "{}")
+    before = table.read_bytes()
+    with DeadLetters.open(journal) as dead:
+        dead.put("s", 2, "late", "{}")
+    if harm == "gone":
+        table.unlink()
+    else:
+        table.write_bytes(before if harm == "behind" else b"rubbish" * 1000)
+    assert dead_counts(journal) == {"late": 2}
+    with DeadLetters.open(journal) as dead:
+        assert not dead.put("s", 2, "late", "{}")
+        assert dead.put("s", 3, "late", "{}")
+    assert dead_counts(journal) == {"late": 3}
+
+
+def test_letters_are_counted_by_reason(journal: Path) -> None:
+    assert dead_counts(journal) == {}
+    with DeadLetters.open(journal) as dead:
+        dead.put_all([DeadLetter("s", n, "late" if n % 3 else "no time", "{}") for n in range(9)])
+        assert dead_counts(journal) == {"late": 6, "no time": 3}
