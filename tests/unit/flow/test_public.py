@@ -1,15 +1,18 @@
 """The public names of the package."""
 
 import ast
+import doctest
 import inspect
 import subprocess
 import sys
+import textwrap
 import tomllib
 import types
 from pathlib import Path
 
 import millstream as ms
 from millstream import errors
+from millstream.flow import schema, sources
 
 
 def test_all_is_exactly_what_can_be_imported():
@@ -48,3 +51,16 @@ def test_the_tree_of_errors_is_drawn_as_it_is():
         kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.FlowError)
     ]
     assert [name for name in members if name not in tree] == []
+
+
+def test_the_examples_in_the_docstrings_are_true():
+    for room in (schema, sources):
+        found = doctest.testmod(room)
+        assert found.attempted
+        assert not found.failed
+
+
+def test_the_example_of_the_package_can_be_planned():
+    names: dict[str, object] = {}
+    exec(textwrap.dedent(ms.__doc__[ms.__doc__.index("    import") : ms.__doc__.index("These")]), names)
+    assert [group.name for group in ms.plan(names["flow"]).groups] == ["hourly"]
