@@ -93,7 +93,7 @@ rows.window("w", every="1 h", n="count(*)").sink("other", ms.memory())
             sys.path[:] = [path for path in sys.path if not path.startswith(folder)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(programs(), st.integers(0, 2**32))
 def test_another_layout_is_the_same_function(parts, seed):
     one = described(written(parts), parts["factor"])
@@ -102,7 +102,7 @@ def test_another_layout_is_the_same_function(parts, seed):
     assert digest(one) == digest(other)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(programs(), st.data())
 def test_another_constant_closure_global_or_helper_is_another_function(parts, data):
     key = data.draw(st.sampled_from(sorted(parts)))

@@ -19,7 +19,7 @@ from property.plan_flows import flows
 ENTRIES = Source | Reads | Journal
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(flows())
 def test_every_stage_that_reaches_an_output_is_in_a_group(flow):
     plan = ms.plan(flow)
@@ -30,7 +30,7 @@ def test_every_stage_that_reaches_an_output_is_in_a_group(flow):
     assert written == {name for name, stage in flow.stages.items() if isinstance(stage, Journal)}
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(flows())
 def test_a_group_is_closed_and_in_order(flow):
     for group in ms.plan(flow).groups:
@@ -49,7 +49,7 @@ def test_a_group_is_closed_and_in_order(flow):
         assert set(group.inputs) == reads
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(flows())
 def test_names_of_groups_are_unique_and_their_facts_follow_from_their_stages(flow):
     groups = ms.plan(flow).groups
@@ -67,7 +67,7 @@ def test_names_of_groups_are_unique_and_their_facts_follow_from_their_stages(flo
         assert group.behind <= sum((stage.within for stage in stages if isinstance(stage, Join)), timedelta(0))
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(flows())
 def test_a_group_comes_after_what_it_reads_unless_they_form_a_cycle(flow):
     groups = ms.plan(flow).groups
@@ -87,7 +87,7 @@ def above(reads: dict[int, set[int]], start: int) -> set[int]:
     return found | {start}
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(flows())
 def test_a_plan_can_be_shown_in_every_way(flow):
     plan = ms.plan(flow)
@@ -98,7 +98,7 @@ def test_a_plan_can_be_shown_in_every_way(flow):
     assert sum(line.startswith(("├─ ", "└─ ")) for line in lines) == len(plan.groups)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(flows())
 def test_a_fingerprint_is_json_and_its_normal_form_is_stable(flow):
     plan = ms.plan(flow)
@@ -110,7 +110,7 @@ def test_a_fingerprint_is_json_and_its_normal_form_is_stable(flow):
         assert json.loads(json.dumps(normal(one))) == normal(one)
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(flows(functions=False))
 def test_a_flow_without_functions_survives_yaml(flow):
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,7 @@ def graphs(draw):
     return nodes, sorted(edges), sizes
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(graphs())
 def test_nodes_and_lanes_keep_apart(graph):
     nodes, edges, sizes = graph
@@ -40,7 +40,7 @@ def test_nodes_and_lanes_keep_apart(graph):
     assert all(box.right <= layout.width + 0.01 and box.bottom <= layout.height + 0.01 for box in boxes)
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(graphs())
 def test_edges_lead_from_left_to_right_and_bend_between_layers_only(graph):
     nodes, edges, sizes = graph
@@ -50,7 +50,7 @@ def test_edges_lead_from_left_to_right_and_bend_between_layers_only(graph):
         assert all(before.right_end + 39.9 <= after.left for before, after in pairwise(stops))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(flows(most=20))
 def test_the_boxes_of_a_picture_keep_apart_and_inside(flow):
     picture = _Picture(ms.plan(flow))
@@ -62,7 +62,7 @@ def test_the_boxes_of_a_picture_keep_apart_and_inside(flow):
         assert all(box.right <= inside.size.width + 0.01 for box in inner)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(flows(most=20))
 def test_every_number_of_a_picture_is_finite_and_on_the_page(flow):
     text = _Picture(ms.plan(flow)).text()
