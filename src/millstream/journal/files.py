@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer", "create", "describe"]
 
-QUEUE_BYTES = 32 * 2**20
+QUEUE_BYTES = 16 * 2**20
 QUEUE_LENGTH = 4096
 ENTRY_ROWS = 2**17
 
@@ -337,6 +337,8 @@ class Writer:
             kind = Kind.END_OF_STREAM if part.ended else Kind.WATERMARK
             return self._instruction(kind, part.floor, part.sender, part.epoch)
         self._refuse_if_ended()
+        if part.version > self.description.version:
+            self._reload()
         record = Record(
             kind=Kind.EPOCH,
             position=state.position,
@@ -373,10 +375,12 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._closed:
-            msg = f'the writer of journal "{self.description.path}" is closed'
-            raise WriterClosed(msg)
+            raise self._closed_error()
         if self._broken is not None:
             raise self._broken_error() from self._broken
+
+    def _closed_error(self) -> WriterClosed:
+        return WriterClosed(f'the writer of journal "{self.description.path}" is closed')
 
     def _broken_error(self) -> WriterBroken:
         msg = f'partition {self.partition} of journal "{self.description.path}" could not be written: {self._broken}'
@@ -384,6 +388,7 @@ class Writer:
 
     def _enqueue(self, items: list[Item], accepted: Accepted) -> Future[Accepted]:
         future: Future[Accepted] = Future()
+        future.set_running_or_notify_cancel()  # what is queued is written: nobody can take it back
         for item in items:
             self._ahead.apply(item.record)
         if not items and not self._queue and not self._busy:
@@ -495,7 +500,7 @@ class Writer:
         with self._changed:
             waiting, self._queue = self._queue, []
         for queued in waiting:
-            queued.future.cancel()
+            queued.future.set_exception(self._closed_error())
         self._let_go()
 
     def _let_go(self) -> None:

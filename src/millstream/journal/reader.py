@@ -52,6 +52,7 @@ from millstream.journal.rows import times_of, widen
 from millstream.journal.senders import read_senders
 
 _MAPS = 2
+_SEGMENTS = 16  # each holds a map of its index, which holds a file descriptor
 _CHECK_HINT = "millstream journal verify shows all damage, repair puts it aside and lets readers go on"
 
 
@@ -169,7 +170,8 @@ class PartitionReader:
         self._mark_reader = MarkReader(self._folder)
         self._mark: Mark | None = None
         self._firsts: list[int] = []
-        self._segments: dict[int, _Segment] = {}
+        self._segments: OrderedDict[int, _Segment] = OrderedDict()
+        self._maxima: dict[int, int] = {}
         self._maps = _Maps()
         self._senders: list[str] = []
         self._unmarked = _synced_without_mark(self._folder, self._mark_reader.read())
@@ -219,7 +221,9 @@ class PartitionReader:
         newest = self._mark.segment
         self._firsts = [first for first in segment_positions(self._folder) if first <= newest]
         kept = set(self._firsts)
-        self._segments = {first: segment for first, segment in self._segments.items() if first in kept}
+        for first in [first for first in self._segments if first not in kept]:
+            del self._segments[first]
+        self._maxima = {first: value for first, value in self._maxima.items() if first in kept}
         self._maps.keep_only({data_file(self._folder, first) for first in kept})
         for first, segment in self._segments.items():
             if first != newest:
@@ -234,7 +238,23 @@ class PartitionReader:
                 segment.grow(self._mark.entries)
             else:
                 segment.finish()
+            if len(self._segments) > _SEGMENTS:
+                self._segments.popitem(last=False)
+        self._segments.move_to_end(first)
         return segment
+
+    def _max_before(self, number: int) -> int:
+        """Return the running maximum before a segment: its header says it, the segment need not be opened."""
+        first = self._firsts[number]
+        if first not in self._maxima:
+            self._maxima[first] = some(read_header(index_file(self._folder, first)).state.running_max)
+        return self._maxima[first]
+
+    def _max_after(self, number: int) -> int:
+        """Return the running maximum after a segment."""
+        if number + 1 < len(self._firsts):
+            return self._max_before(number + 1)
+        return self._segment(number).running_max
 
     def _segment_of(self, position: int) -> _Segment:
         """Return the segment in which `position` lies, or would lie if it is the end."""
@@ -340,9 +360,9 @@ class PartitionReader:
     def _find_lifting(self, moment: int, end: int) -> int:
         if not self._firsts:
             return end
-        if some(self._segment(0).header.state.running_max) > moment:
+        if self._max_before(0) > moment:
             return self._firsts[0]
-        found = bisect.bisect_right(_RunningMaxima(self._segment, len(self._firsts)), moment)
+        found = bisect.bisect_right(range(len(self._firsts)), moment, key=self._max_after)
         if found == len(self._firsts):
             return end
         segment = self._segment(found)
@@ -516,21 +536,6 @@ class PartitionReader:
         return data
 
 
-class _RunningMaxima:
-    """The running maxima at the ends of the segments, for `bisect`."""
-
-    def __init__(self, segment: object, count: int) -> None:
-        self._segment = segment
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, number: int) -> int:
-        segment: _Segment = self._segment(number)  # type: ignore[operator]
-        return segment.running_max
-
-
 def _raised(running_max: int | None, times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:
     if len(times) == 0:
         return running_max
@@ -549,25 +554,30 @@ def _synced_without_mark(folder: Path, mark: Mark | None) -> Mark | None:
     synced here before they are trusted.
     """
     segments = segment_positions(folder)
-    if not segments or held(folder / "lock"):
+    if not segments:
         return None
     path = index_file(folder, segments[-1])
     try:
         header = read_header(path)
+        if _covers(mark, header, path) or held(folder / "lock"):
+            return None
         with path.open("rb") as source:
             os.fdatasync(source.fileno())
             source.seek(header.length)
-            raw = source.read()
+            found = sound_prefix(source.read(), header)
     except (FileNotFoundError, CorruptIndex):
         return None
-    if mark is not None and mark.segment == segments[-1] and len(raw) // SIZE <= mark.entries:
-        return None
-    found = sound_prefix(raw, header)
     end = int(found[-1]["position"]) + int(found[-1]["count"]) if len(found) else header.first
-    turn = 0 if mark is None else mark.turn
     if mark is not None and end <= mark.end:
         return None
-    return Mark(turn, segments[-1], len(found), end, header.generation)
+    return Mark(0 if mark is None else mark.turn, segments[-1], len(found), end, header.generation)
+
+
+def _covers(mark: Mark | None, header: Header, path: Path) -> bool:
+    """Tell if the mark already says all that the newest index holds."""
+    if mark is None or mark.segment != header.first:
+        return False
+    return path.stat().st_size <= header.length + mark.entries * SIZE
 
 
 class Reader:

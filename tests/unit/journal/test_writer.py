@@ -376,3 +376,23 @@ def test_a_journal_without_a_time_takes_any_rows(tmp_path: Path) -> None:
     reader = Reader(tmp_path).partition(0)
     assert reader.state_at(1).running_max is None
     assert [part.batch.num_rows for part in reader.read(1, 2) if part.batch is not None] == [1]
+
+
+def test_what_is_queued_cannot_be_taken_back(journal: Path, batch: Any) -> None:
+    disk = SlowDisk()
+    with Writer.open(journal, disk=disk) as writer:
+        disk.free.clear()
+        futures = [writer.append_nowait("a", n, batch(n)) for n in range(5)]
+        assert not futures[-1].cancel()
+        disk.free.set()
+        writer.flush()
+    assert len(names(journal)) == 5
+
+
+def test_aborting_says_so_to_those_who_wait(journal: Path, batch: Any) -> None:
+    writer = Writer.open(journal, background=False)
+    future = writer.append_nowait("a", 0, batch(1))
+    writer.abort()
+    with pytest.raises(WriterClosed):
+        future.result()
+    assert names(journal) == []
