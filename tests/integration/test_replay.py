@@ -38,7 +38,9 @@ def flow_of_many() -> ms.Flow:
     events = flow.source("events", ms.inbox(ddl), time="at", lateness="5 minutes", key="k", partitions=3)
     other = flow.source("other", ms.inbox(ddl), time="at", lateness="1 minute", key="k")
     hours = flow.merge("both", events, other).window("hours", every="1 hour", n="count(*)", total="sum(v)")
-    hours.journal("hourly", partitions=2, key="k").window("days", every="1 day", by="k", n="sum(n)").sink("days", ms.jsonl("days"))
+    hours.journal("hourly", partitions=2, key="k").window("days", every="1 day", by="k", n="sum(n)").sink(
+        "days", ms.jsonl("days")
+    )
     hours.sink("hours", ms.jsonl("hours"))
     folded = events.fold("counts", counted, initial=0, output="k string, at timestamp, v long, n long", by="k")
     folded.sink("counts", ms.jsonl("counts"))
@@ -80,7 +82,10 @@ def perform(run: FlowRun, steps: list[Step], numbers: Counter[tuple[str, int]]) 
                 writer.instruct(what[0], what[1])
                 continue
             schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
-            columns = [pa.array(list(values), field.type) for values, field in zip(zip(*what, strict=True), schema, strict=True)]
+            columns = [
+                pa.array(list(values), field.type)
+                for values, field in zip(zip(*what, strict=True), schema, strict=True)
+            ]
             writer.append("script", numbers[name, partition], pa.RecordBatch.from_arrays(columns, schema=schema))
             numbers[name, partition] += len(what)
 
@@ -97,7 +102,9 @@ def outcome(root: Path, run: FlowRun) -> dict[str, list[str]]:
     return found
 
 
-def play(spark: SparkSession, root: Path, seed: int, *, rows: Callable[[], int], pieces: int, restarts: int) -> dict[str, list[str]]:
+def play(
+    spark: SparkSession, root: Path, seed: int, *, rows: Callable[[], int], pieces: int, restarts: int
+) -> dict[str, list[str]]:
     """Run the flow to its end, its journal written in `pieces` meanwhile, stopping it now and then."""
     chance = random.Random(seed)
     steps = script(7)

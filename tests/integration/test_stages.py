@@ -29,7 +29,9 @@ def event(k: str, v: int, time: str) -> dict[str, Any]:
 
 def rows(results: list[dict[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
     """Return some columns of results, sorted: order between keys is nobody's promise."""
-    return sorted((tuple(row[name] for name in columns) for row in results), key=lambda row: [str(value) for value in row])
+    return sorted(
+        (tuple(row[name] for name in columns) for row in results), key=lambda row: [str(value) for value in row]
+    )
 
 
 def events(flow: ms.Flow, name: str = "events", lateness: str = "0 s") -> ms.Stream:
@@ -43,7 +45,9 @@ def test_windows_of_each_kind_hold_what_belongs_to_them() -> None:
     source.window("slid", size="1 hour", every="30 minutes", n="count(*)").sink("sliding", ms.memory())
     source.window("visits", gap="10 minutes", longest="2 hours", n="count(*)").sink("session", ms.memory())
     with flow_test(flow) as t:
-        t.send("events", [event("a", 1, "10:00"), event("a", 2, "10:05"), event("b", 4, "10:40"), event("a", 8, "11:00")])
+        t.send(
+            "events", [event("a", 1, "10:00"), event("a", 2, "10:05"), event("b", 4, "10:40"), event("a", 8, "11:00")]
+        )
         t.end()
         assert rows(t.results("tumbling"), "k", "window_start", "n", "total") == [
             ("a", at("10:00"), 2, 3),
@@ -94,7 +98,9 @@ def only_large(frame: DataFrame) -> DataFrame:
 def test_apply_and_sql_change_rows_and_markers_pass_by_their_filters() -> None:
     flow = ms.Flow("rows")
     large = events(flow).apply("large", only_large)
-    large.sql("named", "SELECT concat(k, '!') AS name, double, at FROM large WHERE double < 100").sink("rows", ms.memory())
+    large.sql("named", "SELECT concat(k, '!') AS name, double, at FROM large WHERE double < 100").sink(
+        "rows", ms.memory()
+    )
     large.window("hourly", every="1 hour", n="count(*)").sink("windows", ms.memory())
     with flow_test(flow) as t:
         t.send("events", [event("a", 1, "10:00"), event("b", 2, "10:01"), event("c", 70, "10:02")])
@@ -183,7 +189,9 @@ def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
     hourly.window("daily", every="1 day", by="k", hours="count(*)", most="max(n)").sink("days", ms.memory())
     hourly.sink("hours_out", ms.memory())
     with flow_test(flow) as t:
-        t.send("events", [event("a", 1, "10:00"), event("a", 1, "10:30"), event("b", 1, "11:00"), event("a", 1, "13:00")])
+        t.send(
+            "events", [event("a", 1, "10:00"), event("a", 1, "10:30"), event("b", 1, "11:00"), event("a", 1, "13:00")]
+        )
         t.advance_to("2020-01-02 00:00")
         assert rows(t.results("hours_out"), "k", "n") == [("a", 1), ("a", 2), ("b", 1)]
         assert rows(t.results("days"), "k", "hours", "most") == [("a", 2, 2), ("b", 1, 1)]

@@ -103,9 +103,7 @@ def test_whatever_the_batches_everything_is_handed_out_once(
 
 
 @given(journal, st.integers(1, 9))
-def test_no_row_handed_out_is_further_ahead_than_the_lateness(
-    entries: list[list[tuple[str, int]]], limit: int
-) -> None:
+def test_no_row_handed_out_is_further_ahead_than_the_lateness(entries: list[list[tuple[str, int]]], limit: int) -> None:
     partitions = [Partition(part) for part in entries]
     at = [0] * len(partitions)
     while True:

@@ -14,7 +14,6 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 #: Where each template goes in the project.
 _FILES: Final = {
     "flow.py.tmpl": "flow.py",
-    "conftest.py.tmpl": "tests/conftest.py",
     "test_flow.py.tmpl": "tests/test_flow.py",
     "README.md.tmpl": "README.md",
     "orders.jsonl.tmpl": "data/orders.jsonl",

@@ -23,7 +23,8 @@ from rich.text import Text
 from millstream.flow.load import load
 
 if TYPE_CHECKING:
-    from millstream.spark.run import FlowRun, GroupStatistics, RunStatistics
+    from millstream.spark.query import GroupStatistics
+    from millstream.spark.run import FlowRun, RunStatistics
 
 
 def run(
@@ -51,7 +52,14 @@ def run(
         running.start()
     try:
         with _interruptible() as interrupted:
-            _watch(running, interrupted, until_end=until_end, json=json, log=log, master=spark.sparkContext.master)
+            _watch(
+                running,
+                interrupted,
+                until_end=until_end,
+                json=json,
+                log=log,
+                master=spark.sparkContext.master or "local",
+            )
     finally:
         with terminal.status("stopping"):
             running.stop()

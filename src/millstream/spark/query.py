@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pyspark import cloudpickle
@@ -29,6 +30,8 @@ from millstream.spark.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.sink import GroupSink, Input
 from millstream.spark.source import MARKER, Settings, watermark_ms
 from millstream.spark.targets import JournalTarget
+
+MOST_RESTARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class GroupQuery:
     query: StreamingQuery | None = None
     finished: bool = False
     rows_in: int = 0
+    restarts: int = 0
     _seen: int = -1
 
     def start(self) -> None:
@@ -77,6 +81,26 @@ class GroupQuery:
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
         writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self.group.name)
         self.query = writer.option("checkpointLocation", str(self.checkpoint.location)).start()
+
+    def wait_for_sources(self, timeout: float = 60.0) -> None:
+        """Wait until the query has its sources, has failed, or `timeout` seconds are over."""
+        deadline = time.monotonic() + timeout
+        while self.query is not None and self.query.isActive and time.monotonic() < deadline:
+            if self.query.status["message"] != "Initializing sources":
+                return
+            time.sleep(0.02)
+
+    def restart_after(self, failure: str) -> bool:
+        """Start the query once more if only a Python process of Spark's was too slow to come up.
+
+        That happens on a busy machine and says nothing about the flow; the checkpoint makes it harmless.
+        """
+        if "failed to connect back" not in failure or self.restarts >= MOST_RESTARTS:
+            return False
+        self.restarts += 1
+        self.start()
+        self.wait_for_sources()
+        return True
 
     def stop(self) -> None:
         """Stop between or inside a batch; what is not committed is run again at the next start."""

@@ -102,6 +102,9 @@ class FlowRun:
             self._start_sources()
             for query in self.queries.values():
                 query.start()
+                # One after the other: each starts Python processes of its own, and
+                # Spark gives them ten seconds, which is little when all start at once.
+                query.wait_for_sources()
         except BaseException:
             self.stop()
             raise
@@ -247,6 +250,8 @@ class FlowRun:
         if isinstance(ours, MillstreamError):
             raise ours
         failure = query.query.exception()
+        if ours is None and query.restart_after(str(failure)):
+            return
         said = cause(ours or failure)
         raise GroupFailed(
             f'group "{query.group.name}" of flow "{self.flow.name}" failed: {said}',

@@ -12,6 +12,20 @@ in memory. `flow_test` is a pytest fixture once `millstream` is installed; the
 Spark session is shared by all tests of a run.
 """
 
-from millstream.testing.flow_test import FlowTest, Results, flow_test
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.testing.flow_test import FlowTest, Results, flow_test
 
 __all__ = ["FlowTest", "Results", "flow_test"]
+
+
+def __getattr__(name: str) -> Any:
+    # pytest loads the plugin beside this in every run: Spark must not come with it.
+    if name not in __all__:
+        raise AttributeError(name)
+    from importlib import import_module
+
+    return getattr(import_module("millstream.testing.flow_test"), name)

@@ -23,7 +23,6 @@ def test_a_project_is_made_and_the_way_on_is_told(tmp_path: Path, capsys: pytest
         "README.md",
         "data/orders.jsonl",
         "flow.py",
-        "tests/conftest.py",
         "tests/test_flow.py",
     ]
     assert "millstream run flow.py --until-end" in capsys.readouterr().out

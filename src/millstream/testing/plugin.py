@@ -1,0 +1,19 @@
+"""The pytest fixture `flow_test`, there in every project that has Millstream installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from millstream.testing.flow_test import FlowTest
+
+
+@pytest.fixture
+def flow_test() -> Callable[..., FlowTest]:
+    """Return `millstream.testing.flow_test`; Spark is started by the first test that uses it."""
+    from millstream.testing.flow_test import flow_test
+
+    return flow_test

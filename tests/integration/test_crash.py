@@ -1,0 +1,111 @@
+"""A flow that is killed again and again ends with the results of one that never was."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+HERE = Path(__file__).parent
+START = datetime(2020, 1, 1, tzinfo=UTC)
+POINTS = ("logged", "staged", "decided", "published", "before-commit")
+
+pytestmark = pytest.mark.spark
+
+
+def record(root: Path) -> list[dict[str, Any]]:
+    """Write the recording: twelve hours, 12,000 events, five keys."""
+    chance = random.Random(5)
+    rows = [
+        {"k": f"k{chance.randrange(5)}", "v": chance.randrange(10), "at": START + timedelta(seconds=3.6 * i)}
+        for i in range(12_000)
+    ]
+    schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    pq.write_table(pa.Table.from_pylist(rows, schema), root / "events.parquet")
+    return rows
+
+
+def expected(rows: list[dict[str, Any]]) -> list[tuple[str, str, int, int]]:
+    totals: dict[str, int] = defaultdict(int)
+    windows: dict[tuple[str, datetime], list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        totals[row["k"]] += row["v"]
+        minute = row["at"].minute // 10 * 10
+        window = windows[row["k"], row["at"].replace(minute=minute, second=0, microsecond=0)]
+        window[0] += 1
+        window[1] = totals[row["k"]]
+    return sorted((k, f"{at:%H:%M}", n, top) for (k, at), (n, top) in windows.items())
+
+
+def start(root: Path, fail_at: str | None = None) -> subprocess.Popen[bytes]:
+    environment = {k: v for k, v in os.environ.items() if k != "MILLSTREAM_FAIL_AT"}
+    if fail_at:
+        environment["MILLSTREAM_FAIL_AT"] = fail_at
+    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end", "--rows-per-batch", "500", "--json"]
+    with (root / "output.txt").open("ab") as output:
+        return subprocess.Popen(
+            command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def committed(root: Path) -> int:
+    """Return how many batches all groups have committed."""
+    return sum(1 for path in root.glob(".millstream/crash/groups/*/*/commits/*") if path.name.isdigit())
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def results(root: Path) -> tuple[list[tuple[str, str, int, int]], list[tuple[str, str, int, int]]]:
+    table = pa.concat_tables([pq.read_table(path) for path in (root / "minutes").glob("*.parquet")])
+    parquet = [(r["k"], f"{r['window_start']:%H:%M}", r["n"], r["top"]) for r in table.to_pylist()]
+    lines = [json.loads(line) for path in (root / "lines").glob("*.jsonl") for line in path.read_text().splitlines()]
+    jsonl = [(r["k"], r["window_start"][11:16], r["n"], r["top"]) for r in lines]
+    return sorted(parquet), sorted(jsonl)
+
+
+@pytest.mark.timeout(900)
+def test_ten_kills_leave_every_result_there_once(tmp_path: Path) -> None:
+    chance = random.Random(2020)
+    rows = record(tmp_path)
+    (tmp_path / "flow.py").write_text((HERE / "crash_flow.py").read_text())
+    for number in range(10):
+        # Half die between two writes, by name; half whenever the dice say so.
+        point = POINTS[number // 2] if number % 2 else None
+        before = committed(tmp_path)
+        process = start(tmp_path, f"{point}:{chance.randrange(2, 6)}" if point else None)
+        deadline = time.monotonic() + 90
+        while process.poll() is None and committed(tmp_path) < before + 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if point:
+            assert process.wait(60) == 137, (tmp_path / "output.txt").read_text()[-3000:]
+        else:
+            time.sleep(chance.random() * 1.5)
+        kill(process) if process.poll() is None else _sweep(process)
+    last = start(tmp_path)
+    assert last.wait(240) == 0, (tmp_path / "output.txt").read_text()[-3000:]
+    parquet, jsonl = results(tmp_path)
+    assert parquet == expected(rows)
+    assert jsonl == expected(rows)
+
+
+def _sweep(process: subprocess.Popen[bytes]) -> None:
+    """Kill what a process that died by itself has left: its Java."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,140 @@
+"""Sinks write an epoch once, also when it is repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from millstream.errors import RunError
+from millstream.flow import targets as t
+from millstream.spark.targets import Epoch, FilesTarget, MemoryTarget, PostgresTarget
+
+pytestmark = pytest.mark.spark
+
+FIRST = Epoch("job", "group", "abc", 0, None)
+
+
+def frame(spark: SparkSession, *rows: tuple[int, str | None]) -> Any:
+    return spark.createDataFrame(list(rows), "n int, text string")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
+def test_files_hold_a_repeated_epoch_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    target = FilesTarget(tmp_path, kind)
+    target.recover()
+    assert target.write(frame(spark, (1, 'a "quoted", text'), (2, None)), FIRST) == 2
+    target.write(frame(spark, (1, 'a "quoted", text'), (2, None)), FIRST)
+    target.write(frame(spark, (3, "c")), replace(FIRST, batch=1))
+    target.write(frame(spark), replace(FIRST, batch=2))
+    assert (
+        spark.read.format({"jsonl": "json"}.get(kind, kind))
+        .option("header", True)
+        .option("escape", '"')
+        .load(str(tmp_path))
+        .count()
+        == 3
+    )
+
+
+def test_files_that_were_decided_before_a_crash_are_published_after_it(spark: SparkSession, tmp_path: Path) -> None:
+    target = FilesTarget(tmp_path, "parquet")
+    target.recover()
+    target.write(frame(spark, (1, "a")), FIRST)
+    published = next(tmp_path.glob("*.parquet"))
+    # As if the process had died between the decision and the renaming, with another attempt's rubbish beside it.
+    published.rename(tmp_path / "_millstream" / "staged" / published.name)
+    shutil.copy(
+        tmp_path / "_millstream" / "staged" / published.name, tmp_path / "_millstream" / "staged" / "rubbish.parquet"
+    )
+    FilesTarget(tmp_path, "parquet").recover()
+    assert pq.read_table(tmp_path).to_pylist() == [{"n": 1, "text": "a"}]
+    assert list((tmp_path / "_millstream" / "staged").iterdir()) == []
+
+
+def test_json_lines_keep_nulls_out_and_nested_values_in(spark: SparkSession, tmp_path: Path) -> None:
+    target = FilesTarget(tmp_path, "jsonl")
+    target.recover()
+    target.write(spark.sql("SELECT 1 AS n, array(1, 2) AS many, named_struct('x', 'y') AS one"), FIRST)
+    line = next(tmp_path.glob("*.jsonl")).read_text()
+    assert json.loads(line) == {"n": 1, "many": [1, 2], "one": {"x": "y"}}
+
+
+def test_memory_keeps_an_epoch_once(spark: SparkSession) -> None:
+    target = MemoryTarget()
+    target.write(frame(spark, (1, "a")), FIRST)
+    target.write(frame(spark, (1, "a")), FIRST)
+    assert target.rows() == [{"n": 1, "text": "a"}]
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server of our own, as the user postgres."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("cannot here: no PostgreSQL server is installed and it could not be")
+    programs, folder = found[-1].parent, tmp_path_factory.mktemp("postgres")
+    # The server refuses to run as root.
+    as_postgres = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    subprocess.run(["chmod", "-R", "a+rx", folder.parent.parent, folder.parent], check=True)
+    folder.chmod(0o777)
+    run = [*as_postgres, str(programs / "initdb"), "-A", "trust", "-U", "postgres", str(folder / "data")]
+    subprocess.run(run, check=True, capture_output=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    control = [*as_postgres, str(programs / "pg_ctl"), "-D", str(folder / "data"), "-w"]
+    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+    subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], check=True, capture_output=True)
+    yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True)
+
+
+@pytest.mark.postgres
+def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: str) -> None:
+    import psycopg
+
+    target = PostgresTarget(t.Postgres(postgres, "results"))
+    rows = spark.sql(
+        "SELECT 1 AS n, 'ä\\t\\\\' AS text, timestamp '2020-01-01' AS at, 1.5D AS x, array('a', 'b') AS many, "
+        "cast(2.25 AS decimal(9,2)) AS money, cast(null AS string) AS nothing, true AS yes, date '2020-02-02' AS day"
+    )
+    target.recover()
+    target.prepare(rows.schema)
+    assert target.write(rows, FIRST) == 1
+    assert target.write(rows, FIRST) == 0
+    assert target.write(rows, replace(FIRST, checkpoint="new version")) == 1
+    target.prepare(rows.schema)
+    with psycopg.connect(postgres) as connection:
+        found = connection.execute("SELECT n, text, x, many, money, nothing, yes FROM results").fetchall()
+    assert len(found) == 2
+    assert found[0][:4] == (1, "ä\t\\", 1.5, ["a", "b"])
+
+
+@pytest.mark.postgres
+def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(spark: SparkSession, postgres: str) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE checked (n int CHECK (n < 10), text text)")
+    target = PostgresTarget(t.Postgres(postgres, "checked"))
+    target.recover()
+    epoch = replace(FIRST, group="checked")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        target.write(frame(spark, (1, "a"), (11, "b")), epoch)
+    assert target.write(frame(spark, (1, "a"), (2, "b")), epoch) == 2
+
+
+def test_a_postgresql_that_is_not_there_is_named() -> None:
+    with pytest.raises(RunError, match="PostgreSQL cannot be reached"):
+        PostgresTarget(t.Postgres("postgresql://nobody@127.0.0.1:1/none", "x")).recover()
