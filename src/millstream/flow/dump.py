@@ -96,6 +96,8 @@ def _source(stage: Source | Reads) -> Tree:
         "ahead": None if stage.ahead == timedelta(days=1) else shown(stage.ahead),
         "idle": None if stage.idle == timedelta(seconds=10) else shown(stage.idle),
         "partitions": None if stage.partitions == 1 else stage.partitions,
+        "keep_for": stage.keep_for and shown(stage.keep_for),
+        "keep_bytes": stage.keep_bytes,
     }
     return _given({**_origin(stage), **common, **more})
 

@@ -93,6 +93,8 @@ class Flow:
         ahead: str | timedelta = "1 day",
         idle: str | timedelta = "10 s",
         partitions: int = 1,
+        keep_for: str | timedelta | None = None,
+        keep_bytes: int | None = None,
     ) -> Stream:
         """Return the stream of events from outside.
 
@@ -105,6 +107,8 @@ class Flow:
             ahead: How far an event's time may lie ahead of the clock; further ones go to the dead letters.
             idle: After how long without events a partition stops holding up the others.
             partitions: In how many parts the journal is written.
+            keep_for: Keep what all groups have read for so long; for good if neither this nor `keep_bytes` is given.
+            keep_bytes: Keep so many bytes, per partition, of what all groups have read.
         """
         site = Site(self.name, name, "source", here())
         site.check_name()
@@ -121,8 +125,13 @@ class Flow:
             raise site.mistake(NoTime, "has a lateness and no time", hint='name its time column: time="at"')
         routed = None if key is None else site.column(spec.schema, key, name, verb="is keyed by")
         limits = _length(site, ahead, "ahead"), _length(site, idle, "idle")
+        if keep_bytes is not None and keep_bytes < 0:
+            raise site.mistake(InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes")
+        kept = None if keep_for is None else _length(site, keep_for, "keep_for")
         origin = spec.timed_by(column) if isinstance(spec, Replay) else spec
-        stage = Source(name, origin, spec.schema, column, late, routed, *limits, partitions, site.where)
+        stage = Source(
+            name, origin, spec.schema, column, late, routed, *limits, partitions, kept, keep_bytes, site.where
+        )
         return self._add(stage, Stream(self, name, spec.schema, column, routed, late))
 
     def merge(self, name: str, *streams: Stream) -> Stream:

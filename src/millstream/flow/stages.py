@@ -54,6 +54,8 @@ class Source:
     ahead: timedelta
     idle: timedelta
     partitions: int
+    keep_for: timedelta | None = None
+    keep_bytes: int | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -8,7 +8,7 @@
         inbox: flight string, origin string, delay double, at timestamp
         time: at
         lateness: 30 minutes
-        key: origin                   # also: ahead, idle, partitions
+        key: origin                   # also: ahead, idle, partitions, keep_for, keep_bytes
       weather:
         files: data/weather/*.csv     # with schema; also: format, follow, options
         schema: origin string, temp double, at timestamp
@@ -83,7 +83,7 @@ from millstream.flow.sources import SourceSpec
 from millstream.flow.stream import Stream
 from millstream.flow.targets import TargetSpec
 
-_OPTIONS = ("time", "lateness", "key", "ahead", "idle")
+_OPTIONS = ("time", "lateness", "key", "ahead", "idle", "keep_for")
 
 
 def load(path: str | PathLike[str]) -> Flow:
@@ -207,8 +207,8 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
     else:
         spec = _spec(kind, entry)
         given = {key: value for key in _OPTIONS if (value := entry.text(key)) is not None}
-        partitions = entry.whole("partitions")
-        flow.source(name, spec, **given, partitions=1 if partitions is None else partitions)
+        partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
+        flow.source(name, spec, **given, partitions=1 if partitions is None else partitions, keep_bytes=keep_bytes)
     entry.finish()
 
 

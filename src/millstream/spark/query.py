@@ -68,7 +68,9 @@ class GroupQuery:
     finished: bool = False
     rows_in: int = 0
     restarts: int = 0
-    _seen: int = -1
+    _seen: str = ""
+    _batch_seconds: float = 0.0
+    _state_rows: int = 0
 
     def start(self) -> None:
         """Start the query where its checkpoint left off; a group that has ended is not started again."""
@@ -149,9 +151,8 @@ class GroupQuery:
 
     def statistics(self, now_us: int) -> GroupStatistics:
         """Return the numbers as they are now."""
-        progress: Any = self.query.lastProgress if self.query is not None else None
-        if progress is not None and progress["batchId"] > self._seen:
-            self._count(self.query.recentProgress if self.query else [])
+        if self.query is not None:
+            self._count(self.query.recentProgress)
         committed = self.checkpoint.committed()
         rows, seconds = self._lag(committed, now_us)
         return GroupStatistics(
@@ -159,19 +160,23 @@ class GroupQuery:
             batch=committed.batch if committed else -1,
             rows_in=self.rows_in,
             rows_out=self.sink.rows_out,
-            batch_seconds=_batch_seconds(progress),
+            batch_seconds=self._batch_seconds,
             watermark_ms=committed.watermark_ms if committed and committed.watermark_ms > 0 else None,
             lag_rows=rows,
             lag_seconds=seconds,
-            state_rows=sum(op["numRowsTotal"] for op in progress["stateOperators"]) if progress else 0,
+            state_rows=self._state_rows,
             finished=self.finished,
         )
 
     def _count(self, recent: Sequence[Any]) -> None:
         for progress in recent:
-            if progress["batchId"] > self._seen:
-                self._seen = progress["batchId"]
+            # By the time of the trigger: one that found nothing has the id of the batch to come.
+            if progress["timestamp"] > self._seen:
+                self._seen = progress["timestamp"]
                 self.rows_in += sum(row["rows"] for row in progress["observedMetrics"].values())
+                if "addBatch" in progress["durationMs"]:
+                    self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
+                    self._state_rows = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
 
     def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
         rows, oldest = 0, now_us
@@ -289,7 +294,3 @@ def _functions(flow: Flow) -> Iterator[Any]:
             yield stage.function
         elif isinstance(stage, s.Fold):
             yield stage.step
-
-
-def _batch_seconds(progress: Any) -> float:
-    return float(progress["durationMs"].get("triggerExecution", 0)) / 1000 if progress else 0.0

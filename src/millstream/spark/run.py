@@ -18,8 +18,9 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -38,6 +39,9 @@ from millstream.spark.checkpoint import Checkpoint
 from millstream.spark.query import GroupQuery, GroupStatistics, arrow_schema, inputs_of, ship_functions
 from millstream.spark.sink import GroupSink
 from millstream.spark.targets import JournalTarget, MemoryTarget, PostgresTarget, Target, open_target
+
+#: How often retention is looked at.
+TRIM_EVERY_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class FlowRun:
         self._lock: int | None = None
         self._ingests: dict[str, ingest.Ingest] = {}
         self.queries: dict[str, GroupQuery] = {}
+        self._trim_at = time.monotonic() + TRIM_EVERY_S
         self.memory: dict[str, MemoryTarget] = {}
 
     @property
@@ -120,6 +125,7 @@ class FlowRun:
         for query in self.queries.values():
             self._raise_failure(query)
         self._notice_ends()
+        self._trim()
         return all(query.finished for query in self.queries.values())
 
     def wait(self, *, timeout: float | None = None) -> bool:
@@ -271,6 +277,20 @@ class FlowRun:
                     member.halt()
                 for member in ring:
                     member.finish()
+
+    def _trim(self) -> None:
+        """Remove what all groups have read and nobody wants to keep, every now and then."""
+        if time.monotonic() < self._trim_at:
+            return
+        self._trim_at = time.monotonic() + TRIM_EVERY_S
+        for name, use in self.plan.journals.items():
+            stage = self.flow.stages[name]
+            assert isinstance(stage, s.Source | s.Journal)
+            if stage.keep_for is not None or stage.keep_bytes is not None:
+                back = max(
+                    (self.plan.group(reader).look_back or timedelta(0) for reader in use.readers), default=timedelta(0)
+                )
+                journal.trim(self.journal(name), keep_for=stage.keep_for, keep_bytes=stage.keep_bytes, look_back=back)
 
     def _cycle_ended(self, query: GroupQuery) -> bool:
         """Tell whether a group in a cycle has ended: the way in has, and nothing goes round any more."""
