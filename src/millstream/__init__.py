@@ -10,13 +10,18 @@
 These are the public names, and nothing else.
 """
 
-from millstream.errors import MillstreamError
-from millstream.flow.flow import Flow
-from millstream.flow.load import load
-from millstream.flow.sources import files, inbox, rate, replay
-from millstream.flow.stream import Stream
-from millstream.flow.targets import console, csv, jsonl, memory, parquet, postgres, table
-from millstream.plan.groups import plan
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from millstream.errors import MillstreamError
+    from millstream.flow.flow import Flow
+    from millstream.flow.load import load
+    from millstream.flow.sources import files, inbox, rate, replay
+    from millstream.flow.stream import Stream
+    from millstream.flow.targets import console, csv, jsonl, memory, parquet, postgres, table
 
 __version__ = "0.1.0"
 
@@ -33,9 +38,30 @@ __all__ = [
     "load",
     "memory",
     "parquet",
-    "plan",
     "postgres",
     "rate",
     "replay",
     "table",
 ]
+
+_HOMES: Final = {
+    "millstream.errors": ("MillstreamError",),
+    "millstream.flow.flow": ("Flow",),
+    "millstream.flow.load": ("load",),
+    "millstream.flow.sources": ("files", "inbox", "rate", "replay"),
+    "millstream.flow.stream": ("Stream",),
+    "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "parquet", "postgres", "table"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when asked for: Spark starts several Python processes for each
+    # query, which need our journals and none of what describes a flow.
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.plan.fingerprint import difference, digest, fingerprint
+from millstream.plan.groups import plan as plan_of
 
 _numbers = itertools.count()
 OPERATORS = ["+", "-", "*", "//"]
@@ -87,7 +88,7 @@ rows.window("w", every="1 h", n="count(*)").sink("other", ms.memory())
         file = Path(folder) / f"{name}.py"
         file.write_text(source)
         try:
-            return fingerprint(ms.plan(ms.load(file)), "out")
+            return fingerprint(plan_of(ms.load(file)), "out")
         finally:
             sys.modules.pop(name, None)
             sys.path[:] = [path for path in sys.path if not path.startswith(folder)]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from hypothesis import given, settings
 
-import millstream as ms
 from millstream.flow.describe import describe
 from millstream.flow.dump import dump
 from millstream.flow.stages import Distinct, Fold, Join, Journal, Reads, Source, Window
 from millstream.flow.yaml import load
 from millstream.plan import draw
 from millstream.plan.fingerprint import difference, digest, fingerprint, normal
+from millstream.plan.groups import plan as plan_of
 from property.plan_flows import flows
 
 ENTRIES = Source | Reads | Journal
@@ -22,7 +22,7 @@ ENTRIES = Source | Reads | Journal
 @settings(max_examples=50)
 @given(flows())
 def test_every_stage_that_reaches_an_output_is_in_a_group(flow):
-    plan = ms.plan(flow)
+    plan = plan_of(flow)
     planned = {name for group in plan.groups for name in group.stages}
     written = {group.journal for group in plan.groups if group.journal is not None}
     assert planned | written == set(flow.stages) - set(flow.unused()) | written
@@ -33,7 +33,7 @@ def test_every_stage_that_reaches_an_output_is_in_a_group(flow):
 @settings(max_examples=50)
 @given(flows())
 def test_a_group_is_closed_and_in_order(flow):
-    for group in ms.plan(flow).groups:
+    for group in plan_of(flow).groups:
         seen: set[str] = set()
         for name in group.stages:
             stage = flow.stages[name]
@@ -52,7 +52,7 @@ def test_a_group_is_closed_and_in_order(flow):
 @settings(max_examples=50)
 @given(flows())
 def test_names_of_groups_are_unique_and_their_facts_follow_from_their_stages(flow):
-    groups = ms.plan(flow).groups
+    groups = plan_of(flow).groups
     assert len({group.name for group in groups}) == len(groups)
     for group in groups:
         stages = [flow.stages[name] for name in group.stages]
@@ -70,7 +70,7 @@ def test_names_of_groups_are_unique_and_their_facts_follow_from_their_stages(flo
 @settings(max_examples=50)
 @given(flows())
 def test_a_group_comes_after_what_it_reads_unless_they_form_a_cycle(flow):
-    groups = ms.plan(flow).groups
+    groups = plan_of(flow).groups
     place = {group.journal: at for at, group in enumerate(groups) if group.journal is not None}
     reads = {at: {place[name] for name in group.inputs if name in place} for at, group in enumerate(groups)}
     for at, read in reads.items():
@@ -90,7 +90,7 @@ def above(reads: dict[int, set[int]], start: int) -> set[int]:
 @settings(max_examples=40)
 @given(flows())
 def test_a_plan_can_be_shown_in_every_way(flow):
-    plan = ms.plan(flow)
+    plan = plan_of(flow)
     json.dumps(draw.to_json(plan))
     json.dumps(describe(flow))
     lines = draw.tree(plan).splitlines()
@@ -101,7 +101,7 @@ def test_a_plan_can_be_shown_in_every_way(flow):
 @settings(max_examples=40)
 @given(flows())
 def test_a_fingerprint_is_json_and_its_normal_form_is_stable(flow):
-    plan = ms.plan(flow)
+    plan = plan_of(flow)
     for group in plan.groups:
         one = fingerprint(plan, group.name)
         again = json.loads(json.dumps(one))
@@ -119,7 +119,7 @@ def test_a_flow_without_functions_survives_yaml(flow):
         again = load(file)
     assert again == flow
     assert dump(again).splitlines()[:2] == dump(flow).splitlines()[:2]
-    names = {group.name for group in ms.plan(flow).groups}
-    assert {group.name for group in ms.plan(again).groups} == names
+    names = {group.name for group in plan_of(flow).groups}
+    assert {group.name for group in plan_of(again).groups} == names
     for name in names:
-        assert difference(fingerprint(ms.plan(flow), name), fingerprint(ms.plan(again), name)) == []
+        assert difference(fingerprint(plan_of(flow), name), fingerprint(plan_of(again), name)) == []

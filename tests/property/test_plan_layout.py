@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import millstream as ms
+from millstream.plan.groups import plan as plan_of
 from millstream.plan.layout import Box, Size, layers, place
 from millstream.plan.picture import _Picture
 from property.plan_flows import flows
@@ -53,7 +53,7 @@ def test_edges_lead_from_left_to_right_and_bend_between_layers_only(graph):
 @settings(max_examples=40)
 @given(flows(most=20))
 def test_the_boxes_of_a_picture_keep_apart_and_inside(flow):
-    picture = _Picture(ms.plan(flow))
+    picture = _Picture(plan_of(flow))
     boxes = list(picture.layout.boxes.values())
     assert all(apart(one, other, 9.9) for one, other in combinations(boxes, 2))
     for inside in picture.inside.values():
@@ -65,7 +65,7 @@ def test_the_boxes_of_a_picture_keep_apart_and_inside(flow):
 @settings(max_examples=40)
 @given(flows(most=20))
 def test_every_number_of_a_picture_is_finite_and_on_the_page(flow):
-    text = _Picture(ms.plan(flow)).text()
+    text = _Picture(plan_of(flow)).text()
     assert "nan" not in text
     assert "inf" not in re.sub(r"<text[^>]*>[^<]*</text>", "", text)
     width, height = (float(number) for number in re.search(r'viewBox="0 0 (\d+) (\d+)"', text).groups())

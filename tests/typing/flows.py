@@ -7,7 +7,7 @@ import millstream as ms
 from millstream.flow.schema import Schema
 from millstream.flow.sources import Files, Inbox, Rate, Replay
 from millstream.flow.targets import Postgres, Table
-from millstream.plan.groups import Group, Plan
+from millstream.plan.groups import Group, Plan, plan
 
 flow = ms.Flow("flights", window=timedelta(hours=1))
 assert_type(ms.inbox("a int"), Inbox)
@@ -38,7 +38,7 @@ rows.window("v", every=3600, n="count(*)")  # type: ignore[arg-type]
 rows.sink("out", "out/path")  # type: ignore[arg-type]
 rows.time = "other"  # type: ignore[misc]
 
-plan = ms.plan(flow)
-assert_type(plan, Plan)
-assert_type(plan.group("out"), Group)
+planned = plan(flow)
+assert_type(planned, Plan)
+assert_type(planned.group("out"), Group)
 assert_type(ms.load("flow.py"), ms.Flow)

@@ -10,19 +10,30 @@ import tomllib
 import types
 from pathlib import Path
 
+import pytest
+
 import millstream as ms
 from millstream import errors
 from millstream.flow import schema, sources
+from millstream.plan.groups import plan as plan_of
 
 
 def test_all_is_exactly_what_can_be_imported():
-    rooms = {name for name, value in vars(ms).items() if isinstance(value, types.ModuleType)}
-    names = {name for name in vars(ms) if not name.startswith("_")} | {"__version__"}
-    assert sorted(ms.__all__) == sorted(names - rooms)
+    homes = {name for names in ms._HOMES.values() for name in names}
+    assert sorted(ms.__all__) == sorted(homes | {"__version__"})
+    assert [name for name in ms.__all__ if getattr(ms, name, None) is None] == []
+    own = {name for name, value in vars(ms).items() if not isinstance(value, types.ModuleType)}
+    helpers = {"annotations", "import_module", "TYPE_CHECKING", "Any", "Final"}
+    assert {name for name in own if not name.startswith("_")} <= helpers | set(ms.__all__)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        ms.Nothing  # noqa: B018
 
 
 def test_the_public_names_are_these():
-    names = {"Flow", "Stream", "MillstreamError", "load", "plan", "__version__"}
+    names = {"Flow", "Stream", "MillstreamError", "load", "__version__"}
     sources = {"inbox", "files", "rate", "replay"}
     targets = {"parquet", "jsonl", "csv", "console", "memory", "postgres", "table"}
     assert set(ms.__all__) == names | sources | targets
@@ -63,4 +74,4 @@ def test_the_examples_in_the_docstrings_are_true():
 def test_the_example_of_the_package_can_be_planned():
     names: dict[str, object] = {}
     exec(textwrap.dedent(ms.__doc__[ms.__doc__.index("    import") : ms.__doc__.index("These")]), names)
-    assert [group.name for group in ms.plan(names["flow"]).groups] == ["hourly"]
+    assert [group.name for group in plan_of(names["flow"]).groups] == ["hourly"]

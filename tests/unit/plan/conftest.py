@@ -9,6 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.plan.fingerprint import fingerprint
+from millstream.plan.groups import plan as plan_of
 
 _HEAD = """\
 import millstream as ms
@@ -56,7 +57,7 @@ def described(tmp_path, monkeypatch) -> Iterator[Callable[..., dict]]:
         sys.path.insert(0, str(folder))
         file = folder / "flow_of_test.py"
         file.write_text(textwrap.dedent(head) + _HEAD + textwrap.dedent(text))
-        return fingerprint(ms.plan(ms.load(file)), group)
+        return fingerprint(plan_of(ms.load(file)), group)
 
     yield describe
     for name in set(sys.modules) - before:

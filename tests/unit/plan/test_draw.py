@@ -6,6 +6,7 @@ import pytest
 
 import millstream as ms
 from millstream.plan import draw
+from millstream.plan.groups import plan as plan_of
 
 DDL = "flight string, origin string, delay double, at timestamp"
 
@@ -30,7 +31,7 @@ def test_the_tree_of_a_small_flow(flow, departures):
     late.sql("worse", "SELECT * FROM late WHERE delay > 120").sink(
         "alerts", ms.postgres("postgresql://localhost/ops", table="alerts")
     )
-    assert draw.tree(ms.plan(flow)) == drawn("""
+    assert draw.tree(plan_of(flow)) == drawn("""
         flights  2 groups, service window 1 h
         ├─ hourly   departures ── hourly ─────────▶ hourly   parquet out/hourly   state: windows
         └─ alerts   departures ── late ── worse ──▶ alerts   postgresql alerts    no state
@@ -49,7 +50,7 @@ def test_ways_that_meet_run_together(flow, departures):
     once.sink("out", ms.console())
     once.sink("file", ms.jsonl("out"))
     once.sink("kept", ms.memory())
-    assert draw.tree(ms.plan(flow)) == drawn("""
+    assert draw.tree(plan_of(flow)) == drawn("""
         flights  1 group, service window 1 h
         └─ out   departures ─┬─ all ─┬─ paired ── once ─┬▶ out    console     state: rows of 1 h, keys of 1 d
                  third ──────┤       │                  ├▶ file   jsonl out
@@ -64,7 +65,7 @@ def test_journals_open_sessions_and_streams_without_time(flow, departures):
     kept = departures.journal("kept", partitions=2)
     kept.window("visits", gap="10 min", n="count(*)").sink("visits", ms.console())
     flow.source("ticks", ms.rate(1)).sink("ticks", ms.console())
-    text = draw.tree(ms.plan(flow))
+    text = draw.tree(plan_of(flow))
     assert "kept     departures ──────▶ kept     journal, 2 partitions   no state" in text
     assert "visits   kept ── visits ──▶ visits   console                 state: sessions" in text
     assert "of visits for as long as the sessions last" in " ".join(text.split())
@@ -76,7 +77,7 @@ def test_a_stage_that_is_reached_twice_is_drawn_once(flow, departures):
     one = shared.sql("one", "SELECT * FROM shared")
     two = shared.sql("two", "SELECT * FROM shared")
     one.merge("both", two).sink("out", ms.console())
-    text = draw.tree(ms.plan(flow))
+    text = draw.tree(plan_of(flow))
     assert "departures ── shared ── one ─┬─ both" in text
     assert "(shared) ── two ─────────────┘" in text
 
@@ -84,7 +85,7 @@ def test_a_stage_that_is_reached_twice_is_drawn_once(flow, departures):
 def test_warnings_stand_below(flow, departures):
     departures.sink("out", ms.console())
     departures.sql("lost", "SELECT * FROM departures")
-    assert 'warning: no sink or journal reads stage "lost" (test_draw.py:' in draw.tree(ms.plan(flow))
+    assert 'warning: no sink or journal reads stage "lost" (test_draw.py:' in draw.tree(plan_of(flow))
 
 
 def test_the_table_of_stages_says_how_far_each_reaches(flow, departures):
@@ -92,7 +93,7 @@ def test_the_table_of_stages_says_how_far_each_reaches(flow, departures):
         "out", ms.console()
     )
     departures.window("s", gap="1 min", n="count(*)").sink("sessions", ms.console())
-    assert draw.stages(ms.plan(flow)) == drawn("""
+    assert draw.stages(plan_of(flow)) == drawn("""
         stage       kind      horizon      look-back
         departures  source    0 s          0 s
         w           window    2 h          0 s
@@ -103,7 +104,7 @@ def test_the_table_of_stages_says_how_far_each_reaches(flow, departures):
 
 def test_the_json_holds_flow_groups_journals_and_reach(flow, departures):
     departures.window("w", gap="1 h", n="count(*)").sink("out", ms.console())
-    data = json.loads(json.dumps(draw.to_json(ms.plan(flow))))
+    data = json.loads(json.dumps(draw.to_json(plan_of(flow))))
     assert data["flow"] == "flights"
     assert data["groups"][0]["name"] == "out"
     assert data["groups"][0]["horizon"] is None
@@ -115,7 +116,7 @@ def test_the_json_holds_flow_groups_journals_and_reach(flow, departures):
 def test_the_picture_is_whole_and_needs_nothing_from_outside(flow, departures):
     again = flow.reads("kept", DDL, time="at")
     departures.merge("all", again).journal("kept").sink("out", ms.parquet("a<b>&c"))
-    text = draw.svg(ms.plan(flow))
+    text = draw.svg(plan_of(flow))
     root = ElementTree.fromstring(text)
     words = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"flights", "departures", "all", "kept", "out", "parquet a<b>&c"} <= words
@@ -125,7 +126,7 @@ def test_the_picture_is_whole_and_needs_nothing_from_outside(flow, departures):
 
 def test_the_rules_of_the_picture_stay_inside_it(flow, departures):
     departures.sink("out", ms.console())
-    style = draw.svg(ms.plan(flow)).split("<style>")[1].split("</style>")[0]
+    style = draw.svg(plan_of(flow)).split("<style>")[1].split("</style>")[0]
     selectors = [
         part.split("{")[-2] if "@media" in part else part.split("{")[0] for part in style.split("}") if "{" in part
     ]

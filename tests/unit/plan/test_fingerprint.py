@@ -7,6 +7,7 @@ import pytest
 
 import millstream as ms
 from millstream.plan.fingerprint import difference, digest, fingerprint
+from millstream.plan.groups import plan as plan_of
 
 FOLD = """
 LIMIT = 3
@@ -430,7 +431,7 @@ def test_what_changes_neither_results_nor_state_does_not_count(tmp_path, old, ne
     def described(text: str) -> dict:
         names = {"ms": ms}
         exec(text, names)
-        return fingerprint(ms.plan(names["flow"]), "out")
+        return fingerprint(plan_of(names["flow"]), "out")
 
     text = """if True:
         flow = ms.Flow("f")
@@ -445,7 +446,7 @@ def test_the_lateness_and_the_columns_of_what_is_read_count():
         flow = ms.Flow("f")
         ddl = arguments.pop("ddl", "a int, at timestamp")
         flow.source("rows", ms.inbox(ddl), time="at", **arguments).sink("out", ms.memory())
-        return fingerprint(ms.plan(flow), "out")
+        return fingerprint(plan_of(flow), "out")
 
     differs(described(), described(lateness="1 h"), 'stage "rows": "lateness" was 0 s, now 1 h')
     differs(described(), described(ddl="a int, b int, at timestamp"))
@@ -456,7 +457,7 @@ def test_a_password_is_neither_kept_nor_compared():
         flow = ms.Flow("f")
         url = f"postgresql://me:{password}@h/d"
         flow.source("rows", ms.rate(1)).sink("out", ms.postgres(url, table="t"))
-        return fingerprint(ms.plan(flow), "out")
+        return fingerprint(plan_of(flow), "out")
 
     same(described("one"), described("two"))
     assert "one" not in json.dumps(described("one")["output"])
@@ -465,7 +466,7 @@ def test_a_password_is_neither_kept_nor_compared():
 def test_a_static_table_counts_by_path_and_snapshot():
     flow = ms.Flow("f")
     flow.source("rows", ms.inbox("a int")).join("j", ms.table("t.csv"), on="a").sink("out", ms.memory())
-    plan = ms.plan(flow)
+    plan = plan_of(flow)
     one = fingerprint(plan, "out", {"t.csv": "yesterday"})
     differs(one, fingerprint(plan, "out", {"t.csv": "today"}))
 
@@ -484,7 +485,7 @@ def test_a_function_typed_at_a_prompt_counts_by_what_was_compiled():
         flow = ms.Flow("f")
         rows = flow.source("rows", ms.inbox("k string, at timestamp"), time="at")
         rows.fold("total", names["step"], initial=0, output="at timestamp").sink("out", ms.memory())
-        return fingerprint(ms.plan(flow), "out")
+        return fingerprint(plan_of(flow), "out")
 
     text = "def step(state, row):\n    return state + 1, None\n"
     assert described(text)["functions"]["step"]["source"] is None

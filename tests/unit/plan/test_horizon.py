@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 import millstream as ms
+from millstream.plan.groups import plan as plan_of
 from millstream.plan.horizon import Reach, reach
 
 ZERO = timedelta(0)
@@ -59,7 +60,7 @@ def test_each_stage_reaches_as_far_as_the_table_says(flow, rows, make, expected)
 
 def planned(flow: ms.Flow, stream: ms.Stream):
     stream.sink("out", ms.console())
-    return ms.plan(flow).group("out")
+    return plan_of(flow).group("out")
 
 
 def test_along_a_chain_horizons_and_look_backs_add_up(flow, rows):
