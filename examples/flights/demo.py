@@ -50,6 +50,7 @@ class Settings:
     flow: Path
     data: Path
     days: int | None
+    batches: int
     recordings: prepare.Recordings
 
     @property
@@ -59,7 +60,7 @@ class Settings:
     @property
     def command(self) -> list[str]:
         # Small batches, so that there is a middle to be killed in, on a fast machine too.
-        batch = max(1_000, self.recordings.flights // 12)
+        batch = -(-self.recordings.flights // self.batches)
         program = str(Path(sys.executable).with_name("millstream"))
         where = [str(self.flow), "--until-end", "--data", str(self.data)]
         return [program, "run", *where, "--rows-per-batch", str(batch), "--json"]
@@ -208,7 +209,7 @@ class Show:
     def update(self, run: Run, state: State) -> None:
         waiting = "Spark starts" if not state.counted and not state.under_way else "first batch"
         day = self.reached(state.counted).strftime("%-d %b %Y") if state.counted else waiting
-        said = f"{state.counted:,} of {self._total:,} flights counted   {day}"
+        said = f"{state.counted:,} of {self._total:,} flights processed   {day}"
         self._bar.update(self._task, description=f"run {run.number}", completed=state.counted, said=said)
         tenth = state.counted * 10 // self._total
         if not self.console.is_terminal and tenth > self._told:
@@ -245,14 +246,14 @@ def tell(settings: Settings) -> page.Story:
             # What was committed in the very last moment counts too.
             state = look(settings)
             show.say(
-                f"kill -9: {processes} processes, {state.counted:,} flights counted, {page.listed(state.under_way)} under way"
+                f"kill -9: {processes} processes, {state.counted:,} flights processed, {page.listed(state.under_way)} under way"
             )
             run = Run(2, settings, diary)
             after = watch(run, settings, diary, show, kill=False)
         finally:
             if run.process.poll() is None:
                 run.kill()
-        show.say(f"ended: {after.counted:,} flights counted")
+        show.say(f"ended: {after.counted:,} flights processed")
         killed_on = show.reached(state.counted)
     return page.Story(
         samples=diary.samples,
@@ -299,7 +300,7 @@ def settle(arguments: argparse.Namespace, console: Console) -> Settings:
     console.print(f"{recordings.flights:,} flights and {recordings.reports:,} weather reports to replay")
     for rest in (data, flow.parent / "out"):
         shutil.rmtree(rest, ignore_errors=True)
-    return Settings(flow, data, arguments.days, recordings)
+    return Settings(flow, data, arguments.days, arguments.batches, recordings)
 
 
 def main() -> int:
@@ -309,6 +310,7 @@ def main() -> int:
         "--data", type=Path, default=Path(".millstream/demo"), help="journals and checkpoints; emptied first"
     )
     parser.add_argument("--days", type=int, help="only the first days of the year")
+    parser.add_argument("--batches", type=int, default=12, help="in at least so many batches; more show a finer line")
     console = Console(highlight=False, soft_wrap=True)
     began = datetime.now(UTC)
     try:

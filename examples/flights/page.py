@@ -107,7 +107,7 @@ def run(plan: Plan, story: Story) -> Section:
     behind = [Series(name, lags(story.samples, name), colours[name]) for name in groups]
     progress = [
         Series("taken into the journal", [(one.at, float(one.taken)) for one in story.standings], 2),
-        Series("counted and committed", [(one.at, float(one.counted)) for one in story.standings], 1),
+        Series("processed and committed", [(one.at, float(one.counted)) for one in story.standings], 1),
     ]
     return Section(
         "The run",
@@ -115,8 +115,10 @@ def run(plan: Plan, story: Story) -> Section:
         "and what had been published of it stayed as it was.",
         [
             Figure(
-                "Flights, taken and counted",
-                lines(progress, x="elapsed", unit="flights", marks=[down], label="flights taken and counted over time"),
+                "Flights, taken and processed",
+                lines(
+                    progress, x="elapsed", unit="flights", marks=[down], label="flights taken and processed over time"
+                ),
                 "What was taken is durable and what is committed is final: neither line ever falls.",
             ),
             Figure(
@@ -173,7 +175,9 @@ def results(story: Story, totals: pd.DataFrame, delays: pd.DataFrame) -> Section
             Figure("Flights a day", calendar(days["flights"], "flights"), calendar_text(days["flights"], "flights")),
             Figure("Mean delay a day", calendar(days["delay"], "min"), calendar_text(days["delay"], "min")),
             *(
-                Figure(f"{airport} by month and hour", plot, "Mean delay, from 0 (pale) to 40 min and more.", "third")
+                Figure(
+                    f"{airport} by month and hour", plot, "Mean delay, from 0 (faintest) to 40 min and more.", "third"
+                )
                 for airport, plot in grids
             ),
             Figure(
@@ -205,7 +209,7 @@ def running_total(totals: pd.DataFrame, airport: str, colour: int) -> Series:
 
 
 def calendar(days: pd.Series, unit: str) -> Plot:
-    """Draw a year as weeks of days, from the palest to the darkest."""
+    """Draw a year as weeks of days, from the faintest to the strongest."""
     first = days.index.min() - pd.Timedelta(days=days.index.min().weekday())
     weeks = (days.index.max() - first).days // 7 + 1
     monday = [first + pd.Timedelta(weeks=week) for week in range(weeks)]
@@ -232,7 +236,7 @@ def calendar(days: pd.Series, unit: str) -> Plot:
 
 def calendar_text(days: pd.Series, unit: str) -> str:
     low, high = days.idxmin(), days.idxmax()
-    return f"From {days.min():,.0f} {unit} on {low:%a %-d %b} (pale) to {days.max():,.0f} on {high:%a %-d %b} (dark)."
+    return f"From {days.min():,.0f} {unit} on {low:%a %-d %b} (faintest) to {days.max():,.0f} on {high:%a %-d %b}."
 
 
 def over_the_day(local: pd.DataFrame, airport: str, colour: int) -> Series:

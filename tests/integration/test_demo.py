@@ -21,8 +21,9 @@ DAYS = 21
 def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(tmp_path):
     # Recordings and results lie beside the flow: this one has its own.
     flow = Path(shutil.copy(ROOT / "examples/flights/flow.py", tmp_path))
+    options = ["--days", str(DAYS), "--batches", "6"]
     ended = subprocess.run(
-        [sys.executable, "examples/flights/demo.py", "--days", str(DAYS), "--flow", flow, "--data", tmp_path / "state"],
+        [sys.executable, "examples/flights/demo.py", *options, "--flow", flow, "--data", tmp_path / "state"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": "."},
         capture_output=True,
@@ -34,8 +35,8 @@ def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(
     assert lines[-1] == "demo: ok", f"{ended.stdout}\n{ended.stderr}"
     assert ended.returncode == 0
     (killed,) = (line for line in lines if line.startswith("kill -9"))
-    counted = int(re.search(r"([\d,]+) flights counted", killed)[1].replace(",", ""))
-    assert 0 < counted < len(check.expected(DAYS).totals)
+    processed = int(re.search(r"([\d,]+) flights processed", killed)[1].replace(",", ""))
+    assert 0 < processed < len(check.expected(DAYS).totals)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "6 of 6 promises kept" in page
     assert "kill -9" in page
