@@ -41,5 +41,5 @@ lock: setup ## compile the lock files again (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove what the targets above have made
-	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info examples/*/data examples/*/out
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
