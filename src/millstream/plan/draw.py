@@ -237,8 +237,8 @@ def _overlap(group: Group) -> str:
 
 
 def _delays(plan: Plan) -> Iterator[str]:
-    """Yield when results appear: Spark waits twice the lateness, so that it never drops what a source lets through."""
+    """Yield when results appear: nothing can change them any more once the lateness is over."""
     late = [group for group in plan.groups if group.stateful and group.lateness]
-    said = ", ".join(f"of {group.name} {shown(2 * group.lateness)}" for group in late)
+    said = ", ".join(f"of {group.name} {shown(group.lateness)}" for group in late)
     if said:
-        yield f"results appear (twice the lateness) after the event time that completes them: {said}"
+        yield f"results appear the lateness after the event time that completes them: {said}"

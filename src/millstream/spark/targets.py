@@ -160,14 +160,18 @@ class FilesTarget:
         old.unlink(missing_ok=True)
 
 
+#: Spark's own format would cut microseconds off.
+_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
 def _lines(frame: DataFrame, format: str) -> DataFrame:
     """Let the JVM turn rows into text where the format is text."""
     everything = F.struct(*(F.col(f"`{name}`") for name in frame.columns))
     if format == "jsonl":
-        return frame.select(F.to_json(everything).alias("line"))
+        return frame.select(F.to_json(everything, _TIMES).alias("line"))
     if format == "csv":
         header = F.lit(",".join(_quoted(name) for name in frame.columns))
-        return frame.select(F.to_csv(everything).alias("line"), header.alias("header"))
+        return frame.select(F.to_csv(everything, _TIMES).alias("line"), header.alias("header"))
     return frame
 
 

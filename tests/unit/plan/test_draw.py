@@ -36,7 +36,7 @@ def test_the_tree_of_a_small_flow(flow, departures):
         ├─ hourly   departures ── hourly ─────────▶ hourly   parquet out/hourly   state: windows
         └─ alerts   departures ── late ── worse ──▶ alerts   postgresql alerts    no state
         a switch of hourly would overlap for 30 min, of alerts for 30 min; no state is carried over
-        results appear (twice the lateness) after the event time that completes them: of hourly 1 h
+        results appear the lateness after the event time that completes them: of hourly 30 min
         """)
 
 
@@ -57,7 +57,7 @@ def test_ways_that_meet_run_together(flow, departures):
                  fourth ─────┘       │                  └▶ kept   memory
                  weather ────────────┘
         a switch of out would overlap for 1 h 30 min; the state of "once" is handed over
-        results appear (twice the lateness) after the event time that completes them: of out 1 h
+        results appear the lateness after the event time that completes them: of out 30 min
         """)
 
 
