@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json as jsonlib
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from millstream.cli.run import moment
 from millstream.errors import NotThere
 
 app = typer.Typer(no_args_is_help=True)
@@ -36,7 +36,8 @@ def show(
     print(f"  last logged batch     {found['logged'] if found['logged'] is not None else 'none'}")
     print(f"  watermark             {found['watermark'] or 'none'}")
     for name, offset in found["inputs"].items():
-        print(f"  reads {name:<20} positions {offset['positions']}, starts {offset['starts']}")
+        positions = ", ".join(f"{position:,}" for position in offset["positions"])
+        print(f"  reads {name:<20} up to {positions}")
 
 
 def read(group: str, data: Path) -> dict[str, Any]:
@@ -53,12 +54,12 @@ def read(group: str, data: Path) -> dict[str, Any]:
         )
     checkpoint = Checkpoint(folder, name, jsonlib.loads((folder / "group.json").read_text())["checkpoint"])
     committed = checkpoint.committed()
-    moment = committed.watermark_ms if committed else 0
+    shown = moment(committed.watermark_ms) if committed and committed.watermark_ms > 0 else None
     return {
         "group": name,
         "checkpoint": checkpoint.id,
         "batch": committed.batch if committed else None,
         "logged": checkpoint.last("offsets"),
-        "watermark": datetime.fromtimestamp(moment / 1000, UTC).isoformat() if moment > 0 else None,
+        "watermark": shown,
         "inputs": {k: msgspec.to_builtins(v) for k, v in committed.offsets.items()} if committed else {},
     }

@@ -156,7 +156,7 @@ class _View:
                 self._rate(group, "rows_out"),
                 f"{group.batch_seconds:.1f} s",
                 f"{group.lag_rows:,} ({group.lag_seconds:.1f} s)" if group.lag_rows else "0",
-                _moment(group.watermark_ms),
+                moment(group.watermark_ms),
                 f"{group.state_rows:,}",
             )
         return table
@@ -173,7 +173,8 @@ class _View:
         return Text(f"taken {taken:,}   late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim")
 
 
-def _moment(milliseconds: int | None) -> str:
+def moment(milliseconds: int | None) -> str:
+    """Return a watermark as people read it."""
     if milliseconds is None:
         return "-"
     if milliseconds > 7_000_000_000_000:

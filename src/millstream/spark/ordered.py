@@ -195,13 +195,7 @@ class _Shard(StatefulProcessor):
         yield from self._advance(fresh, watermark)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        watermark = timerValues.getCurrentWatermarkInMs() * 1000
-        lowest = self._lowest([])
-        if lowest is not None and lowest > watermark:
-            # It fired early and is gone: set it again.
-            self._handle.registerTimer(_timer(lowest))
-            return
-        yield from self._advance([], watermark)
+        yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -211,8 +205,9 @@ class _Shard(StatefulProcessor):
         if lowest is None:
             return
         if self.wait and lowest > watermark:
-            self._waiting.appendList([(_to_bytes(table),) for table in fresh])
-            self._wake_at(lowest)
+            if fresh:
+                self._waiting.appendList([(_to_bytes(table),) for table in fresh])
+                self._wake_at(lowest)
             return
         everything = pa.concat_tables([*self._stored(), *fresh])
         if self.wait:
@@ -261,8 +256,12 @@ class _Shard(StatefulProcessor):
 
 
 def _timer(moment: int) -> int:
-    # One millisecond early: a timer must never fire after its row could go.
-    return moment // 1000 - 1
+    """Return the timer that fires just when the watermark lets a row of `moment` go.
+
+    Timers and watermarks are whole milliseconds, so rounding up is exact: not early (a timer that is set again while it
+    fires is lost in Spark 4.3) and not late.
+    """
+    return -(-moment // 1000)
 
 
 def _to_bytes(table: pa.Table) -> bytes:

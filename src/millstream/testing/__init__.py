@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millstream.testing.flow_test import FlowTest, Results, flow_test
+    from millstream.testing.under_test import FlowTest, Results, flow_test
 
 __all__ = ["FlowTest", "Results", "flow_test"]
 
@@ -28,4 +28,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from importlib import import_module
 
-    return getattr(import_module("millstream.testing.flow_test"), name)
+    return getattr(import_module("millstream.testing.under_test"), name)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from millstream.testing.flow_test import FlowTest
+    from millstream.testing.under_test import FlowTest
 
 
 @pytest.fixture
 def flow_test() -> Callable[..., FlowTest]:
-    """Return `millstream.testing.flow_test`; Spark is started by the first test that uses it."""
-    from millstream.testing.flow_test import flow_test
+    """Return `millstream.testing.under_test`; Spark is started by the first test that uses it."""
+    from millstream.testing.under_test import flow_test
 
     return flow_test

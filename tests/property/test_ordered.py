@@ -1,0 +1,151 @@
+"""`fold` and `distinct`, attacked: whatever the batches, rows are taken in order of event time, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.spark.ordered import Folding, Keeping, _Shard, _to_bytes
+from millstream.spark.source import PLACE
+
+LATENESS = 3
+MS = 1000
+
+
+class Values:
+    """A state of Spark's, in memory: a list, of which a single value is the first."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def get(self) -> Any:
+        return iter(list(self.rows))
+
+    def put(self, rows: list[tuple[Any, ...]]) -> None:
+        self.rows = list(rows)
+
+    def appendList(self, rows: list[tuple[Any, ...]]) -> None:
+        self.rows += rows
+
+    def clear(self) -> None:
+        self.rows = []
+
+
+class Value(Values):
+    def get(self) -> Any:
+        return self.rows[0] if self.rows else None
+
+    def update(self, row: tuple[Any, ...]) -> None:
+        self.rows = [row]
+
+
+class Handle:
+    """Spark's side of a shard, with its timers as Spark 4.3 keeps them."""
+
+    def __init__(self) -> None:
+        self.timers: set[int] = set()
+
+    def getListState(self, name: str, schema: str) -> Values:
+        return Values()
+
+    def getValueState(self, name: str, schema: str) -> Value:
+        return Value()
+
+    def registerTimer(self, expiry: int) -> None:
+        self.timers.add(expiry)
+
+    def deleteTimer(self, expiry: int) -> None:
+        self.timers.discard(expiry)
+
+
+class Times:
+    def __init__(self, watermark: int) -> None:
+        self.watermark = watermark
+
+    def getCurrentWatermarkInMs(self) -> int:
+        return self.watermark
+
+
+def step(state: list[int], row: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+    return [*state, row["v"]], {"at": row["at"], "seen": [*state, row["v"]]}
+
+
+def batch(rows: Iterable[tuple[int, int, int]]) -> pd.DataFrame:
+    """Pack (time in ms, value, place) as the stage before the shuffle does."""
+    times, values, places = zip(*rows, strict=True)
+    table = pa.table(
+        {
+            "k": pa.array(["k"] * len(times)),
+            "v": pa.array(values, pa.int64()),
+            "at": pa.array([t * MS for t in times], pa.timestamp("us", "UTC")),
+            PLACE: pa.array(places, pa.int64()),
+        }
+    )
+    return pd.DataFrame({"rows": [_to_bytes(table)]})
+
+
+def run(shard: _Shard, batches: list[tuple[list[tuple[int, int, int]], int]]) -> Iterator[dict[str, Any]]:
+    """Feed batches, each with the watermark it runs with, as Spark does: rows first, then timers that are due."""
+    handle = Handle()
+    shard.init(handle)  # type: ignore[arg-type]
+    for rows, watermark in batches:
+        times = Times(watermark)
+        if rows:
+            for frame in shard.handleInputRows((0,), iter([batch(rows)]), times):
+                yield from frame.to_dict("records")
+        for expiry in sorted(timer for timer in handle.timers if timer <= watermark):
+            for frame in shard.handleExpiredTimer((0,), times, None):
+                yield from frame.to_dict("records")
+            # PySpark deletes a timer after its handler has run, also if it was set again there.
+            handle.timers.discard(expiry)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[tuple[list[tuple[int, int, int]], int]]:
+    """Draw batches of rows that are never late, on a coarse grid, with the watermark of the rows before."""
+    batches: list[tuple[list[tuple[int, int, int]], int]] = []
+    highest = 10
+    floor = highest - LATENESS
+    place = 0
+    for _ in range(draw(st.integers(1, 6))):
+        rows = []
+        for _ in range(draw(st.integers(0, 4))):
+            at = draw(st.integers(highest - LATENESS, highest + 4))
+            rows.append((at, draw(st.integers(0, 2)), place))
+            highest = max(highest, at)
+            place += 1
+        # Groups with such stages run with a watermark one millisecond below the floor.
+        batches.append((rows, floor - 1))
+        floor = highest - LATENESS
+    return [*batches, ([], floor - 1), ([], 10**9)]
+
+
+@given(streams())
+@settings(max_examples=300)
+def test_a_fold_takes_every_row_once_in_order_of_time_and_place(
+    batches: list[tuple[list[tuple[int, int, int]], int]],
+) -> None:
+    shard = _Shard(Folding("counts", ("k",), step, []), "at", ["at", "seen"], wait=True)
+    results = list(run(shard, batches))
+    rows = sorted((at, place, value) for rows, _ in batches for at, value, place in rows)
+    assert [result["at"].timestamp() * 1000 for result in results] == [at for at, _, _ in rows]
+    if rows:
+        assert results[-1]["seen"] == [value for _, _, value in rows]
+
+
+@given(streams())
+@settings(max_examples=300)
+def test_distinct_keeps_the_first_of_each_span(batches: list[tuple[list[tuple[int, int, int]], int]]) -> None:
+    shard = _Shard(Keeping(("v",), "at", 4 * MS), "at", ["v", "at"], wait=True)
+    kept = [(result["v"], round(result["at"].timestamp() * 1000)) for result in run(shard, batches)]
+    expected, last = [], dict[int, int]()
+    for at, _, value in sorted((at, place, value) for rows, _ in batches for at, value, place in rows):
+        if value not in last or at - last[value] >= 4:
+            last[value] = at
+            expected.append((value, at))
+    assert kept == expected
