@@ -11,8 +11,6 @@ are wanted: batches are small, so their other columns are in memory by then.
 from __future__ import annotations
 
 import bisect
-import mmap
-import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,15 +26,9 @@ from millstream.journal.index import (
     ENDED,
     NOBODY,
     NOTHING,
-    SIZE,
-    Entries,
-    Header,
-    map_entries,
     maybe,
     read_header,
     some,
-    sound,
-    sound_prefix,
 )
 from millstream.journal.lateness import max_lag
 from millstream.journal.layout import (
@@ -46,135 +38,45 @@ from millstream.journal.layout import (
     partition_folder,
     segment_positions,
 )
-from millstream.journal.lock import held
 from millstream.journal.mark import Mark, MarkReader
 from millstream.journal.rows import times_of, widen
+from millstream.journal.segments import CHECK_HINT, Maps, Segment, synced_without_mark
 from millstream.journal.senders import read_senders
 
-_MAPS = 2
-_SEGMENTS = 16  # each holds a map of its index, which holds a file descriptor
-_CHECK_HINT = "millstream journal verify shows all damage, repair puts it aside and lets readers go on"
+_COPIED = 2**20
+_SEGMENTS = 16  # each holds a map of its index, and files held open
 
 
-class _Segment:
-    """One segment as a reader sees it: its header, and its entries up to a number."""
+class _Journal:
+    """What the partitions' readers share; it knows none of them, so that maps go when their last user does."""
 
-    def __init__(self, folder: Path, first: int) -> None:
-        self.first = first
-        self.index_path = index_file(folder, first)
-        self.data_path = data_file(folder, first)
-        self.header: Header = read_header(self.index_path)
-        self._mapped = map_entries(self.index_path, self.header)
-        self.entries = self._mapped[:0]
-        self.checked = bytearray()
-        self._sound = bytearray()
-        self._finished = False
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.description: Description = describe(path)
 
-    def grow(self, count: int) -> None:
-        """See entries up to `count`."""
-        if count > len(self._mapped):
-            self._mapped = map_entries(self.index_path, self.header)
-        self._show(min(count, len(self._mapped)))
-
-    def finish(self) -> None:
-        """See all entries: nothing is added any more."""
-        if not self._finished:
-            self._mapped = map_entries(self.index_path, self.header)
-            self._show(len(self._mapped))
-            self._finished = True
-
-    def _show(self, count: int) -> None:
-        self.entries = self._mapped[:count]
-        for flags in (self.checked, self._sound):
-            flags.extend(bytes(count - len(flags)))
-
-    def check_entry(self, number: int) -> None:
-        """Compare an entry with its own checksum, once."""
-        if self._sound[number]:
-            return
-        if not sound(self.entries[number].tobytes()):
-            offset = self.header.length + number * SIZE
-            msg = f'entry {number} of index "{self.index_path}" is damaged'
-            raise CorruptIndex(msg, file=str(self.index_path), offset=offset, hint=_CHECK_HINT)
-        self._sound[number] = 1
-
-    def find(self, position: int) -> int:
-        """Return the number of the entry that holds `position`."""
-        return bisect.bisect_right(_Column(self.entries, "position"), position) - 1
-
-    def first_lifting(self, moment: int) -> int:
-        """Return the number of the first entry after which the running maximum is above `moment`."""
-        return bisect.bisect_right(_Column(self.entries, "max_after"), moment)
-
-    @property
-    def running_max(self) -> int:
-        """The running maximum after its last entry."""
-        if len(self.entries):
-            return int(self.entries[-1]["max_after"])
-        return some(self.header.state.running_max)
-
-
-class _Column:
-    """A field of the entries as a sequence, for `bisect`: no copy is made, pages not looked at stay on the disk."""
-
-    def __init__(self, entries: Entries, name: str) -> None:
-        self._column = entries[name]
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __getitem__(self, number: int) -> int:
-        return int(self._column[number])
-
-
-class _Maps:
-    """The data files mapped last; a map is dropped when others push it out and no batch needs it any more."""
-
-    def __init__(self) -> None:
-        self._maps: OrderedDict[Path, pa.Buffer] = OrderedDict()
-
-    def get(self, path: Path, stop: int) -> pa.Buffer | None:
-        """Return the file's bytes, at least up to `stop`, or None if it is shorter or gone."""
-        buffer = self._maps.get(path)
-        if buffer is None or buffer.size < stop:
-            buffer = _map_file(path)
-            if buffer.size < stop:
-                return None
-            self._maps[path] = buffer
-            if len(self._maps) > _MAPS:
-                self._maps.popitem(last=False)
-        self._maps.move_to_end(path)
-        return buffer
-
-    def keep_only(self, paths: set[Path]) -> None:
-        for path in [path for path in self._maps if path not in paths]:
-            del self._maps[path]
-
-
-def _map_file(path: Path) -> pa.Buffer:
-    try:
-        with path.open("rb") as source:
-            return pa.py_buffer(mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ))
-    except (FileNotFoundError, ValueError):  # ValueError: it is empty
-        return pa.py_buffer(b"")
+    def schema(self, version: int) -> pa.Schema:
+        """Return one of the schemas under which batches were written."""
+        if version >= len(self.description.schemas):
+            self.description = describe(self.path)
+        return self.description.schemas[version]
 
 
 class PartitionReader:
     """Reads one partition; not safe for several threads."""
 
-    def __init__(self, reader: Reader, partition: int, *, check: bool = True) -> None:
-        self._reader = reader
+    def __init__(self, journal: _Journal, partition: int, *, check: bool = True) -> None:
+        self._journal = journal
         self.partition = partition
         self._check = check
-        self._folder = partition_folder(reader.path, partition)
+        self._folder = partition_folder(journal.path, partition)
         self._mark_reader = MarkReader(self._folder)
         self._mark: Mark | None = None
         self._firsts: list[int] = []
-        self._segments: OrderedDict[int, _Segment] = OrderedDict()
+        self._segments: OrderedDict[int, Segment] = OrderedDict()
         self._maxima: dict[int, int] = {}
-        self._maps = _Maps()
+        self._maps = Maps()
         self._senders: list[str] = []
-        self._unmarked = _synced_without_mark(self._folder, self._mark_reader.read())
+        self._unmarked = synced_without_mark(self._folder, self._mark_reader.read())
 
     # where it begins and ends
 
@@ -229,11 +131,11 @@ class PartitionReader:
             if first != newest:
                 segment.finish()
 
-    def _segment(self, number: int) -> _Segment:
+    def _segment(self, number: int) -> Segment:
         first = self._firsts[number]
         segment = self._segments.get(first)
         if segment is None:
-            segment = self._segments[first] = _Segment(self._folder, first)
+            segment = self._segments[first] = Segment(self._folder, first)
             if self._mark is not None and first == self._mark.segment:
                 segment.grow(self._mark.entries)
             else:
@@ -256,7 +158,7 @@ class PartitionReader:
             return self._max_before(number + 1)
         return self._segment(number).running_max
 
-    def _segment_of(self, position: int) -> _Segment:
+    def _segment_of(self, position: int) -> Segment:
         """Return the segment in which `position` lies, or would lie if it is the end."""
         if not self._firsts or position < self._firsts[0]:
             self._list()
@@ -272,7 +174,7 @@ class PartitionReader:
 
     @property
     def _name(self) -> str:
-        return f'partition {self.partition} of journal "{self._reader.path}"'
+        return f'partition {self.partition} of journal "{self._journal.path}"'
 
     # finding
 
@@ -297,7 +199,7 @@ class PartitionReader:
         running_max = self._running_max_inside(segment, number, position, state.running_max)
         return PartitionState(running_max, state.floor, state.ended, state.last_append_at)
 
-    def _find(self, segment: _Segment, position: int) -> int:
+    def _find(self, segment: Segment, position: int) -> int:
         """Return the number of the entry that holds `position`."""
         number = segment.find(position)
         if number >= 0:
@@ -306,9 +208,9 @@ class PartitionReader:
             if position < int(entry["position"]) + int(entry["count"]):
                 return number
         msg = f"position {position} of {self._name} is missing from the index"
-        raise CorruptIndex(msg, file=str(segment.index_path), offset=0, hint=_CHECK_HINT)
+        raise CorruptIndex(msg, file=str(segment.index_path), offset=0, hint=CHECK_HINT)
 
-    def _state_before(self, segment: _Segment, number: int) -> PartitionState:
+    def _state_before(self, segment: Segment, number: int) -> PartitionState:
         """Return the state before an entry, or after the last."""
         if number <= 0:
             at = segment.header.state
@@ -322,11 +224,12 @@ class PartitionReader:
             int(entry["appended_at"]),
         )
 
-    def _running_max_inside(self, segment: _Segment, number: int, position: int, before: int | None) -> int | None:
+    def _running_max_inside(self, segment: Segment, number: int, position: int, before: int | None) -> int | None:
         """Return the running maximum before a row in the middle of an entry."""
-        if segment.entries[number]["max_after"] == segment.entries[number]["max_before"]:
+        entry = segment.entries[number]
+        if entry["kind"] == Kind.LOST or entry["max_after"] == entry["max_before"]:
             return before
-        for start, batch in self._batches(segment, number):
+        for start, batch in self._batches(segment, number, self._copied(segment, number)):
             if start >= position:
                 break
             times = self._times(batch)[: position - start]
@@ -368,14 +271,16 @@ class PartitionReader:
         segment = self._segment(found)
         return self._lifting_inside(segment, segment.first_lifting(moment), moment)
 
-    def _lifting_inside(self, segment: _Segment, number: int, moment: int) -> int:
+    def _lifting_inside(self, segment: Segment, number: int, moment: int) -> int:
         segment.check_entry(number)
         position = int(segment.entries[number]["position"])
-        for start, batch in self._batches(segment, number):
+        if segment.entries[number]["kind"] == Kind.LOST:
+            return position  # one of the lost rows may have been the one
+        for start, batch in self._batches(segment, number, self._copied(segment, number)):
             above = np.flatnonzero(self._times(batch) > moment)
             if len(above):
                 return start + int(above[0])
-        return position  # lost rows: one of them may have been the one
+        return position
 
     # reading
 
@@ -397,7 +302,7 @@ class PartitionReader:
         for segment, number in self._walk(start, stop):
             yield from self._slices(segment, number, start, stop, wanted)
 
-    def _walk(self, start: int, stop: int) -> Iterator[tuple[_Segment, int]]:
+    def _walk(self, start: int, stop: int) -> Iterator[tuple[Segment, int]]:
         stop = min(stop, self.end)
         if start >= stop:
             return
@@ -412,7 +317,7 @@ class PartitionReader:
                 position = int(entry["position"]) + int(entry["count"])
                 number += 1
 
-    def _entry(self, segment: _Segment, number: int) -> Entry:
+    def _entry(self, segment: Segment, number: int) -> Entry:
         raw = segment.entries[number]
         kind = Kind(int(raw["kind"]))
         count = int(raw["count"])
@@ -445,7 +350,7 @@ class PartitionReader:
         return self._senders[number] if number < len(self._senders) else f"sender {number}"
 
     def _slices(
-        self, segment: _Segment, number: int, start: int, stop: int, columns: list[str] | None
+        self, segment: Segment, number: int, start: int, stop: int, columns: list[str] | None
     ) -> Iterator[Slice]:
         raw = segment.entries[number]
         kind = Kind(int(raw["kind"]))
@@ -458,12 +363,12 @@ class PartitionReader:
             yield Slice(begin, None, kind, None, running_max, before.floor, floor_after, ended, last)
             return
         whole = start <= position and position + count <= stop and int(raw["parts"]) == 1
-        for begin, batch in self._batches(segment, number):
+        for begin, batch in self._batches(segment, number, self._mapped(segment, number)):
             if begin >= stop:
                 return
             cut = batch.slice(max(0, start - begin), max(0, stop - max(start, begin)))
             lag = maybe(raw["max_lag"])
-            if not whole and self._reader.description.time is not None:
+            if not whole and self._journal.description.time is not None:
                 times = self._times(batch)
                 skipped = times[: max(0, start - begin)]
                 running_max = _raised(running_max, skipped)
@@ -485,11 +390,11 @@ class PartitionReader:
                     ended=ended and done,
                     stop=end,
                 )
-            if not whole and self._reader.description.time is not None:
+            if not whole and self._journal.description.time is not None:
                 running_max = _raised(running_max, self._times(cut))
 
     def _widened(self, batch: pa.RecordBatch, columns: list[str] | None) -> pa.RecordBatch:
-        schema = self._reader.description.schema
+        schema = self._journal.description.schema
         if columns is None:
             if batch.schema.equals(schema):
                 return batch
@@ -497,18 +402,14 @@ class PartitionReader:
         return widen(batch, schema, columns)
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        time = self._reader.description.time
+        time = self._journal.description.time
         assert time is not None
         return times_of(batch, time)
 
-    def _batches(self, segment: _Segment, number: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield an entry's batches with their positions, none if they are lost."""
-        segment.check_entry(number)
+    def _batches(self, segment: Segment, number: int, data: pa.Buffer) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield an entry's batches with their positions."""
         raw = segment.entries[number]
-        if int(raw["kind"]) not in (Kind.ROWS, Kind.EPOCH):
-            return
-        position, schema = int(raw["position"]), self._reader.schema(int(raw["version"]))
-        data = self._data(segment, number)
+        position, schema = int(raw["position"]), self._journal.schema(int(raw["version"]))
         if int(raw["parts"]) == 1:
             yield position, pa.ipc.read_record_batch(data, schema)
             return
@@ -518,22 +419,33 @@ class PartitionReader:
             yield position, batch
             position += batch.num_rows
 
-    def _data(self, segment: _Segment, number: int) -> pa.Buffer:
-        """Return an entry's bytes, compared with their checksum the first time."""
+    def _mapped(self, segment: Segment, number: int) -> pa.Buffer:
+        """Return an entry's bytes without copying them."""
         raw = segment.entries[number]
         offset, length = int(raw["offset"]), int(raw["length"])
         mapped = self._maps.get(segment.data_path, offset + length)
-        data = None if mapped is None else mapped.slice(offset, length)
-        if self._check and not segment.checked[number] and data is not None:
+        return self._checked(segment, number, None if mapped is None else mapped.slice(offset, length))
+
+    def _copied(self, segment: Segment, number: int) -> pa.Buffer:
+        """Return a copy of an entry's bytes, unless it is large: for a look at its times a map would cost more."""
+        raw = segment.entries[number]
+        if int(raw["length"]) > _COPIED:
+            return self._mapped(segment, number)
+        return self._checked(segment, number, segment.read_data(int(raw["offset"]), int(raw["length"])))
+
+    def _checked(self, segment: Segment, number: int, data: pa.Buffer | None) -> pa.Buffer:
+        """Return an entry's bytes, compared with their checksum the first time."""
+        raw = segment.entries[number]
+        if self._check and data is not None and not segment.checked[number]:
             if xxhash.xxh3_64_intdigest(data) == int(raw["data_checksum"]):
                 segment.checked[number] = 1
             else:
                 data = None
-        if data is None:
-            position = int(raw["position"])
-            msg = f'the batch at position {position} in "{segment.data_path}" is damaged, at byte {offset}'
-            raise CorruptBatch(msg, file=str(segment.data_path), position=position, offset=offset, hint=_CHECK_HINT)
-        return data
+        if data is not None:
+            return data
+        position, offset = int(raw["position"]), int(raw["offset"])
+        msg = f'the batch at position {position} in "{segment.data_path}" is damaged, at byte {offset}'
+        raise CorruptBatch(msg, file=str(segment.data_path), position=position, offset=offset, hint=CHECK_HINT)
 
 
 def _raised(running_max: int | None, times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:
@@ -547,47 +459,21 @@ def _sequence(number: int) -> int:
     return -1 if number == NOTHING else int(number)
 
 
-def _synced_without_mark(folder: Path, mark: Mark | None) -> Mark | None:
-    """Return how far a partition goes that has lost its mark and has no writer to set it right.
-
-    After a loss of power the mark may be older than what was acknowledged. Only if nobody writes: the entries are
-    synced here before they are trusted.
-    """
-    segments = segment_positions(folder)
-    if not segments:
-        return None
-    path = index_file(folder, segments[-1])
-    try:
-        header = read_header(path)
-        if _covers(mark, header, path) or held(folder / "lock"):
-            return None
-        with path.open("rb") as source:
-            os.fdatasync(source.fileno())
-            source.seek(header.length)
-            found = sound_prefix(source.read(), header)
-    except (FileNotFoundError, CorruptIndex):
-        return None
-    end = int(found[-1]["position"]) + int(found[-1]["count"]) if len(found) else header.first
-    if mark is not None and end <= mark.end:
-        return None
-    return Mark(0 if mark is None else mark.turn, segments[-1], len(found), end, header.generation)
-
-
-def _covers(mark: Mark | None, header: Header, path: Path) -> bool:
-    """Tell if the mark already says all that the newest index holds."""
-    if mark is None or mark.segment != header.first:
-        return False
-    return path.stat().st_size <= header.length + mark.entries * SIZE
-
-
 class Reader:
     """Reads a journal. Needs only the path, so executors open their own."""
 
     def __init__(self, path: Path | str, *, check: bool = True) -> None:
-        self.path = Path(path)
-        self.description: Description = describe(self.path)
+        self._journal = _Journal(Path(path))
         self._check = check
         self._partitions: dict[int, PartitionReader] = {}
+
+    @property
+    def path(self) -> Path:
+        return self._journal.path
+
+    @property
+    def description(self) -> Description:
+        return self._journal.description
 
     def partition(self, number: int) -> PartitionReader:
         """Return the reader of a partition; the same one each time."""
@@ -595,14 +481,8 @@ class Reader:
             msg = f'journal "{self.path}" has no partition {number}'
             raise JournalMissing(msg, hint=f"it has {self.description.partitions}")
         if number not in self._partitions:
-            self._partitions[number] = PartitionReader(self, number, check=self._check)
+            self._partitions[number] = PartitionReader(self._journal, number, check=self._check)
         return self._partitions[number]
-
-    def schema(self, version: int) -> pa.Schema:
-        """Return one of the schemas under which batches were written."""
-        if version >= len(self.description.schemas):
-            self.description = describe(self.path)
-        return self.description.schemas[version]
 
     @classmethod
     def cached(cls, path: Path | str) -> Reader:

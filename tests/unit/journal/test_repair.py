@@ -162,6 +162,7 @@ def test_times_are_found_beside_a_loss(filled: Path) -> None:
     assert reader.position_at_time(6) == 4, "one of the lost rows, and reading may begin at the loss"
     assert reader.position_at_time(7) == 6
     assert reader.state_at(6).running_max == 6
+    assert reader.state_at(5).running_max == 4, "what is known before the loss"
 
 
 def test_a_journal_that_is_written_is_not_repaired(filled: Path) -> None:
