@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millstream as ms
+from millstream.errors import GroupFailed
 from millstream.testing import flow_test
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -220,3 +221,35 @@ def test_several_sinks_of_one_stream_get_the_same_rows(spark: SparkSession) -> N
     with flow_test(flow) as t:
         t.send("events", [event("a", 1, "10:00")])
         assert t.results("one") == t.results("two") == [event("a", 1, "10:00")]
+
+
+def numbered(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return state + 1, {"n": row["n"], "place": state + 1}
+
+
+def test_a_fold_over_all_rows_takes_them_as_they_arrive_where_there_is_no_time() -> None:
+    flow = ms.Flow("arrival")
+    numbers = flow.source("numbers", ms.inbox("n long"))
+    numbers.fold("numbered", numbered, initial=0, output="n long, place long", by=[], order="arrival").sink(
+        "out", ms.memory()
+    )
+    with flow_test(flow) as t:
+        t.send("numbers", [{"n": n} for n in (5, 3, 9)])
+        t.end()
+        assert t.wait() is True
+        assert rows(t.results("out"), "place", "n") == [(1, 5), (2, 3), (3, 9)]
+
+
+def divided(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return state, {"k": row["k"], "at": row["at"], "x": 10 // row["v"]}
+
+
+def test_an_error_in_a_step_names_the_stage_and_the_row() -> None:
+    flow = ms.Flow("failing")
+    events(flow).fold("divided", divided, initial=0, output="k string, at timestamp, x long").sink("out", ms.memory())
+    with flow_test(flow) as t:
+        t.send("events", [event("a", 0, "10:00")])
+        t.end()
+        with pytest.raises(GroupFailed, match=r'stage "divided" failed on .*"?v"?.*: 0.*ZeroDivisionError') as caught:
+            t.results("out")
+        assert "mend its step" in str(caught.value.hint)

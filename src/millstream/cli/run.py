@@ -47,7 +47,7 @@ def run(
     terminal = Console(stderr=True)
     with terminal.status(f"starting Spark for {described.name}"):
         spark = session(described.name, master=master, log=log)
-        options = Options(data, flow.resolve().parent, rows_per_batch, state)
+        options = Options(data, flow.resolve().parent, rows_per_batch, state, log)
         running = FlowRun(spark, described, options)
         running.start()
     try:

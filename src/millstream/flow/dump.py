@@ -88,9 +88,9 @@ def _columns(names: tuple[str, ...]) -> str | list[str]:
 
 
 def _source(stage: Source | Reads) -> Tree:
-    common: Tree = {"time": stage.time, "lateness": shown(stage.lateness) if stage.lateness else None}
     if isinstance(stage, Reads):
-        return _given({"reads": stage.journal, "schema": stage.schema.ddl, **common})
+        return _given({"reads": stage.journal, "schema": stage.schema.ddl, "time": stage.time})
+    common: Tree = {"time": stage.time, "lateness": shown(stage.lateness) if stage.lateness else None}
     more = {
         "key": stage.key,
         "ahead": None if stage.ahead == timedelta(days=1) else shown(stage.ahead),

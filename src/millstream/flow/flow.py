@@ -149,7 +149,6 @@ class Flow:
         ddl: str | Schema,
         *,
         time: str | None = None,
-        lateness: str | timedelta = "0 s",
         name: str | None = None,
     ) -> Stream:
         """Return the stream of a journal that this flow writes further down: the way to build a cycle.
@@ -160,7 +159,6 @@ class Flow:
             journal: The name that `Stream.journal` will be given.
             ddl: Its columns.
             time: Its time column.
-            lateness: How far its rows may lie behind each other.
             name: The name of this stage; "reads_" and the journal's if it is left out.
         """
         site = Site(self.name, name or f"reads_{journal}", "stage", here())
@@ -169,8 +167,8 @@ class Flow:
         with site.naming("schema"):
             schema = ddl if isinstance(ddl, Schema) else Schema.parse(ddl)
         column = _time(site, schema, time)
-        stage = Reads(site.name, journal, schema, column, _length(site, lateness, "lateness"), site.where)
-        stream = self._add(stage, Stream(self, site.name, schema, column, None, stage.lateness))
+        stage = Reads(site.name, journal, schema, column, site.where)
+        stream = self._add(stage, Stream(self, site.name, schema, column, None, timedelta(0)))
         self._check_cycle(stage)
         return stream
 

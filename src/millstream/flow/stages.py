@@ -71,7 +71,6 @@ class Reads:
     journal: str
     schema: Schema
     time: str | None
-    lateness: timedelta
     where: Where | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -112,7 +111,7 @@ class Sql:
 class Window:
     """Aggregates over windows of event time, aligned to 1970 in UTC.
 
-    tumbling: `size` == `every`; sliding: `size` > `every`; session: `gap`, and the longest that a session may last.
+    tumbling: `size` == `every`; sliding: `size` > `every`; session: `gap`, and how long one lasts at most by the user's word.
     Its columns are those of `by`, window_start, window_end, window_time (the last microsecond: the stream's time), the aggregates.
     """
 

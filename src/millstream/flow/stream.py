@@ -98,7 +98,7 @@ class Stream:
             every: How often a window starts.
             size: How long it is; as long as `every` if it is left out (a tumbling window), else longer (a sliding one).
             gap: Instead: a session ends when nothing came for so long.
-            longest: The longest that a session may last; without it a switch has to wait for the sessions that are open.
+            longest: How long a session lasts at most, as you know; a longer one is not cut. Without it a switch waits for open sessions.
             by: A column, several, or {"name": "expression"}; the stream's key if it is left out, [] for one window over all.
             aggregates: Spark SQL, by name.
         """
@@ -221,7 +221,7 @@ class Stream:
         Args:
             name: The stage's name.
             step: A plain function; `row` is a dictionary.
-            initial: The state of a key that has none yet.
+            initial: The state of a key that has none yet, or a function that makes it.
             output: The columns of the rows that `step` returns, among them the time column.
             by: The columns that make a key; the stream's key if it is left out, [] for one state over all.
             order: "time" or "arrival".

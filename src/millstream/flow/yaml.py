@@ -20,7 +20,7 @@
         schema: flight string, at timestamp
         time: at
       again:
-        reads: kept                   # a journal that a stage below writes (a cycle); with schema, time, lateness
+        reads: kept                   # a journal that a stage below writes (a cycle); with schema, time
         schema: flight string, origin string, delay double, at timestamp
         time: at
 
@@ -202,8 +202,7 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
     kind = entry.one_of(("inbox", "files", "rate", "replay", "reads"))
     if kind == "reads":
         journal, schema = entry.needed("reads", "a journal"), entry.needed("schema", "columns")
-        time, lateness = entry.text("time"), entry.text("lateness")
-        flow.reads(journal, schema, time=time, lateness=lateness or "0 s", name=name)
+        flow.reads(journal, schema, time=entry.text("time"), name=name)
     else:
         spec = _spec(kind, entry)
         given = {key: value for key in _OPTIONS if (value := entry.text(key)) is not None}

@@ -9,6 +9,7 @@ group really needs.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -273,8 +274,8 @@ def _blamed(flow: Flow, stage: s.Stage) -> Iterator[None]:
 
 
 def _first_line(error: PySparkException) -> str:
-    text = str(error).strip().split("\n")[0]
-    return text.split(" SQLSTATE")[0].rstrip(";. ")
+    text = str(error).strip().split("\n")[0].split(" SQLSTATE")[0]
+    return re.sub(r"^\[[A-Z0-9_.]+\] ", "", text).rstrip(";. ")
 
 
 @contextmanager

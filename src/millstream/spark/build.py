@@ -154,7 +154,10 @@ class Builder:
 
     def _lookup(self, stage: s.Lookup) -> DataFrame:
         table = read_table(self._spark, stage.table, self._root)
-        return self.frame(stage.input).join(F.broadcast(table), list(stage.on), stage.how)
+        frame = self.frame(stage.input)
+        joined = frame.join(F.broadcast(table), list(stage.on), stage.how)
+        added = [name for name in table.columns if name not in stage.on]
+        return joined.select(*(F.col(f"`{name}`") for name in [*frame.columns, *added]))
 
     def _distinct(self, stage: s.Distinct) -> DataFrame:
         frame, time = self.frame(stage.input), self._time(stage.input)
@@ -164,10 +167,10 @@ class Builder:
         )
 
     def _fold(self, stage: s.Fold) -> DataFrame:
-        time = self._time(stage.input)
-        rule = Folding(stage.name, stage.by, stage.step, stage.initial)
-        output = parsed(stage.output.ddl)
         wait = stage.order == "time"
+        time = self._time(stage.input) if wait else self._flow.stream(stage.input).time
+        output = parsed(stage.output.ddl)
+        rule = Folding(stage.name, stage.by, stage.step, stage.initial, frozenset(output.fieldNames()))
         return ordered(
             self.frame(stage.input), rule, by=stage.by, time=time, output=output, shards=stage.shards, wait=wait
         )
@@ -195,13 +198,12 @@ def read_table(spark: SparkSession, table: Table, root: Path) -> DataFrame:
     """Read a static table; relative paths count from the flow's folder."""
     path = table.path if "://" in table.path else str(root / table.path)
     reader = spark.read.format({"jsonl": "json"}.get(table.format, table.format))
-    if table.schema is not None:
-        reader = reader.schema(table.schema.ddl)
-    elif table.format == "csv":
-        reader = reader.option("inferSchema", "true")
     if table.format == "csv":
-        reader = reader.option("header", "true")
-    return reader.load(path)
+        # With a schema Spark would take the columns of a CSV file by their place, not by their names.
+        whole = reader.option("header", "true").option("inferSchema", str(table.schema is None)).load(path)
+        wanted = parsed(table.schema.ddl).fields if table.schema else []
+        return whole.select(*(F.col(f"`{f.name}`").cast(f.dataType) for f in wanted)) if wanted else whole
+    return (reader.schema(table.schema.ddl) if table.schema else reader).load(path)
 
 
 def _nullable(schema: StructType) -> StructType:

@@ -53,14 +53,15 @@ class Folding:
     by: tuple[str, ...]
     step: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any] | None]]
     initial: Any
+    output: frozenset[str]
 
     def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
         results = []
-        for key, row in zip(keys(rows, self.by), rows.to_pylist(), strict=True):
+        for number, (key, row) in enumerate(zip(keys(rows, self.by), rows.to_pylist(), strict=True)):
             row.pop(PLACE, None)
             before = state[key] if key in state else _fresh(self.initial)
-            after, result = self.step(before, row)
-            if key not in state:
+            after, result = self._step(before, row)
+            if key not in state or number % 1000 == 0:
                 self._check(after)
             state[key] = after
             if result is not None:
@@ -69,6 +70,24 @@ class Folding:
 
     def expire(self, state: State, watermark: int) -> None:
         """Nothing expires: the state of a key is kept for good."""
+
+    def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+        """Call the user's function, and say which stage and row an error of it belongs to."""
+        try:
+            after, result = self.step(state, row)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise RunError(
+                f'stage "{self.stage}" failed on {row}: {said}',
+                hint="mend its step, or let a stage before it leave such rows out; the group goes on from this row",
+            ) from error
+        if result is not None and not result.keys() <= self.output:
+            unknown = sorted(result.keys() - self.output)
+            raise RunError(
+                f'stage "{self.stage}" puts out a column "{unknown[0]}" that its output does not have',
+                hint=f"its columns are {', '.join(sorted(self.output))}",
+            )
+        return after, result
 
     def _check(self, value: Any) -> None:
         # A tuple would come back from disk as a list, but only after a batch's
@@ -108,6 +127,8 @@ class Keeping:
 
 def keys(rows: pa.Table, by: tuple[str, ...]) -> list[bytes]:
     """Return each row's key as bytes."""
+    if not by:
+        return [b""] * len(rows)
     columns = [rows.column(name).to_pylist() for name in by]
     return [encode(list(values)) for values in zip(*columns, strict=True)]
 
@@ -136,6 +157,11 @@ def in_order(rows: pa.Table, time: str) -> pa.Table:
     return rows.take(pa.array(order, pa.int64()))
 
 
+def in_place(rows: pa.Table) -> pa.Table:
+    """Sort rows as they arrived, where they still know it."""
+    return rows.sort_by(PLACE) if PLACE in rows.column_names else rows
+
+
 def released(rows: pa.Table, time: str, watermark: int) -> tuple[pa.Table, pa.Table]:
     """Split rows into those that the watermark has passed, in order, and the rest."""
     ready = micros(rows.column(time)) <= watermark
@@ -146,15 +172,19 @@ def released(rows: pa.Table, time: str, watermark: int) -> tuple[pa.Table, pa.Ta
 
 
 def ordered(
-    frame: DataFrame, rule: Rule, *, by: tuple[str, ...], time: str, output: StructType, shards: int, wait: bool
+    frame: DataFrame, rule: Rule, *, by: tuple[str, ...], time: str | None, output: StructType, shards: int, wait: bool
 ) -> DataFrame:
-    """Run `rule` over `frame`, shard by shard."""
+    """Run `rule` over `frame`, shard by shard; in order of arrival if it need not `wait` for the watermark."""
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
-    hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)")
+    hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
     packed = frame.withColumn(SHARD, hashed).mapInArrow(_pack, f"{SHARD} int, rows binary")
     processor = _Shard(rule, time, output.fieldNames(), wait=wait)
     return packed.groupBy(SHARD).transformWithStateInPandas(
-        processor, output, outputMode="append", timeMode="eventTime", eventTimeColumnName=time
+        processor,
+        output,
+        outputMode="append",
+        timeMode="none" if time is None else "eventTime",
+        eventTimeColumnName=time or "",
     )
 
 
@@ -178,7 +208,7 @@ class _Shard(StatefulProcessor):
     """One shard: rows that wait, and the state of its keys."""
 
     rule: Rule
-    time: str
+    time: str | None
     columns: list[str]
     wait: bool
     _handle: Any = field(default=None, repr=False)
@@ -191,8 +221,10 @@ class _Shard(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         fresh = [_from_bytes(data) for frame in rows for data in frame["rows"]]
-        watermark = timerValues.getCurrentWatermarkInMs() * 1000
-        yield from self._advance(fresh, watermark)
+        if self.wait:
+            yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
+        elif fresh:
+            yield from self._take(in_place(pa.concat_tables(fresh)))
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
@@ -204,26 +236,34 @@ class _Shard(StatefulProcessor):
         lowest = self._lowest(fresh)
         if lowest is None:
             return
-        if self.wait and lowest > watermark:
+        if lowest > watermark:
             if fresh:
                 self._waiting.appendList([(_to_bytes(table),) for table in fresh])
                 self._wake_at(lowest)
             return
-        everything = pa.concat_tables([*self._stored(), *fresh])
-        if self.wait:
-            ready, rest = released(everything, self.time, watermark)
-        else:
-            ready, rest = in_order(everything, self.time), everything.slice(0, 0)
+        ready, rest = released(pa.concat_tables([*self._stored(), *fresh]), self._timed, watermark)
+        self._keep(rest)
+        yield from self._take(ready, watermark)
+
+    def _take(self, ready: pa.Table, watermark: int | None = None) -> Iterator[pd.DataFrame]:
+        """Let the rule have rows, and store what it remembers."""
         state: State = self._load_keys()
         results = self.rule.take(ready, state)
-        self.rule.expire(state, watermark)
-        self._save(rest, state)
+        if watermark is not None:
+            self.rule.expire(state, watermark)
+        data = encode(list(state.items()))
+        self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
         if results:
             yield _frame(results, self.columns)
 
+    @property
+    def _timed(self) -> str:
+        assert self.time is not None, "who waits has a time"
+        return self.time
+
     def _lowest(self, fresh: list[pa.Table]) -> int | None:
         """Return the time of the first row that waits."""
-        times = [int(micros(table.column(self.time)).min()) for table in fresh if table.num_rows]
+        times = [int(micros(table.column(self._timed)).min()) for table in fresh if table.num_rows]
         stored = self._next.get()
         return min([*times, *(stored[:1] if stored else ())], default=None)
 
@@ -234,16 +274,15 @@ class _Shard(StatefulProcessor):
         data = b"".join(bytes(piece) for (piece,) in self._keys.get())
         return dict(decode(data)) if data else {}
 
-    def _save(self, rest: pa.Table, state: State) -> None:
-        data = encode(list(state.items()))
-        self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
+    def _keep(self, rest: pa.Table) -> None:
+        """Let rows wait."""
         if rest.num_rows == 0:
             self._waiting.clear()
             self._next.clear()
             return
         step = max(1, rest.num_rows * PIECE // max(1, rest.nbytes))
         self._waiting.put([(_to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
-        self._wake_at(int(micros(rest.column(self.time)).min()))
+        self._wake_at(int(micros(rest.column(self._timed)).min()))
 
     def _wake_at(self, lowest: int) -> None:
         stored = self._next.get()

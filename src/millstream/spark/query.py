@@ -125,7 +125,7 @@ class GroupQuery:
         """Tell whether the group has read all its inputs to their end and put out all it will."""
         if not self.inputs_ended(list(self.sink.inputs)):
             return False
-        if not self.group.stateful:
+        if not self.group.stateful or not self.group.timed:
             return True
         committed = self.checkpoint.committed()
         return committed is not None and committed.watermark_ms >= watermark_ms(FOREVER_US, self._slack_ms)

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from millstream import ingest, journal
+from millstream import errors, ingest, journal
 from millstream.clock import Clock, SystemClock
 from millstream.errors import AlreadyRunning, GroupFailed, MillstreamError
 from millstream.flow import stages as s
@@ -52,6 +51,7 @@ class Options:
     root: Path = Path()
     rows_per_batch: int = 500_000
     state: str | None = None
+    log: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +258,11 @@ class FlowRun:
         failure = query.query.exception()
         if ours is None and query.restart_after(str(failure)):
             return
-        said = cause(ours or failure)
+        said, hint = cause(ours or failure)
+        log = self._options.log or self._folder / "run.log"
         raise GroupFailed(
             f'group "{query.group.name}" of flow "{self.flow.name}" failed: {said}',
-            hint=f"the whole story is in {self._folder / 'run.log'}; a new start goes on where it stopped",
+            hint=hint or f"the whole story is in {log}; a new start goes on where it stopped",
         ) from (ours or failure)
 
     def _notice_ends(self) -> None:
@@ -306,13 +307,19 @@ class FlowRun:
         return True
 
 
-def cause(error: Any) -> str:
-    """Return the few words of an error of Spark's that tell what happened."""
+def cause(error: Any) -> tuple[str, str | None]:
+    """Return the few words of an error of Spark's that tell what happened, and the hint of one of ours."""
     text = str(error)
-    if isinstance(error, PySparkException) or "Traceback" in text:
-        python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception|Warning)): (.+)$", text, flags=re.MULTILINE)
-        if python:
-            name, message = python[-1]
-            return f"{name}: {message.strip()}"
+    raised = list(re.finditer(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", text, flags=re.MULTILINE))
+    python = [one for one in raised if _is_error(one[1])] if "Traceback" in text else []
+    if python:
+        name, message = python[-1][1], python[-1][2].strip()
+        noted = re.match(r"\s*hint: (.+)", text[python[-1].end() :])
+        ours = isinstance(getattr(errors, name, None), type)
+        return (message if ours else f"{name}: {message}"), noted[1].strip() if noted else None
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return first[:400]
+    return first[:400], None
+
+
+def _is_error(name: str) -> bool:
+    return name.endswith(("Error", "Exception", "Warning")) or isinstance(getattr(errors, name, None), type)

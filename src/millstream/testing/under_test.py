@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -47,7 +48,8 @@ class FlowTest:
 
     def __enter__(self) -> FlowTest:
         self._data = Path(tempfile.mkdtemp(prefix="millstream-test-"))
-        self._run = FlowRun(session(self.flow.name), self.flow, Options(self._data, self._root))
+        log = Path(tempfile.gettempdir()) / f"millstream-tests-{os.getuid()}.log"
+        self._run = FlowRun(session(self.flow.name, log=log), self.flow, Options(self._data, self._root, log=log))
         try:
             self._run.start()
         except BaseException:
