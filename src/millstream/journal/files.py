@@ -26,7 +26,7 @@ from millstream.journal.base import Accepted, Description, Kind
 from millstream.journal.description import create, describe
 from millstream.journal.disk import REAL, Disk, make_folder
 from millstream.journal.index import NOBODY, NOTHING, Record
-from millstream.journal.lateness import max_lag
+from millstream.journal.lateness import spread
 from millstream.journal.layout import partition_folder
 from millstream.journal.lock import Lock
 from millstream.journal.log import SEGMENT_BYTES, Item, PartitionLog, Recovery
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer", "create", "describe"]
 
-QUEUE_BYTES = 16 * 2**20
+QUEUE_BYTES = 8 * 2**20
 QUEUE_LENGTH = 4096
 ENTRY_ROWS = 2**17
 
@@ -239,6 +239,8 @@ class Writer:
             return self._enqueue(*self._epoch(part))
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self.description.schema):
+            return batch
         if not set(batch.schema.names) <= set(self.description.schema.names):
             self._reload()
         return conform(batch, self.description.schema)
@@ -273,9 +275,7 @@ class Writer:
         state, rows = self._ahead, batch.num_rows
         low = high = lag = None
         if self.description.time is not None:
-            times = times_of(batch, self.description.time)
-            low, high = int(times.min()), int(times.max())
-            lag = max_lag(times, running_max, state.floor)
+            low, high, lag = spread(times_of(batch, self.description.time), running_max, state.floor)
         message = batch.serialize()
         record = Record(
             kind=Kind.ROWS,

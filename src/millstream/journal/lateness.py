@@ -34,16 +34,21 @@ def late_mask(
     return late
 
 
-def max_lag(times: Times, running_max_before: int | None, floor: int | None) -> int | None:
-    """Return the largest lag of a row, so that "it is above the lateness" means "some row is late"."""
-    if len(times) == 0:
-        return None
-    if floor is not None and int(times.min()) < floor:
-        return FOREVER
+def spread(times: Times, running_max_before: int | None, floor: int | None) -> tuple[int, int, int | None]:
+    """Return the lowest and the highest of some times (at least one), and the largest lag of a row.
+
+    The lag is above a lateness exactly if some row is late; None: there is nothing to compare with.
+    """
     highest = np.maximum.accumulate(times)
-    if running_max_before is None:
-        return int((highest[:-1] - times[1:]).max()) if len(times) > 1 else None
-    if len(times) == 1:
-        return running_max_before - int(times[0])
-    np.maximum(highest, running_max_before, out=highest)
-    return max(running_max_before - int(times[0]), int((highest[:-1] - times[1:]).max()))
+    low, high = int(times.min()), int(highest[-1])
+    if floor is not None and low < floor:
+        return low, high, FOREVER
+    lags = [] if running_max_before is None else [running_max_before - low]
+    if len(times) > 1:
+        lags.append(int((highest[:-1] - times[1:]).max()))
+    return low, high, max(lags, default=None)
+
+
+def max_lag(times: Times, running_max_before: int | None, floor: int | None) -> int | None:
+    """Return the largest lag of a row, None if there is none or nothing to compare with."""
+    return spread(times, running_max_before, floor)[2] if len(times) else None
