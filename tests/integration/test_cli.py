@@ -1,0 +1,136 @@
+"""The commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+FLOW = """
+import millstream as ms
+
+flow = ms.Flow("typed")
+events = flow.source("events", ms.inbox("k string, v long, at timestamp"), time="at", key="k")
+events.window("minutes", every="1 minute", n="count(*)", total="sum(v)").sink("minutes", ms.jsonl("out"))
+"""
+
+
+def millstream(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "millstream", *arguments]
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120, check=False)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 90) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def results(folder: Path) -> list[tuple[str, int, int]]:
+    lines = [json.loads(line) for path in folder.glob("out/*.jsonl") for line in path.read_text().splitlines()]
+    return sorted((line["window_start"][11:16], line["n"], line["total"]) for line in lines)
+
+
+def event(v: int, minute: int) -> str:
+    return json.dumps({"k": "a", "v": v, "at": f"2020-01-01T10:{minute:02}:00Z"}) + "\n"
+
+
+@pytest.mark.timeout(400)
+def test_a_flow_is_run_fed_stopped_and_run_again(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--json"]
+    running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert eventually(lambda: (tmp_path / ".millstream/typed/journals/events/journal.json").exists())
+        sent = millstream(tmp_path, "send", "typed.events", given=event(1, 0) + event(2, 0) + "{oops\n" + event(4, 1))
+        assert sent.returncode == 0, sent.stderr
+        assert sent.stdout.startswith("sent 3 events in ")
+        assert "1 refused, see millstream journal cat typed.events.dead" in sent.stdout
+        assert eventually(lambda: results(tmp_path) == [("10:00", 2, 3)])
+        again = millstream(tmp_path, "run", "flow.py")
+        assert again.returncode == 1
+        assert f'flow "typed" is running already, in process {running.pid}' in again.stderr
+        running.send_signal(signal.SIGINT)
+        output, errors = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 0, errors
+    last = json.loads(output.strip().splitlines()[-1])
+    assert last["groups"][0]["rows_in"] == 3
+    assert last["dead"] == 1
+
+    sent = millstream(tmp_path, "send", "typed.events", "--end", given=event(8, 2))
+    assert sent.returncode == 0, sent.stderr
+    done = millstream(tmp_path, "run", "flow.py", "--until-end")
+    assert done.returncode == 0, done.stderr
+    assert "typed ended" in done.stdout
+    assert results(tmp_path) == [("10:00", 2, 3), ("10:01", 1, 4), ("10:02", 1, 8)]
+
+    (tmp_path / "flow.py").write_text(FLOW.replace("1 minute", "5 minutes"))
+    refused = millstream(tmp_path, "run", "flow.py", "--until-end")
+    assert refused.returncode == 1
+    assert 'group "minutes" has changed since its checkpoint was made' in refused.stderr
+    assert "5 min" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    shown = millstream(tmp_path, "checkpoint", "show", "typed.minutes")
+    assert "watermark             ended" in shown.stdout, shown.stderr
+
+
+def test_a_mistake_is_shown_with_its_line_and_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW.replace("sum(v)", "sum(w)"))
+    said = millstream(tmp_path, "plan", "flow.py")
+    assert said.returncode == 1
+    assert said.stdout == ""
+    first, place, hint = said.stderr.strip().splitlines()
+    assert first.startswith('error: stage "minutes" of flow "typed"')
+    assert '"w"' in first
+    assert place.strip().startswith("flow.py:6   events.window(")
+    assert hint.strip().startswith("hint: ")
+
+
+def test_a_plan_is_printed_drawn_and_told_to_machines(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    said = millstream(tmp_path, "plan", "flow.py", "--quick", "--svg", "plan.svg")
+    assert said.returncode == 0, said.stderr
+    assert "minutes" in said.stdout
+    assert (tmp_path / "plan.svg").read_text().startswith("<svg")
+    told = json.loads(millstream(tmp_path, "plan", "flow.py", "--quick", "--json").stdout)
+    assert [group["name"] for group in told["groups"]] == ["minutes"]
+
+
+def test_the_process_leaves_nothing_behind_when_it_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "millstream", "run", "flow.py", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert eventually(lambda: _marked(tmp_path) > 1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert eventually(lambda: _marked(tmp_path) == 0, 30), "Java and the Python workers end with the driver"
+
+
+def _marked(folder: Path) -> int:
+    """Count processes whose working folder this is."""
+    count = 0
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            count += path.readlink() == folder
+        except OSError:
+            continue
+    return count
