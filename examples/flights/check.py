@@ -114,7 +114,7 @@ def running(flights: pd.DataFrame) -> pd.DataFrame:
     late = flights["delay"].clip(lower=0).fillna(0).astype("int64")
     gone = flights["delay"].isna().astype("int64")
     airport = flights["origin"]
-    return flights[FLIGHT].assign(
+    return flights.assign(
         number=flights.groupby("origin").cumcount() + 1,
         cancelled=gone.groupby(airport).cumsum(),
         minutes=late.groupby(airport).cumsum(),

@@ -184,7 +184,7 @@ class Show:
         self._times = pq.read_table(settings.recordings.departures, columns=["at"]).column("at")
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(40),
+            BarColumn(20),
             TextColumn("{task.fields[said]}"),
             TimeElapsedColumn(),
         )
@@ -209,7 +209,7 @@ class Show:
     def update(self, run: Run, state: State) -> None:
         waiting = "Spark starts" if not state.counted and not state.under_way else "first batch"
         day = self.reached(state.counted).strftime("%-d %b %Y") if state.counted else waiting
-        said = f"{state.counted:,} of {self._total:,} flights processed   {day}"
+        said = f"{state.counted:,} of {self._total:,} flights   {day}"
         self._bar.update(self._task, description=f"run {run.number}", completed=state.counted, said=said)
         tenth = state.counted * 10 // self._total
         if not self.console.is_terminal and tenth > self._told:

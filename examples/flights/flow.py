@@ -15,17 +15,14 @@ import millstream as ms
 
 #: Times as fast as it happened: a year in half a minute.
 SPEED = 1_000_000
+#: `at` is when a flight should have left; one that never left has no delay.
+FLIGHT = "carrier string, flight int, origin string, dest string, delay int, at timestamp"
 
 flow = ms.Flow("flights", window="1 day")
 
 departures = flow.source(
     "departures",
-    ms.replay(
-        "data/departures.parquet",
-        # `at` is when the flight should have left; a flight that never left has no delay.
-        "carrier string, flight int, origin string, dest string, delay int, at timestamp",
-        speed=SPEED,
-    ),
+    ms.replay("data/departures.parquet", FLIGHT, speed=SPEED),
     time="at",
     lateness="30 minutes",
     key="origin",
@@ -71,5 +68,5 @@ departures.fold(
     "total",
     count,
     initial={"number": 0, "cancelled": 0, "minutes": 0},
-    output="origin string, carrier string, flight int, at timestamp, number long, cancelled long, minutes long",
+    output=f"{FLIGHT}, number long, cancelled long, minutes long",
 ).sink("totals", ms.parquet("out/totals"))
