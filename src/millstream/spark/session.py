@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import psutil
-import pyspark
 from pyspark.sql import SparkSession
 
 from millstream.errors import RunError
+from millstream.spark import home
 from millstream.spark.source import JournalSource
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -43,13 +45,16 @@ def session(
         RunError: There is no Java 17 or newer, or Spark did not start.
     """
     check_java()
+    embedded = master is None or master == "local" or master.startswith("local[")
     # Workers would otherwise run whatever python3 the PATH has.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(f"millstream {name}").master(master or "local[*]")
-    for key, value in (_settings(master, log) | (conf or {})).items():
-        builder = builder.config(key, value)
-    with _stderr_to(log):
+    with ExitStack() as stack:
+        place = stack.enter_context(home.used()) if embedded else None
+        for key, value in (_settings(master, log, place) | (conf or {})).items():
+            builder = builder.config(key, value)
+        stack.enter_context(_stderr_to(log))
         try:
             spark = builder.getOrCreate()
         except Exception as error:
@@ -70,20 +75,36 @@ def check_java() -> int:
     Raises:
         RunError: There is none, or it is older than 17.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    hint = "install one, on Debian: apt-get install default-jre-headless; or set JAVA_HOME"
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
-    except OSError as error:
-        raise RunError("Spark needs Java 17 or newer, and no java was found", hint=hint) from error
+    said = _said_by(_java())
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < 17:
-        raise RunError(f"Spark needs Java 17 or newer, and {java} is {said.splitlines()[:1]}", hint=hint)
+        raise RunError(f"Spark needs Java 17 or newer, and {_java()} is {said.splitlines()[:1]}", hint=_INSTALL)
     return int(found[1])
 
 
-def _settings(master: str | None, log: Path | None) -> dict[str, str]:
+_INSTALL: Final = "install one, on Debian: apt-get install default-jre-headless; or set JAVA_HOME"
+
+
+def _java() -> str:
+    place = os.environ.get("JAVA_HOME")
+    return str(Path(place) / "bin" / "java") if place else shutil.which("java") or "java"
+
+
+@cache
+def _said_by(java: str) -> str:
+    """Return what a Java says of itself."""
+    try:
+        return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
+    except OSError as error:
+        raise RunError("Spark needs Java 17 or newer, and no java was found", hint=_INSTALL) from error
+
+
+def class_archive(place: Path) -> Path:
+    """Return where Java's archive of Spark's loaded classes lies; it takes seconds off a start."""
+    return home.archive(place, _said_by(_java()))
+
+
+def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -97,7 +118,10 @@ def _settings(master: str | None, log: Path | None) -> dict[str, str]:
         # Micro-batches plan the same small query over and over.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.driver.extraJavaOptions": " ".join(_java_options(log)),
+        "spark.python.daemon.module": "millstream.spark.daemon",
+        # For every column expression it would look up the caller's line, 2 ms each; our errors name the stage.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.driver.extraJavaOptions": " ".join(_java_options(log, place)),
     }
     if master is None or master.startswith("local"):
         settings |= {
@@ -108,23 +132,17 @@ def _settings(master: str | None, log: Path | None) -> dict[str, str]:
     return settings
 
 
-def _java_options(log: Path | None) -> list[str]:
+def _java_options(log: Path | None, place: Path | None) -> list[str]:
     options = ["-XX:+UseParallelGC"]
-    archive = class_archive()
-    if archive.exists():
-        options.append(f"-XX:SharedArchiveFile={archive}")
+    if place is not None and home.usable(archive := class_archive(place)):
+        # Java passes over an archive that does not fit, and need not say so.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         config = log.parent / "log4j2.properties"
         config.write_text(_LOGGING.format(log=log.resolve()))
         options.append(f"-Dlog4j2.configurationFile=file:{config.resolve()}")
     return options
-
-
-def class_archive() -> Path:
-    """Return where Java's archive of Spark's loaded classes lies; it takes seconds off a start."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "millstream" / f"spark-{pyspark.__version__}.jsa"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,6 +34,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from millstream.journal import Entry, PartitionReader, Reader, Slice, align, late_mask
+from millstream.spark.arrays import Numbers, flags, numbers
+from millstream.spark.daemon import settle
 
 MARKER: Final = "__marker"
 PLACE: Final = "__place"
@@ -42,6 +44,8 @@ DELAY: Final = "36500 days"
 DELAY_US: Final = 36500 * 86_400 * 1_000_000
 #: Rows in one Arrow batch on the way to the JVM.
 CHUNK: Final = 65_536
+#: And their bytes, if rows are large.
+CHUNK_BYTES: Final = 64 << 20
 #: A task is not worth starting for fewer rows.
 SMALLEST_TASK: Final = 50_000
 #: The bits of a place that hold the position; above them partition and input.
@@ -137,16 +141,10 @@ class JournalStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
+        settle()
         schema = _arrow_schema(self.settings)
-        pending: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in _kept(self.settings, partition):
-            pending.append(batch)
-            rows += batch.num_rows
-            if rows >= CHUNK:
-                yield from _joined(pending, schema)
-                pending, rows = [], 0
-        yield from _joined(pending, schema)
+        for parts in _chunks(_kept(self.settings, partition)):
+            yield _joined(parts, schema)
         if partition.marker is not None:
             yield marker(schema, self.settings, partition.marker)
 
@@ -186,8 +184,8 @@ def marker(schema: pa.Schema, settings: Settings, floor: int) -> pa.RecordBatch:
 
     def column(field: pa.Field) -> pa.Array:
         if field.name == settings.time:
-            return pa.array([at], field.type)
-        return pa.array([True] if field.name == MARKER else [None], field.type)
+            return numbers(np.array([at]), field.type)
+        return flags(True, 1) if field.name == MARKER else pa.nulls(1, field.type)
 
     return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
 
@@ -212,16 +210,50 @@ def _arrow_schema(settings: Settings) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _kept(settings: Settings, piece: Range) -> Iterator[pa.RecordBatch]:
+class _Part(NamedTuple):
+    """Rows on the way to Spark, and their places where the group needs them."""
+
+    batch: pa.RecordBatch
+    places: Numbers | None
+
+
+def _kept(settings: Settings, piece: Range) -> Iterator[_Part]:
     """Yield the rows that are not late, with the columns that Spark asked for."""
     view = Reader.cached(settings.path).partition(piece.partition)
     for part in view.read(piece.start, piece.stop, columns=list(settings.columns)):
         if part.batch is None or part.batch.num_rows == 0:
             continue
-        batch = with_hidden(part.batch, part.position, settings, piece.partition)
-        if settings.time is not None and not settings.grouped and has_late(part, settings.lateness):
-            batch = batch.filter(pa.array(~late_rows(part, settings.time, settings.lateness)))
-        yield batch
+        places = _places(settings.place, piece.partition, part.position, part.batch.num_rows)
+        if settings.time is None or settings.grouped or not has_late(part, settings.lateness):
+            yield _Part(part.batch, places)
+            continue
+        on_time = np.flatnonzero(~late_rows(part, settings.time, settings.lateness))
+        batch = part.batch.take(numbers(on_time, pa.int64()))
+        yield _Part(batch, None if places is None else places[on_time])
+
+
+def _places(place: int | None, partition: int, position: int, rows: int) -> Numbers | None:
+    """Return the places of consecutive rows."""
+    if place is None:
+        return None
+    first = (place << (POSITION_BITS + 12)) + (partition << POSITION_BITS) + position
+    return np.arange(first, first + rows, dtype=np.int64)
+
+
+def _chunks(parts: Iterator[_Part]) -> Iterator[list[_Part]]:
+    """Gather small batches: each one costs both sides of the pipe some 100 us."""
+    pending: list[_Part] = []
+    rows = size = 0
+    for part in parts:
+        more, bytes_more = part.batch.num_rows, part.batch.get_total_buffer_size()
+        # Columns of text are joined with 32-bit offsets: they must not grow beyond those.
+        if pending and (rows + more > CHUNK or size + bytes_more > CHUNK_BYTES):
+            yield pending
+            pending, rows, size = [], 0, 0
+        pending.append(part)
+        rows, size = rows + more, size + bytes_more
+    if pending:
+        yield pending
 
 
 def has_late(part: Slice | Entry, lateness_us: int) -> bool:
@@ -237,23 +269,17 @@ def late_rows(part: Slice, time: str, lateness_us: int) -> np.ndarray[Any, np.dt
     return late_mask(times, part.running_max_before, lateness_us, part.floor_before)
 
 
-def with_hidden(batch: pa.RecordBatch, position: int, settings: Settings, partition: int) -> pa.RecordBatch:
-    """Add the columns of ours that the group needs."""
-    rows = batch.num_rows
-    arrays, names = list(batch.columns), list(batch.schema.names)
-    if settings.place is not None:
-        first = (settings.place << (POSITION_BITS + 12)) + (partition << POSITION_BITS) + position
-        arrays.append(pa.array(np.arange(first, first + rows, dtype=np.int64)))
-        names.append(PLACE)
-    if settings.time is not None:
-        arrays.append(pa.array(np.zeros(rows, dtype=np.bool_)))
-        names.append(MARKER)
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+def _joined(parts: list[_Part], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of several parts as one batch, with the columns of ours that the group needs."""
+    rows = sum(part.batch.num_rows for part in parts)
 
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == MARKER:
+            return flags(False, rows)
+        if field.name == PLACE:
+            return numbers(np.concatenate([part.places for part in parts if part.places is not None]), field.type)
+        arrays = [part.batch.column(field.name) for part in parts]
+        array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        return array if array.type == field.type else pc.cast(array, field.type)
 
-def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if len(batches) == 1:
-        yield batches[0].cast(schema)
-    elif batches:
-        table = pa.Table.from_batches([batch.cast(schema) for batch in batches]).combine_chunks()
-        yield from table.to_batches()
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)

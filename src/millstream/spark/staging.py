@@ -15,10 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.journal.staging import stage
+from millstream.spark.arrays import numbers, texts
+from millstream.spark.daemon import settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,10 @@ class StageJournal:
     key: str | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         staged = [json.dumps(asdict(one)) for one in stage(self.path, batches, self.key)]
         if staged:
-            yield pa.RecordBatch.from_arrays([pa.array(staged, pa.string())], names=["staged"])
+            yield pa.RecordBatch.from_arrays([texts(staged)], names=["staged"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +47,18 @@ class StageFiles:
     format: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [batch for batch in batches if batch.num_rows]
-        if not rows:
+        settle()
+        found = [batch for batch in batches if batch.num_rows]
+        if not found:
             return
         name = f"{self.prefix}-{uuid.uuid4().hex[:8]}.{self.format}"
         path = Path(self.folder) / name
-        table = pa.Table.from_batches(rows)
+        table = pa.Table.from_batches(found)
         _WRITERS[self.format](table, path)
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        yield pa.RecordBatch.from_pydict({"file": [name], "rows": [table.num_rows]})
+        rows = numbers(np.array([table.num_rows]), pa.int64())
+        yield pa.RecordBatch.from_arrays([texts([name]), rows], names=["file", "rows"])
 
 
 def _write_parquet(table: pa.Table, path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Arrow arrays for workers, made without `pa.array` and `pa.scalar`.
+
+Those look whether they are given something of pandas, and import it for that:
+half a second for every new worker, in flows that never use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def numbers(values: Numbers, kind: pa.DataType) -> pa.Array:
+    """Return 64-bit numbers, or times in the unit of `kind`, without a copy."""
+    plain = np.ascontiguousarray(values, dtype=np.int64)
+    return pa.Array.from_buffers(kind, len(plain), [None, pa.py_buffer(plain)])
+
+
+def flags(value: bool, rows: int) -> pa.Array:
+    """Return a boolean for each row, all the same."""
+    bits = (b"\xff" if value else b"\0") * ((rows + 7) // 8)
+    return pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(bits)])
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    """Return a column of texts."""
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *(len(one) for one in encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
