@@ -52,7 +52,7 @@ def read(group: str, data: Path) -> dict[str, Any]:
             f'there is no checkpoint of a group "{group}" in {data}',
             hint=f"FLOW.GROUP is one of {[f'{flow}.{one}' for one in known]}" if known else "run the flow first",
         )
-    checkpoint = Checkpoint(folder, name, jsonlib.loads((folder / "group.json").read_text())["checkpoint"])
+    checkpoint = Checkpoint(folder, name, jsonlib.loads((folder / "group.json").read_text())["checkpoint"], {})
     committed = checkpoint.committed()
     shown = moment(committed.watermark_ms) if committed and committed.watermark_ms > 0 else None
     return {

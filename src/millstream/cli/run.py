@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as jsonlib
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -40,28 +39,24 @@ def run(
     if state not in (None, "memory", "rocksdb"):
         raise typer.BadParameter('it is "memory" or "rocksdb"', param_hint="--state")
     described = load(flow)
+    from millstream.spark.claim import Claim
     from millstream.spark.run import FlowRun, Options
     from millstream.spark.session import session
 
     log = data / described.name / "run.log"
-    terminal = Console(stderr=True)
-    with terminal.status(f"starting Spark for {described.name}"):
+    claim = Claim.take(data / described.name, described.name)
+    terminal = Console()
+    with Console(stderr=True).status(f"starting Spark for {described.name}"):
         spark = session(described.name, master=master, log=log)
         options = Options(data, flow.resolve().parent, rows_per_batch, state, log)
-        running = FlowRun(spark, described, options)
+        running = FlowRun(spark, described, options, claim=claim, terminal=terminal)
         running.start()
     try:
         with _interruptible() as interrupted:
-            _watch(
-                running,
-                interrupted,
-                until_end=until_end,
-                json=json,
-                log=log,
-                master=spark.sparkContext.master or "local",
-            )
+            view = _View(described.name, spark.sparkContext.master or "local", log)
+            _watch(running, view, interrupted, until_end=until_end, json=json, terminal=terminal)
     finally:
-        with terminal.status("stopping"):
+        with Console(stderr=True).status("stopping"):
             running.stop()
             spark.stop()
 
@@ -88,10 +83,11 @@ def _interruptible() -> Iterator[_Interrupt]:
             signal.signal(number, handler)
 
 
-def _watch(running: FlowRun, interrupt: _Interrupt, *, until_end: bool, json: bool, log: Path, master: str) -> None:
-    view = _View(running.flow.name, master, log)
+def _watch(
+    running: FlowRun, view: _View, interrupt: _Interrupt, *, until_end: bool, json: bool, terminal: Console
+) -> None:
     # The table belongs to a person; a pipe gets the last state only.
-    live = Live(console=Console(), auto_refresh=False) if not json and sys.stdout.isatty() else None
+    live = Live(console=terminal, auto_refresh=False) if not json and terminal.is_terminal else None
     ended = False
     if live:
         live.start()
@@ -169,8 +165,9 @@ class _View:
         return f"{grown / (now - then):,.0f}" if now > then else "-"
 
     def _foot(self, numbers: RunStatistics) -> Text:
-        taken = sum(source.rows for source in numbers.sources.values())
-        return Text(f"taken {taken:,}   late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim")
+        return Text(
+            f"in journals {numbers.journalled:,}   late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim"
+        )
 
 
 def moment(milliseconds: int | None) -> str:

@@ -10,9 +10,9 @@ from millstream.errors import InvalidDuration
 _UNITS = {
     "us": ("microsecond", "microseconds"),
     "ms": ("millisecond", "milliseconds"),
-    "s": ("sec", "second", "seconds"),
-    "min": ("m", "minute", "minutes"),
-    "h": ("hour", "hours"),
+    "s": ("sec", "secs", "second", "seconds"),
+    "min": ("m", "mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours"),
     "d": ("day", "days"),
     "w": ("week", "weeks"),
 }

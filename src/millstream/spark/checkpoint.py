@@ -40,33 +40,35 @@ class Checkpoint:
     folder: Path
     group: str
     id: str
+    description: Mapping[str, Any]
 
     @classmethod
     def open(cls, folder: Path, group: str, description: dict[str, Any]) -> Checkpoint:
-        """Open the group's checkpoint, or begin one.
+        """Return the group's checkpoint, or a new one that `begin` will write down.
 
         Raises:
             GroupChanged: it was made for a group that means something else.
         """
         record = folder / "group.json"
         if not record.exists():
-            return cls._begin(folder, group, description)
+            return cls(folder, group, uuid.uuid4().hex[:12], description)
         known = json.loads(record.read_text())
         changes = difference(known["description"], description)
         if changes:
             raise GroupChanged(
                 f'group "{group}" has changed since its checkpoint was made:\n' + "\n".join(f"  {c}" for c in changes),
-                hint="undo the change, give the output another name, or remove "
-                f"{folder} to start the group again from the beginning of its journals",
+                hint=f"undo the change, or remove {folder} to run the group again from the beginning of its journals; "
+                "it then publishes all its results once more, so clear what its sinks have written too",
             )
-        return cls(folder, group, known["checkpoint"])
+        return cls(folder, group, known["checkpoint"], description)
 
-    @classmethod
-    def _begin(cls, folder: Path, group: str, description: dict[str, Any]) -> Checkpoint:
-        made = cls(folder, group, uuid.uuid4().hex[:12])
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "group.json", json.dumps({"checkpoint": made.id, "description": description}, indent=1))
-        return made
+    def begin(self) -> Checkpoint:
+        """Write down what the checkpoint is for, if it is new."""
+        record = self.folder / "group.json"
+        if not record.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(record, json.dumps({"checkpoint": self.id, "description": self.description}, indent=1))
+        return self
 
     @property
     def location(self) -> Path:

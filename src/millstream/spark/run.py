@@ -11,8 +11,7 @@ until everything has ended or somebody stops it, stop.
 
 from __future__ import annotations
 
-import fcntl
-import os
+import hashlib
 import re
 import threading
 import time
@@ -24,10 +23,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 from millstream import errors, ingest, journal
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyRunning, GroupFailed, MillstreamError
+from millstream.errors import GroupFailed, MillstreamError
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.plan import fingerprint
@@ -35,12 +35,15 @@ from millstream.plan.cycles import cycle
 from millstream.plan.groups import Group, Plan, plan
 from millstream.spark.analyse import Analysis, analyse
 from millstream.spark.checkpoint import Checkpoint
+from millstream.spark.claim import Claim
 from millstream.spark.query import GroupQuery, GroupStatistics, arrow_schema, inputs_of, ship_functions
 from millstream.spark.sink import GroupSink
 from millstream.spark.targets import JournalTarget, MemoryTarget, PostgresTarget, Target, open_target
 
 #: How often retention is looked at.
 TRIM_EVERY_S: Final = 30.0
+#: Static tables above this size are not read to tell whether they changed.
+LARGE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class RunStatistics:
 
     groups: tuple[GroupStatistics, ...]
     sources: dict[str, ingest.IngestStatistics]
+    journalled: int
     late: int
     dead: int
     ended: bool
@@ -68,14 +72,24 @@ class RunStatistics:
 class FlowRun:
     """One run of a flow in this process."""
 
-    def __init__(self, spark: SparkSession, flow: Flow, options: Options, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        flow: Flow,
+        options: Options,
+        *,
+        clock: Clock | None = None,
+        claim: Claim | None = None,
+        terminal: Console | None = None,
+    ) -> None:
         self.flow = flow
         self.plan: Plan = plan(flow)
         self._spark = spark
         self._options = options
         self._clock = clock or SystemClock()
         self._folder = options.data / flow.name
-        self._lock: int | None = None
+        self._claim = claim
+        self._terminal = terminal
         self._ingests: dict[str, ingest.Ingest] = {}
         self.queries: dict[str, GroupQuery] = {}
         self._trim_at = time.monotonic() + TRIM_EVERY_S
@@ -97,13 +111,16 @@ class FlowRun:
             AlreadyRunning: Another process runs this flow on the same data.
             GroupChanged: A group means something else than when its checkpoint was made.
         """
-        self._take_lock()
+        self._claim = self._claim or Claim.take(self._folder, self.flow.name)
         try:
             ship_functions(self.flow)
             analysis = analyse(self._spark, self.plan, self._options.root)
+            # A start that is refused changes nothing: journals are made, or widened, after all groups are accepted.
+            checkpoints = {group.name: self._checkpoint(group, analysis) for group in self.plan.groups}
             self._make_journals(analysis)
+            self._register_readers()
             for group in self.plan.groups:
-                self.queries[group.name] = self._query(group, analysis)
+                self.queries[group.name] = self._query(group, analysis, checkpoints[group.name].begin())
             self._start_sources()
             for query in self.queries.values():
                 query.start()
@@ -149,6 +166,7 @@ class FlowRun:
         return RunStatistics(
             groups=tuple(query.statistics(now) for query in self.queries.values()),
             sources={name: source.statistics() for name, source in self._ingests.items()},
+            journalled=sum(self._length(name) for name in self._sources()),
             late=sum(counts.get("late", 0) for counts in letters),
             dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
             ended=all(query.finished for query in self.queries.values()),
@@ -163,27 +181,15 @@ class FlowRun:
             thread.start()
         for thread in stoppers:
             thread.join()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def _length(self, name: str) -> int:
+        reader = journal.Reader.cached(self.journal(name))
+        return sum(reader.partition(n).end for n in range(reader.description.partitions))
 
     # Set-up
-
-    def _take_lock(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(lock, 32).decode() or "unknown"
-            os.close(lock)
-            raise AlreadyRunning(
-                f'flow "{self.flow.name}" is running already, in process {holder}',
-                hint="stop that one first, or run this one with another --data folder",
-            ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
-        self._lock = lock
 
     def _sources(self) -> list[str]:
         return [name for name, stage in self.flow.stages.items() if isinstance(stage, s.Source)]
@@ -200,9 +206,34 @@ class FlowRun:
     def _make_journal(self, name: str, schema: pa.Schema, partitions: int, time: str | None, by: str) -> None:
         journal.create(self.journal(name), schema, partitions=partitions, time=time, written_by=by)
 
-    def _query(self, group: Group, analysis: Analysis) -> GroupQuery:
-        description = fingerprint.fingerprint(self.plan, group.name)
-        checkpoint = Checkpoint.open(self._folder.resolve() / "groups" / group.name, group.name, description)
+    def _register_readers(self) -> None:
+        """Let every journal know who reads it before anything may be removed, and who no longer does."""
+        readers = {f"{self.flow.name}.{group.name}" for group in self.plan.groups}
+        for name, use in self.plan.journals.items():
+            path = self.journal(name)
+            known = {reader.reader for reader in journal.committed(path)}
+            for gone in known - readers:
+                if gone.startswith(f"{self.flow.name}."):
+                    journal.forget(path, gone)
+            views = [journal.Reader(path).partition(n) for n in range(journal.describe(path).partitions)]
+            for group in use.readers:
+                if f"{self.flow.name}.{group}" not in known:
+                    journal.commit(path, f"{self.flow.name}.{group}", [view.begin for view in views])
+
+    def _checkpoint(self, group: Group, analysis: Analysis) -> Checkpoint:
+        description = fingerprint.fingerprint(self.plan, group.name, self._snapshots())
+        for name, stage in description["stages"].items():
+            needed = analysis.columns.get((group.name, name))
+            if needed is not None and stage.get("schema"):
+                # A column that a group does not use may come and go.
+                stage["schema"] = [column for column in stage["schema"] if column[0] in needed]
+        return Checkpoint.open(self._folder.resolve() / "groups" / group.name, group.name, description)
+
+    def _snapshots(self) -> dict[str, str]:
+        tables = [stage.table for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)]
+        return {table.path: snapshot(self._options.root / table.path) for table in tables}
+
+    def _query(self, group: Group, analysis: Analysis, checkpoint: Checkpoint) -> GroupQuery:
         sink = GroupSink(
             job=self.flow.name,
             checkpoint=checkpoint,
@@ -232,7 +263,7 @@ class FlowRun:
         targets = []
         for name in group.sinks:
             sink = self.flow.sinks[name]
-            target = open_target(name, sink.target, self._options.root)
+            target = open_target(name, sink.target, self._options.root, self._terminal)
             if isinstance(target, MemoryTarget):
                 self.memory[name] = target
             if isinstance(target, PostgresTarget):
@@ -305,6 +336,18 @@ class FlowRun:
             if not other.inputs_ended(outside) or not other.caught_up():
                 return False
         return True
+
+
+def snapshot(path: Path) -> str:
+    """Return a text that changes with the content of a static table."""
+    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+    total = hashlib.sha256()
+    for file in files:
+        status = file.stat()
+        total.update(f"{file.relative_to(path.parent)} {status.st_size}\n".encode())
+        # A large file is known by when it was written: reading it at every start would take too long.
+        total.update(file.read_bytes() if status.st_size < LARGE_BYTES else str(status.st_mtime_ns).encode())
+    return total.hexdigest()
 
 
 def cause(error: Any) -> tuple[str, str | None]:

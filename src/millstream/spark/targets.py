@@ -314,10 +314,11 @@ class MemoryTarget:
 class ConsoleTarget:
     """A table in the terminal for every epoch that has rows."""
 
-    def __init__(self, target: t.Console, name: str) -> None:
+    def __init__(self, target: t.Console, name: str, terminal: Terminal | None) -> None:
         self._most = target.rows
         self._name = name
-        self._terminal = Terminal(file=sys.stdout)
+        # Who shows something else there too, such as a live table, lends its terminal.
+        self._terminal = terminal or Terminal(file=sys.stdout)
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         table = frame.drop(PLACE).limit(self._most + 1).toArrow()
@@ -340,7 +341,7 @@ class ConsoleTarget:
         """The terminal stays open."""
 
 
-def open_target(name: str, target: t.TargetSpec, root: Path) -> Target:
+def open_target(name: str, target: t.TargetSpec, root: Path, terminal: Terminal | None = None) -> Target:
     """Make the writer for a sink of a flow; relative paths count from `root`."""
     match target:
         case t.Parquet():
@@ -354,7 +355,7 @@ def open_target(name: str, target: t.TargetSpec, root: Path) -> Target:
         case t.Memory():
             return MemoryTarget()
         case t.Console():
-            return ConsoleTarget(target, name)
+            return ConsoleTarget(target, name, terminal)
         case _:
             raise InternalError(f'sink "{name}" has a target that Spark does not write')
 
