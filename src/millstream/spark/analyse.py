@@ -63,14 +63,15 @@ class Analysis:
 
 def analyse(spark: SparkSession, plan: Plan, root: Path) -> Analysis:
     """Resolve every stage of a flow and find the mistakes that only Spark can see."""
-    with tempfile.TemporaryDirectory() as nothing, _unchecked(spark):
+    with tempfile.TemporaryDirectory() as nothing:
         stubs = _Stubs(spark, plan.flow, nothing)
         schemas: dict[str, StructType] = {}
         columns: dict[tuple[str, str], tuple[str, ...]] = {}
         for group in plan.groups:
             _check_stages(spark, plan.flow, group, stubs, schemas, root)
-            for name, needed in _needed(spark, plan.flow, group, stubs, schemas, root).items():
-                columns[group.name, name] = needed
+            with _unchecked(spark):
+                needed = _needed(spark, plan.flow, group, stubs, schemas, root)
+            columns |= {(group.name, name): found for name, found in needed.items()}
         return Analysis(schemas, columns)
 
 
@@ -269,12 +270,12 @@ def _blamed(flow: Flow, stage: s.Stage) -> Iterator[None]:
         if not isinstance(stage, s.Apply):
             raise
         raise InvalidFunction(
-            f"{who} failed while it was planned: {type(error).__name__}: {error}", where=stage.where
+            f"{who} failed while it was planned: {type(error).__name__}: {_first_line(error)}", where=stage.where
         ) from error
 
 
-def _first_line(error: PySparkException) -> str:
-    text = str(error).strip().split("\n")[0].split(" SQLSTATE")[0]
+def _first_line(error: Exception) -> str:
+    text = (str(error).strip() or type(error).__name__).split("\n")[0].split(" SQLSTATE")[0]
     return re.sub(r"^\[[A-Z0-9_.]+\] ", "", text).rstrip(";. ")
 
 
