@@ -25,10 +25,11 @@ from examples.flights import check, page, prepare
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-import millstream as ms
 from millstream.cli import checkpoint
 from millstream.errors import MillstreamError
+from millstream.flow.load import load
 from millstream.journal import Reader
+from millstream.plan.groups import plan
 from millstream.web import Sample, write
 
 HERE = Path(__file__).parent
@@ -283,8 +284,7 @@ def judge(settings: Settings, story: page.Story, console: Console) -> Path:
         sign = "[green]✓[/]" if one.ok else "[red]✗[/]"
         console.print(f"{sign} {one.promise}: {one.found}")
     path = settings.flow.parent / "out" / "report.html"
-    plan = ms.plan(ms.load(settings.flow))
-    write(page.report(plan, story, got.totals, got.delays, checks), path)
+    write(page.report(plan(load(settings.flow)), story, got.totals, got.delays, checks), path)
     console.print(f"report: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     broken = [one.promise for one in checks if not one.ok]
     if broken:
