@@ -103,8 +103,9 @@ def test_apply_and_sql_change_rows_and_markers_pass_by_their_filters() -> None:
         "rows", ms.memory()
     )
     large.window("hourly", every="1 hour", n="count(*)").sink("windows", ms.memory())
-    with flow_test(flow) as t:
+    with flow_test(flow, stages=["large"]) as t:
         t.send("events", [event("a", 1, "10:00"), event("b", 2, "10:01"), event("c", 70, "10:02")])
+        assert rows(t.results("large"), "k", "double") == [("b", 4), ("c", 140)]
         t.advance_to("2020-01-01 12:00")
         assert rows(t.results("rows"), "name", "double") == [("b!", 4)]
         assert rows(t.results("windows"), "k", "n") == [("b", 1), ("c", 1)]

@@ -32,7 +32,9 @@ def run(
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop when all sources have ended.")] = False,
     master: Annotated[str | None, typer.Option(help="A Spark master; this machine's cores by default.")] = None,
     rows_per_batch: Annotated[int, typer.Option(help="The most rows that a micro-batch reads of a journal.")] = 500_000,
-    state: Annotated[str | None, typer.Option(help="Where windows keep their state: memory or rocksdb.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="A line of JSON every second instead of the table.")] = False,
 ) -> None:
     """Run a flow until it ends or you press Ctrl-C; a new start goes on where it stopped."""

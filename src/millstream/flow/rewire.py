@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Sink, Source
 
 
-def rewired(flow: Flow, *, source: Callable[[Source], Source], sink: Callable[[Sink], Sink]) -> Flow:
-    """Return a copy of `flow` whose sources and sinks are what the functions make of them.
+def rewired(
+    flow: Flow, *, source: Callable[[Source], Source], sink: Callable[[Sink], Sink], more: Iterable[Sink] = ()
+) -> Flow:
+    """Return a copy of `flow` whose sources and sinks are what the functions make of them, with `more` sinks.
 
     Names, schemas and times must stay: the stages between are taken as they are.
     """
     copy = Flow(flow.name, flow.window)
     # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
     copy._streams.update(flow._streams)
-    copy._sinks.update({name: sink(one) for name, one in flow.sinks.items()})
+    copy._sinks.update({name: sink(one) for name, one in flow.sinks.items()} | {one.name: one for one in more})
     copy._stages.update(
         {name: source(stage) if isinstance(stage, Source) else stage for name, stage in flow.stages.items()}
     )

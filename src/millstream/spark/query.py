@@ -211,11 +211,12 @@ class GroupQuery:
         return True
 
     def _provider(self) -> str:
+        if self._has(s.Distinct, s.Fold):
+            return ROCKSDB  # Spark has no other for stages with a state of their own
         if self.state is not None:
             return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
-        # Windows are small beside their rows, and the in-memory store is twice
-        # as fast; stages of our own need RocksDB, and joins keep whole rows.
-        return ROCKSDB if self._has(s.Distinct, s.Fold, s.Join) else IN_MEMORY
+        # Windows are small beside their rows, and the in-memory store is twice as fast; joins keep whole rows.
+        return ROCKSDB if self._has(s.Join) else IN_MEMORY
 
     @property
     def _slack_ms(self) -> int:

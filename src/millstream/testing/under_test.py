@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,9 +40,9 @@ class Results(list[dict[str, Any]]):
 class FlowTest:
     """Runs a flow for a test: `with FlowTest(flow) as t`."""
 
-    def __init__(self, flow: Flow | str | Path, *, timeout: float = 120.0) -> None:
+    def __init__(self, flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 120.0) -> None:
         self._root = Path() if isinstance(flow, Flow) else Path(flow).resolve().parent
-        self.flow = under_test(flow if isinstance(flow, Flow) else load(Path(flow)))
+        self.flow = under_test(flow if isinstance(flow, Flow) else load(Path(flow)), stages)
         self._timeout = timeout
         self._sent = 0
 
@@ -83,14 +83,16 @@ class FlowTest:
             with Writer.open(self._run.journal(name), 0) as writer:
                 writer.instruct(Kind.END_OF_STREAM)
 
-    def results(self, sink: str) -> Results:
-        """Return all rows of a sink, once everything sent so far has been processed."""
+    def results(self, name: str) -> Results:
+        """Return all rows of a sink, or of one of the `stages` asked for, once everything sent so far is processed."""
         self._settle()
-        if sink not in self._run.memory:
-            raise UnknownStream(
-                f'flow "{self.flow.name}" has no sink "{sink}"', hint=f"one of {sorted(self._run.memory)}"
-            )
-        return Results(self._run.memory[sink].rows())
+        for sink in (name, _of_stage(name)):
+            if sink in self._run.memory:
+                return Results(self._run.memory[sink].rows())
+        raise UnknownStream(
+            f'flow "{self.flow.name}" has no sink "{name}"',
+            hint=f'its sinks are {", ".join(self._run.memory)}; for a stage: flow_test(flow, stages=["{name}"])',
+        )
 
     def dead_letters(self, source: str) -> Results:
         """Return what a source did not take or take in time, each with its reason and record."""
@@ -135,13 +137,20 @@ class FlowTest:
         return stage
 
 
-def under_test(flow: Flow) -> Flow:
-    """Return the flow with sources that a test feeds and sinks that stay in memory."""
+def under_test(flow: Flow, stages: Sequence[str] = ()) -> Flow:
+    """Return the flow with sources that a test feeds and sinks that stay in memory, also for `stages`."""
+    for name in stages:
+        flow.stream(name)
     return rewired(
         flow,
         source=lambda stage: replace(stage, origin=Inbox(stage.schema), partitions=1),
         sink=lambda sink: replace(sink, target=Memory()),
+        more=[s.Sink(_of_stage(name), name, Memory()) for name in stages],
     )
+
+
+def _of_stage(name: str) -> str:
+    return f"{name}.rows"
 
 
 def batch_of(rows: Iterable[Mapping[str, Any]], stage: s.Source) -> pa.RecordBatch:
@@ -172,6 +181,12 @@ def micros(moment: str | datetime) -> int:
     return whole * 1_000_000 + at.microsecond
 
 
-def flow_test(flow: Flow | str | Path, *, timeout: float = 120.0) -> FlowTest:
-    """Return a flow under test, to be used with `with`."""
-    return FlowTest(flow, timeout=timeout)
+def flow_test(flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 120.0) -> FlowTest:
+    """Return a flow under test, to be used with `with`.
+
+    Args:
+        flow: The flow, or the path of its file.
+        stages: Stages whose rows `results` shall give too, beside those of the sinks.
+        timeout: How many seconds to wait for results.
+    """
+    return FlowTest(flow, stages=stages, timeout=timeout)
