@@ -24,6 +24,7 @@ check: setup ## format, lint, types and rooms
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "hint: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy
+	@$(BIN)/mypy --strict tests/typing
 	@$(BIN)/lint-imports --no-logo
 
 format: setup ## format the code and fix what can be fixed
