@@ -37,7 +37,7 @@ def test_what_a_killed_writer_had_acknowledged_is_there(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     create(path, SCHEMA, time="at")
     model, chance = Model(), random.Random(3)
-    for _ in range(3):
+    for _ in range(2):
         command = [sys.executable, "-c", CHILD, str(path)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": TESTS})
         assert child.stdout is not None

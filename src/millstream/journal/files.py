@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer", "create", "describe"]
 
-QUEUE_BYTES = 8 * 2**20
+QUEUE_BYTES = 32 * 2**20  # few, large syncs: a busy disk makes each of them slow
 QUEUE_LENGTH = 4096
 ENTRY_ROWS = 2**17
 
