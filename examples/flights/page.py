@@ -221,7 +221,7 @@ def calendar(days: pd.Series, unit: str) -> Plot:
     cells = [[known.get(day(row, column)) for column in range(weeks)] for row in range(7)]
     # A month's name stands under the week in which it begins.
     sundays = [one + pd.Timedelta(days=6) for one in monday]
-    months = [one.strftime("%b") if one.day <= 7 else "" for one in sundays]
+    months = [one.strftime("%b") if one.day <= 7 and one <= days.index.max() else "" for one in sundays]
     return heat(
         cells,
         ["Mon", "", "Wed", "", "Fri", "", "Sun"],
