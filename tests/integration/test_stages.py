@@ -194,7 +194,9 @@ def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
         t.send(
             "events", [event("a", 1, "10:00"), event("a", 1, "10:30"), event("b", 1, "11:00"), event("a", 1, "13:00")]
         )
+        t.send("events", [{"k": None, "v": 1, "at": at("13:30")}])
         t.advance_to("2020-01-02 00:00")
+        assert [letter["reason"] for letter in t.dead_letters("hours")] == ['null key "k"']
         assert rows(t.results("hours_out"), "k", "n") == [("a", 1), ("a", 2), ("b", 1)]
         assert rows(t.results("days"), "k", "hours", "most") == [("a", 2, 2), ("b", 1, 1)]
 

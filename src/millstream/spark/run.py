@@ -162,7 +162,7 @@ class FlowRun:
     def statistics(self) -> RunStatistics:
         """Return the numbers as they are now."""
         now = self._clock.now_us()
-        letters = [journal.dead_counts(self.journal(name)) for name in self._sources()]
+        letters = [journal.dead_counts(self.journal(name)) for name in self.plan.journals]
         return RunStatistics(
             groups=tuple(query.statistics(now) for query in self.queries.values()),
             sources={name: source.statistics() for name, source in self._ingests.items()},

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.journal.staging import stage
@@ -33,9 +34,24 @@ class StageJournal:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        staged = [json.dumps(asdict(one)) for one in stage(self.path, batches, self.key)]
-        if staged:
-            yield pa.RecordBatch.from_arrays([texts(staged)], names=["staged"])
+        homeless: list[str] = []
+        staged = [json.dumps(asdict(one)) for one in stage(self.path, self._placed(batches, homeless), self.key)]
+        answers = [(one, None) for one in staged] + [(None, one) for one in homeless]
+        if answers:
+            files, records = zip(*answers, strict=True)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(files, pa.string()), pa.array(records, pa.string())], names=["staged", "homeless"]
+            )
+
+    def _placed(self, batches: Iterator[pa.RecordBatch], homeless: list[str]) -> Iterator[pa.RecordBatch]:
+        """Set rows without a key aside: they have no place in a partition."""
+        for batch in batches:
+            if self.key is None or batch.column(self.key).null_count == 0:
+                yield batch
+                continue
+            missing = batch.column(self.key).is_null()
+            homeless += [json.dumps(row, default=str) for row in batch.filter(missing).to_pylist()]
+            yield batch.filter(pc.invert(missing))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from rich.table import Table as Grid
 
 from millstream.errors import InternalError, RunError
 from millstream.flow import targets as t
-from millstream.journal import EpochLog, Staged
+from millstream.journal import DeadLetter, DeadLetters, EpochLog, Staged
 from millstream.spark.checkpoint import write_whole
 from millstream.spark.failpoints import passing
 from millstream.spark.source import PLACE
@@ -79,14 +79,26 @@ class JournalTarget:
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         work = StageJournal(str(self._path), self._key)
-        found = frame.drop(PLACE).mapInArrow(work, "staged string").collect()
-        staged = [Staged(**json.loads(row.staged)) for row in found]
+        found = frame.drop(PLACE).mapInArrow(work, "staged string, homeless string").collect()
+        staged = [Staged(**json.loads(row.staged)) for row in found if row.staged]
         passing("staged")
+        self._bury([row.homeless for row in found if row.homeless], epoch)
         self._log.decide(epoch.sender, epoch.batch, staged, epoch.floor)
         passing("decided")
         self._log.publish()
         passing("published")
         return sum(one.rows for one in staged)
+
+    def _bury(self, records: list[str], epoch: Epoch) -> None:
+        """Keep rows without a key as dead letters, numbered so that a repeated epoch adds nothing."""
+        if records:
+            first = epoch.batch * 1_000_000
+            letters = [
+                DeadLetter(f"group:{epoch.sender}", first + number, f'null key "{self._key}"', record)
+                for number, record in enumerate(sorted(records))
+            ]
+            with DeadLetters.open(self._path) as dead:
+                dead.put_all(letters)
 
     def end(self, sender: str, epoch: int) -> None:
         """Say that nothing more will come."""

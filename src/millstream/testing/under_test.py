@@ -94,10 +94,14 @@ class FlowTest:
             hint=f'its sinks are {", ".join(self._run.memory)}; for a stage: flow_test(flow, stages=["{name}"])',
         )
 
-    def dead_letters(self, source: str) -> Results:
-        """Return what a source did not take or take in time, each with its reason and record."""
+    def dead_letters(self, journal: str) -> Results:
+        """Return what a source, or a journal, did not take or take in time, each with its reason and record."""
         self._settle()
-        path = dead_folder(self._run.journal(self._source(source).name))
+        if journal not in self._run.plan.journals:
+            raise UnknownStream(
+                f'flow "{self.flow.name}" has no journal "{journal}"', hint=f"one of {list(self._run.plan.journals)}"
+            )
+        path = dead_folder(self._run.journal(journal))
         if not path.exists():
             return Results()
         view = Reader.cached(path).partition(0)
