@@ -130,7 +130,9 @@ def streams(draw: st.DrawFn) -> list[tuple[list[tuple[int, int, int]], int]]:
 def test_a_fold_takes_every_row_once_in_order_of_time_and_place(
     batches: list[tuple[list[tuple[int, int, int]], int]],
 ) -> None:
-    shard = _Shard(Folding("counts", ("k",), step, [], frozenset({"at", "seen"})), "at", ["at", "seen"], wait=True)
+    shard = _Shard(
+        Folding("counts", ("k",), step, [], frozenset({"at", "seen"}), "at"), "at", ["at", "seen"], wait=True
+    )
     results = list(run(shard, batches))
     rows = sorted((at, place, value) for rows, _ in batches for at, value, place in rows)
     assert [result["at"].timestamp() * 1000 for result in results] == [at for at, _, _ in rows]

@@ -167,9 +167,7 @@ class _View:
         return f"{grown / (now - then):,.0f}" if now > then else "-"
 
     def _foot(self, numbers: RunStatistics) -> Text:
-        return Text(
-            f"in journals {numbers.journalled:,}   late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim"
-        )
+        return Text(f"late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim")
 
 
 def moment(milliseconds: int | None) -> str:

@@ -159,7 +159,9 @@ def _fields(title: str, old: dict[str, Data], new: dict[str, Data]) -> Iterator[
         before, after = old.get(key), new.get(key)
         if canonical(before) == canonical(after) and (key in old) == (key in new):
             continue
-        if isinstance(before, dict) and isinstance(after, dict) and not _reference(before) and not _reference(after):
+        if key == "snapshot":
+            yield f"{title}: its content has changed"
+        elif isinstance(before, dict) and isinstance(after, dict) and not _reference(before) and not _reference(after):
             yield from _fields(f'{title}, "{key}"', before, after)
         elif key not in old or key not in new:
             yield f'{title}, "{key}" is {"new" if key not in old else "gone"}: {_said(after if key not in old else before)}'

@@ -7,7 +7,7 @@ sources, and those that the flow itself names. Stages that two outputs share are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
@@ -107,7 +107,8 @@ def plan(flow: Flow) -> Plan:
         for stage in flow.stages.values()
         if isinstance(stage, Journal)
     ]
-    return Plan(flow, _ordered(groups), tuple(_warnings(flow)))
+    found = Plan(flow, _ordered(groups), tuple(_warnings(flow)))
+    return replace(found, warnings=(*found.warnings, *_standing(found)))
 
 
 def _outputs(flow: Flow) -> dict[str, list[str]]:
@@ -191,6 +192,15 @@ def _upstream(group: Group, groups: list[Group]) -> set[str]:
             found.add(writer.name)
             waiting += writer.inputs
     return found
+
+
+def _standing(plan: Plan) -> Iterator[str]:
+    """Yield a warning for each group whose event time moves only when the flow ends."""
+    from millstream.plan.cycles import cycle
+
+    for group in plan.groups:
+        if group.timed and group.stateful and cycle(plan, group.name):
+            yield f'group "{group.name}" is in a cycle: its event time stands still, and its results come, when the sources end'
 
 
 def _warnings(flow: Flow) -> Iterator[str]:

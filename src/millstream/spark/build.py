@@ -170,7 +170,7 @@ class Builder:
         wait = stage.order == "time"
         time = self._time(stage.input) if wait else self._flow.stream(stage.input).time
         output = parsed(stage.output.ddl)
-        rule = Folding(stage.name, stage.by, stage.step, stage.initial, frozenset(output.fieldNames()))
+        rule = Folding(stage.name, stage.by, stage.step, stage.initial, frozenset(output.fieldNames()), time)
         return ordered(
             self.frame(stage.input), rule, by=stage.by, time=time, output=output, shards=stage.shards, wait=wait
         )

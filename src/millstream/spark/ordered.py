@@ -54,6 +54,7 @@ class Folding:
     step: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any] | None]]
     initial: Any
     output: frozenset[str]
+    time: str | None
 
     def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
         results = []
@@ -81,11 +82,20 @@ class Folding:
                 f'stage "{self.stage}" failed on {row}: {said}',
                 hint="mend its step, or let a stage before it leave such rows out; the group goes on from this row",
             ) from error
+        if result is not None and self.time is not None and result.get(self.time) is None:
+            raise RunError(
+                f'stage "{self.stage}" puts out a row without "{self.time}"', hint="put the time of the row into it"
+            )
         if result is not None and not result.keys() <= self.output:
             unknown = sorted(result.keys() - self.output)
             raise RunError(
                 f'stage "{self.stage}" puts out a column "{unknown[0]}" that its output does not have',
                 hint=f"its columns are {', '.join(sorted(self.output))}",
+            )
+        if result is not None and self.time is not None and result.get(self.time) < row[self.time]:
+            raise RunError(
+                f'stage "{self.stage}" dates a row back: {result.get(self.time)} for {row}',
+                hint=f'put out the "{self.time}" of the row, or a later one',
             )
         return after, result
 

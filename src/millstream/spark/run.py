@@ -63,7 +63,6 @@ class RunStatistics:
 
     groups: tuple[GroupStatistics, ...]
     sources: dict[str, ingest.IngestStatistics]
-    journalled: int
     late: int
     dead: int
     ended: bool
@@ -166,7 +165,6 @@ class FlowRun:
         return RunStatistics(
             groups=tuple(query.statistics(now) for query in self.queries.values()),
             sources={name: source.statistics() for name, source in self._ingests.items()},
-            journalled=sum(self._length(name) for name in self._sources()),
             late=sum(counts.get("late", 0) for counts in letters),
             dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
             ended=all(query.finished for query in self.queries.values()),
@@ -184,10 +182,6 @@ class FlowRun:
         if self._claim is not None:
             self._claim.release()
             self._claim = None
-
-    def _length(self, name: str) -> int:
-        reader = journal.Reader.cached(self.journal(name))
-        return sum(reader.partition(n).end for n in range(reader.description.partitions))
 
     # Set-up
 

@@ -20,6 +20,7 @@ The methods that choose offsets run in a Python process beside the driver,
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,6 +34,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from millstream.errors import PositionUnwritten
 from millstream.journal import Entry, PartitionReader, Reader, Slice, align, late_mask
 from millstream.spark.arrays import Numbers, flags, numbers
 from millstream.spark.daemon import settle
@@ -46,6 +48,8 @@ DELAY_US: Final = 36500 * 86_400 * 1_000_000
 CHUNK: Final = 65_536
 #: And their bytes, if rows are large.
 CHUNK_BYTES: Final = 64 << 20
+#: How long a reader waits for what the driver has already seen.
+BEHIND_S: Final = 20.0
 #: A task is not worth starting for fewer rows.
 SMALLEST_TASK: Final = 50_000
 #: The bits of a place that hold the position; above them partition and input.
@@ -217,9 +221,28 @@ class _Part(NamedTuple):
     places: Numbers | None
 
 
+def _reaching(path: str, piece: Range) -> PartitionReader:
+    """Return a reader that sees all rows of a range.
+
+    On another host a shared file system may show what was written a moment later. Reading less than the offset says
+    would lose rows, so a reader that stays behind fails its task, and Spark tries it again.
+    """
+    view = Reader.cached(path).partition(piece.partition)
+    deadline = time.monotonic() + BEHIND_S
+    while view.end < piece.stop:
+        if time.monotonic() > deadline:
+            raise PositionUnwritten(
+                f"partition {piece.partition} of journal {path} ends at {view.end} here, and {piece.stop} was asked for",
+                hint="do all hosts see the same folder?",
+            )
+        time.sleep(0.1)
+        view = Reader(path).partition(piece.partition)
+    return view
+
+
 def _kept(settings: Settings, piece: Range) -> Iterator[_Part]:
     """Yield the rows that are not late, with the columns that Spark asked for."""
-    view = Reader.cached(settings.path).partition(piece.partition)
+    view = _reaching(settings.path, piece)
     for part in view.read(piece.start, piece.stop, columns=list(settings.columns)):
         if part.batch is None or part.batch.num_rows == 0:
             continue
