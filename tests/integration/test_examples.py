@@ -1,4 +1,4 @@
-"""The examples, run to the end of their data, against the same results worked out by hand in Python."""
+"""The examples, run to the end of their data, against the same results worked out by hand in Python; the tests of the guide."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 from millstream import load
 from millstream.journal import dead_counts
 from millstream.spark.run import FlowRun, Options, RunStatistics
+from millstream.testing import flow_test
+from unit.docs.blocks import DOCS, blocks
 
 pytestmark = pytest.mark.spark
 
@@ -135,3 +137,15 @@ def test_retries_goes_round_until_a_parcel_is_delivered_or_was_tried_three_times
     found = [(row["parcel"], row["attempt"], row["delivered"]) for row in lines(folder / "out" / "outcomes")]
     assert sorted(found) == sorted(expected)
     assert dead_counts(running.journal("deliveries")) == {}
+
+
+def test_the_tests_of_the_guide_pass(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = {block.file or " ".join(block.words): block.text for block in blocks(DOCS / "guide" / "testing.md")}
+    Path("flow.py").write_text(page["flow.py"])
+    names: dict[str, Any] = {}
+    exec(compile(page["test"], "test_flow.py", "exec"), names)
+    tests = [test for name, test in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test(flow_test)
