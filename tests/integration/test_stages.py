@@ -143,6 +143,27 @@ def test_joins_pair_rows_that_are_near_in_time() -> None:
         assert rows(t.results("chained"), "k", "n") == [("a", 1)]
 
 
+def test_a_join_on_a_time_column_waits_for_its_bound_and_not_for_the_key() -> None:
+    flow = ms.Flow("hours")
+    hourly = events(flow).window("hours", every="1 hour", by={"k": "k", "hour": "date_trunc('hour', at)"}, n="count(*)")
+    weather = flow.source("weather", ms.inbox("k string, hour timestamp, wind long"), time="hour")
+    hourly.journal("counts").join("both", weather, on=["k", "hour"], within="1 hour", how="left").sink(
+        "out", ms.memory()
+    )
+    copied = events(flow, "others").sql("copied", "SELECT k, at, at AS seen FROM others")
+    copied.window("seen", every="1 hour", by=["k", "seen"], n="count(*)").sink("seen", ms.memory())
+    with flow_test(flow) as t:
+        t.send("weather", [{"k": "a", "hour": at("10:00"), "wind": 7}, {"k": "a", "hour": at("10:50"), "wind": 0}])
+        t.send("others", [event("a", 1, "10:00"), event("a", 1, "10:30")])
+        t.advance_to("2020-01-01 10:45")
+        assert t.results("out") == t.results("seen") == []
+        t.send("events", [event("a", 1, "10:55")])
+        t.send("others", [event("a", 1, "10:50")])
+        t.end()
+        assert rows(t.results("out"), "hour", "n", "wind") == [(at("10:00"), 1, 7)]
+        assert rows(t.results("seen"), "seen", "n") == [(at("10:00"), 1), (at("10:30"), 1), (at("10:50"), 1)]
+
+
 def test_a_static_table_adds_its_columns(tmp_path: Path) -> None:
     (tmp_path / "names.csv").write_text("k,name\na,Anna\n")
     flow = ms.Flow("naming")
@@ -196,7 +217,7 @@ def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
         )
         t.send("events", [{"k": None, "v": 1, "at": at("13:30")}])
         t.advance_to("2020-01-02 00:00")
-        assert [letter["reason"] for letter in t.dead_letters("hours")] == ['null key "k"']
+        assert [letter["reason"] for letter in t.dead_letters("hours")] == ['key "k" is null']
         assert rows(t.results("hours_out"), "k", "n") == [("a", 1), ("a", 2), ("b", 1)]
         assert rows(t.results("days"), "k", "hours", "most") == [("a", 2, 2), ("b", 1, 1)]
 

@@ -25,10 +25,8 @@ from millstream.errors import FlowError, InvalidFunction, InvalidSql, SchemasDif
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.plan.groups import Group, Plan
-from millstream.spark.build import Builder, parsed, place_field
+from millstream.spark.build import WATERMARK, Builder, parsed, place_field
 from millstream.spark.source import MARKER, PLACE
-
-WATERMARK: Final = "spark.watermarkDelayMs"
 
 #: Nodes of Spark's plans that keep state or need all rows, and what to write instead.
 _STATEFUL: Final = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, Final, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +17,9 @@ from millstream.flow.flow import Flow
 from millstream.flow.targets import Table
 from millstream.spark.ordered import Folding, Keeping, ordered
 from millstream.spark.source import DELAY, MARKER, PLACE
+
+#: The mark of a column that carries the watermark, in Spark's metadata.
+WATERMARK: Final = "spark.watermarkDelayMs"
 
 #: Gives the raw rows of an entry point (a source, or a journal of this flow), markers included.
 Entry = Callable[[str], DataFrame]
@@ -65,9 +69,9 @@ class Builder:
             case s.Source() | s.Reads() | s.Journal():
                 return timed(self._entry(stage.name), stage.name, self._flow.stream(stage.name).time)
             case s.Apply():
-                return stage.function(self.frame(stage.input))  # type: ignore[no-any-return]  # the user's
+                return self._one_time(stage.function(self.frame(stage.input)), stage.name)
             case s.Sql():
-                return self._sql(stage)
+                return self._one_time(self._sql(stage), stage.name)
             case s.Window():
                 return self._window(stage)
             case s.Merge():
@@ -83,6 +87,16 @@ class Builder:
             case _:
                 raise InternalError(f'stage "{stage.name}" is of a kind that Spark does not run')
 
+    def _one_time(self, frame: Any, name: str) -> DataFrame:
+        """Let only the stream's own time column carry the watermark, not copies that the user made of it."""
+        if not isinstance(frame, DataFrame):
+            return cast("DataFrame", frame)  # the analysis refuses it
+        time = self._flow.stream(name).time
+        copies = {column for column in marked(frame) if column != time}
+        if not copies:
+            return frame
+        return frame.select(*(plain(c).alias(c) if c in copies else F.col(f"`{c}`") for c in frame.columns))
+
     def _sql(self, stage: s.Sql) -> DataFrame:
         # The query is resolved at once, so the view may go again at once.
         self.frame(stage.input).createOrReplaceTempView(f"`{stage.input}`")
@@ -97,8 +111,15 @@ class Builder:
             span = F.session_window(time, interval(stage.gap))
         else:
             span = F.window(time, interval(stage.size), interval(stage.every))
+        rows = self.frame(stage.input)
         by = [F.expr(expression).alias(name) for name, expression in stage.by]
-        found = self.frame(stage.input).groupBy(span.alias("__window"), *by)
+        # A key that carries the watermark would let Spark drop state by it instead of by the window's end.
+        timed_keys = marked(rows.select(*by)) if by else ()
+        by = [
+            F.expr(f"timestamp_micros(unix_micros({expression}))").alias(name) if name in timed_keys else column
+            for column, (name, expression) in zip(by, stage.by, strict=True)
+        ]
+        found = rows.groupBy(span.alias("__window"), *by)
         results = found.agg(*(F.expr(expression).alias(name) for name, expression in stage.aggregates))
         return results.select(
             *(F.col(f"`{name}`") for name, _ in stage.by),
@@ -124,7 +145,13 @@ class Builder:
         ours, theirs = F.col(f"`{left_time}`"), F.col(f"`__right_{right_time}`")
         bound = F.expr(f"INTERVAL {interval(stage.within)}")
         near = (theirs >= ours - bound) & (theirs <= ours + bound)
-        same = [F.col(f"`{name}`") == F.col(f"`__right_{name}`") for name in stage.on]
+        # For the same reason keys are compared without the watermark that one of them may carry.
+        times = {*marked(left), *marked(right)}
+        keys = [(name, f"__right_{name}") for name in stage.on]
+        same = [
+            plain(ours) == plain(theirs) if {ours, theirs} & times else F.col(f"`{ours}`") == F.col(f"`{theirs}`")
+            for ours, theirs in keys
+        ]
         condition = near
         for one in same:
             condition = condition & one
@@ -148,8 +175,8 @@ class Builder:
             if name in stage.on or name == right_time == self._time(stage.left):
                 continue
             # A join keeps one time column; the other becomes a plain timestamp.
-            plain = F.expr(f"timestamp_micros(unix_micros(`{hidden}`))") if name == right_time else F.col(f"`{hidden}`")
-            columns.append(plain.alias(name))
+            column = plain(hidden) if name == right_time else F.col(f"`{hidden}`")
+            columns.append(column.alias(name))
         return columns
 
     def _lookup(self, stage: s.Lookup) -> DataFrame:
@@ -181,6 +208,16 @@ def parsed(ddl: str) -> StructType:
     schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType)
     return schema
+
+
+def marked(frame: DataFrame) -> tuple[str, ...]:
+    """Return the columns that carry the watermark."""
+    return tuple(field.name for field in frame.schema.fields if WATERMARK in field.metadata)
+
+
+def plain(name: str) -> Column:
+    """Return a timestamp column without the watermark that it may carry."""
+    return F.expr(f"timestamp_micros(unix_micros(`{name}`))")
 
 
 def place_field() -> StructField:

@@ -92,9 +92,9 @@ class JournalTarget:
     def _bury(self, records: list[str], epoch: Epoch) -> None:
         """Keep rows without a key as dead letters, numbered so that a repeated epoch adds nothing."""
         if records:
-            first = epoch.batch * 1_000_000
+            first = epoch.batch << 32
             letters = [
-                DeadLetter(f"group:{epoch.sender}", first + number, f'null key "{self._key}"', record)
+                DeadLetter(f"group:{epoch.sender}", first + number, f'key "{self._key}" is null', record)
                 for number, record in enumerate(sorted(records))
             ]
             with DeadLetters.open(self._path) as dead:
