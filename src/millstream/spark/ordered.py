@@ -139,6 +139,12 @@ def keys(rows: pa.Table, by: tuple[str, ...]) -> list[bytes]:
     """Return each row's key as bytes."""
     if not by:
         return [b""] * len(rows)
+    if len(by) == 1:
+        # Few keys come often: each is encoded once.
+        coded = rows.column(by[0]).combine_chunks().dictionary_encode()
+        known = [encode([value]) for value in coded.dictionary.to_pylist()]
+        absent = encode([None])
+        return [absent if place is None else known[place] for place in coded.indices.to_pylist()]
     columns = [rows.column(name).to_pylist() for name in by]
     return [encode(list(values)) for values in zip(*columns, strict=True)]
 
