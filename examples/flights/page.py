@@ -62,8 +62,9 @@ class Story:
 
 def report(plan: Plan, story: Story, totals: pd.DataFrame, delays: pd.DataFrame, checks: Sequence[Check]) -> Report:
     """Put the report together from the results of the flow."""
+    kept = all(check.ok for check in checks)
     return Report(
-        title="New York's departures of 2013, every one counted once",
+        title=f"New York's departures of 2013, {'every one counted once' if kept else 'and a promise that was broken'}",
         text=(
             f"{story.flights:,} flights and the weather, replayed a million times as fast through {len(plan.groups)} "
             f"groups on Spark, killed with kill -9 after {story.counted:,} flights and started again."
