@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millstream as ms
-from millstream.errors import FlowError, InvalidFunction, InvalidSql, StatefulSql, TimeDropped
+from millstream.errors import FlowError, InvalidFunction, InvalidSql, SchemasDiffer, StatefulSql, TimeDropped
 from millstream.plan.groups import plan
 from millstream.spark.analyse import Analysis, analyse
 
@@ -86,3 +86,13 @@ def test_a_group_reads_only_the_columns_that_it_needs(spark: SparkSession) -> No
     assert found.columns["counts", "events"] == ("k", "at")
     assert found.columns["rows", "events"] == ("v", "at")
     assert found.columns["all", "events"] == ("k", "v", "at", "unused")
+
+
+def test_the_schema_that_an_apply_declares_is_checked(spark: SparkSession) -> None:
+    flow = ms.Flow("declared")
+    declared = events(flow).apply(
+        "doubled", doubled, schema="k string, v long, at timestamp, unused string, double string"
+    )
+    declared.sink("out", ms.memory())
+    with pytest.raises(SchemasDiffer, match=r'stage "doubled".*double bigint'):
+        analysed(spark, flow)

@@ -31,7 +31,9 @@ def run(
     data: Annotated[Path, typer.Option(help="Where journals and checkpoints are kept.")] = Path(".millstream"),
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop when all sources have ended.")] = False,
     master: Annotated[str | None, typer.Option(help="A Spark master; this machine's cores by default.")] = None,
-    rows_per_batch: Annotated[int, typer.Option(help="The most rows that a micro-batch reads of a journal.")] = 500_000,
+    rows_per_batch: Annotated[
+        int, typer.Option(min=1, help="The most rows that a micro-batch reads of a journal.")
+    ] = 500_000,
     state: Annotated[
         str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
     ] = None,

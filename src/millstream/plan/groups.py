@@ -196,11 +196,11 @@ def _upstream(group: Group, groups: list[Group]) -> set[str]:
 
 def _standing(plan: Plan) -> Iterator[str]:
     """Yield a warning for each group whose event time moves only when the flow ends."""
-    from millstream.plan.cycles import cycle
+    from millstream.plan.cycles import behind_a_cycle
 
     for group in plan.groups:
-        if group.timed and group.stateful and cycle(plan, group.name):
-            yield f'group "{group.name}" is in a cycle: its event time stands still, and its results come, when the sources end'
+        if group.timed and group.stateful and behind_a_cycle(plan, group.name):
+            yield f'group "{group.name}" reads what goes round in a cycle: its results come when the sources end'
 
 
 def _warnings(flow: Flow) -> Iterator[str]:

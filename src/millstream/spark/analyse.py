@@ -165,6 +165,15 @@ def _check_frame(flow: Flow, stage: s.Stage, frame: Any) -> None:
     if found:
         raise StatefulSql(f"{who} hides {' and '.join(found)}", hint=_INSTEAD, where=stage.where)
     _check_time(flow, stage, frame, who)
+    if isinstance(stage, s.Apply) and stage.schema is not None:
+        said = {f.name: f.dataType for f in parsed(stage.schema.ddl).fields}
+        real = {f.name: f.dataType for f in frame.schema.fields}
+        if said != real:
+            raise SchemasDiffer(
+                f"{who} returns {_ddl(frame.schema)}, but it is declared as {stage.schema.ddl}",
+                hint="give schema= what the function returns, or leave it out",
+                where=stage.where,
+            )
 
 
 def _check_time(flow: Flow, stage: s.Apply | s.Sql, frame: DataFrame, who: str) -> None:

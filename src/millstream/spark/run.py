@@ -355,7 +355,11 @@ def cause(error: Any) -> tuple[str, str | None]:
         ours = isinstance(getattr(errors, name, None), type)
         return (message if ours else f"{name}: {message}"), noted[1].strip() if noted else None
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return first[:400], None
+    spark = re.search(r"\[([A-Z_]+)[A-Z_.]*\] (.+?)(?: SQLSTATE.*)?$", first)
+    said = spark[2] if spark else first
+    # Spark computes as the SQL standard says: a bad cast or a division by zero is an error, not a null.
+    arithmetic = spark is not None and spark[1] in ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW")
+    return said[:400], "use try_cast, try_divide and the like where a value may not fit" if arithmetic else None
 
 
 def _is_error(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -45,6 +46,9 @@ def session(
         RunError: There is no Java 17 or newer, or Spark did not start.
     """
     check_java()
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # Each prints Spark's whole story as one line of JSON to the terminal; our errors tell it in a few words.
+        logging.getLogger(logger).disabled = True
     embedded = master is None or master == "local" or master.startswith("local[")
     # Workers would otherwise run whatever python3 the PATH has.
     os.environ["PYSPARK_PYTHON"] = sys.executable

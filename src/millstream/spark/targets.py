@@ -148,7 +148,12 @@ class FilesTarget:
         return sum(row.rows for row in staged)
 
     def recover(self) -> None:
-        self._decided.mkdir(parents=True, exist_ok=True)
+        try:
+            self._decided.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"the folder {self._path} of a sink cannot be made: {error.strerror}", hint="give the sink another path"
+            ) from error
         for record in sorted(self._decided.glob("*.json")):
             self._publish(record)
         shutil.rmtree(self._staged, ignore_errors=True)
