@@ -31,7 +31,7 @@ def frame(spark: SparkSession, *rows: tuple[int, str | None]) -> Any:
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
 def test_files_hold_a_repeated_epoch_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    target = FilesTarget(tmp_path, kind)
+    target = FilesTarget(tmp_path, kind, "flow.sink")
     target.recover()
     assert target.write(frame(spark, (1, 'a "quoted", text'), (2, None)), FIRST) == 2
     target.write(frame(spark, (1, 'a "quoted", text'), (2, None)), FIRST)
@@ -48,22 +48,32 @@ def test_files_hold_a_repeated_epoch_once(spark: SparkSession, tmp_path: Path, k
 
 
 def test_files_that_were_decided_before_a_crash_are_published_after_it(spark: SparkSession, tmp_path: Path) -> None:
-    target = FilesTarget(tmp_path, "parquet")
+    target = FilesTarget(tmp_path, "parquet", "flow.sink")
     target.recover()
     target.write(frame(spark, (1, "a")), FIRST)
     published = next(tmp_path.glob("*.parquet"))
     # As if the process had died between the decision and the renaming, with another attempt's rubbish beside it.
-    published.rename(tmp_path / "_millstream" / "staged" / published.name)
-    shutil.copy(
-        tmp_path / "_millstream" / "staged" / published.name, tmp_path / "_millstream" / "staged" / "rubbish.parquet"
-    )
-    FilesTarget(tmp_path, "parquet").recover()
+    staged = tmp_path / "_millstream" / "flow.sink" / "staged"
+    published.rename(staged / published.name)
+    shutil.copy(staged / published.name, staged / "rubbish.parquet")
+    FilesTarget(tmp_path, "parquet", "flow.sink").recover()
     assert pq.read_table(tmp_path).to_pylist() == [{"n": 1, "text": "a"}]
-    assert list((tmp_path / "_millstream" / "staged").iterdir()) == []
+    assert list(staged.iterdir()) == []
+
+
+def test_two_sinks_in_one_folder_leave_each_other_alone(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = FilesTarget(tmp_path, "parquet", "flow.one"), FilesTarget(tmp_path, "parquet", "flow.two")
+    one.recover()
+    (tmp_path / "_millstream" / "flow.one" / "staged" / "under way").touch()
+    two.recover()
+    one.write(frame(spark, (1, "a")), FIRST)
+    two.write(frame(spark, (2, "b")), FIRST)
+    assert sorted(row["n"] for row in pq.read_table(tmp_path).to_pylist()) == [1, 2]
+    assert (tmp_path / "_millstream" / "flow.one" / "staged" / "under way").exists()
 
 
 def test_json_lines_keep_nulls_out_and_nested_values_in(spark: SparkSession, tmp_path: Path) -> None:
-    target = FilesTarget(tmp_path, "jsonl")
+    target = FilesTarget(tmp_path, "jsonl", "flow.sink")
     target.recover()
     target.write(spark.sql("SELECT 1 AS n, array(1, 2) AS many, named_struct('x', 'y') AS one"), FIRST)
     line = next(tmp_path.glob("*.jsonl")).read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -274,24 +274,22 @@ def arrow_schema(schema: StructType) -> Any:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def ship_functions(flow: Flow) -> None:
+def ship_modules(root: Path) -> None:
     """Let functions of the user's own files travel to executors whole: these cannot import them."""
-    for function in _functions(flow):
-        module = sys.modules.get(getattr(function, "__module__", ""))
+    folder = root.resolve()
+    for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if module is None or module.__name__ == "__main__" or file is None or "site-packages" in file:
+        package = name.partition(".")[0]
+        if file is None or package in ("__main__", "millstream") or package in sys.stdlib_module_names:
             continue
-        if not module.__name__.startswith("millstream.") and module.__name__ not in _shipped:
+        if name not in _shipped and _beside(Path(file), folder):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-            _shipped.add(module.__name__)
+            _shipped.add(name)
 
 
 _shipped: set[str] = set()
 
 
-def _functions(flow: Flow) -> Iterator[Any]:
-    for stage in flow.stages.values():
-        if isinstance(stage, s.Apply):
-            yield stage.function
-        elif isinstance(stage, s.Fold):
-            yield stage.step
+def _beside(file: Path, folder: Path) -> bool:
+    installed = {"site-packages", "dist-packages"} & set(file.parts)
+    return file.is_relative_to(folder) and not installed

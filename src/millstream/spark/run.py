@@ -36,7 +36,7 @@ from millstream.plan.groups import Group, Plan, plan
 from millstream.spark.analyse import Analysis, analyse
 from millstream.spark.checkpoint import Checkpoint
 from millstream.spark.claim import Claim
-from millstream.spark.query import GroupQuery, GroupStatistics, arrow_schema, inputs_of, ship_functions
+from millstream.spark.query import GroupQuery, GroupStatistics, arrow_schema, inputs_of, ship_modules
 from millstream.spark.sink import GroupSink
 from millstream.spark.targets import JournalTarget, MemoryTarget, PostgresTarget, Target, open_target
 
@@ -112,7 +112,7 @@ class FlowRun:
         """
         self._claim = self._claim or Claim.take(self._folder, self.flow.name)
         try:
-            ship_functions(self.flow)
+            ship_modules(self._options.root)
             analysis = analyse(self._spark, self.plan, self._options.root)
             # A start that is refused changes nothing: journals are made, or widened, after all groups are accepted.
             checkpoints = {group.name: self._checkpoint(group, analysis) for group in self.plan.groups}
@@ -257,7 +257,7 @@ class FlowRun:
         targets = []
         for name in group.sinks:
             sink = self.flow.sinks[name]
-            target = open_target(name, sink.target, self._options.root, self._terminal)
+            target = open_target(self.flow.name, name, sink.target, self._options.root, self._terminal)
             if isinstance(target, MemoryTarget):
                 self.memory[name] = target
             if isinstance(target, PostgresTarget):

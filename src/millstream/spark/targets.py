@@ -118,25 +118,28 @@ class JournalTarget:
 class FilesTarget:
     """A folder of Parquet, JSON lines or CSV files.
 
-    Files are staged in `_millstream/staged`, named in a decision record under
-    `_millstream/epochs`, and renamed into the folder. Spark, pandas and most
-    readers pass over names that begin with an underscore.
+    Files are staged in `_millstream/<owner>/staged`, named in a decision record
+    under `_millstream/<owner>/epochs`, and renamed into the folder. The owner is
+    the flow and its sink: what others do in the same folder is not touched.
+    Spark, pandas and most readers pass over names that begin with an underscore.
     """
 
-    def __init__(self, path: Path, format: str) -> None:
+    def __init__(self, path: Path, format: str, owner: str) -> None:
         self._path = path
         self._format = format
-        self._staged = path / "_millstream" / "staged"
-        self._decided = path / "_millstream" / "epochs"
+        self._owner = owner
+        self._staged = path / "_millstream" / owner / "staged"
+        self._decided = path / "_millstream" / owner / "epochs"
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
-        record = self._decided / f"{epoch.group}-{epoch.checkpoint}-{epoch.batch:09d}.json"
+        name = f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
+        record = self._decided / f"{name}.json"
         if record.exists():
             # A repeated epoch: what was decided stands, whatever would be staged now.
             self._publish(record)
             return 0
         rows = frame.drop(PLACE)
-        work = StageFiles(str(self._staged), f"{epoch.group}-{epoch.checkpoint}-{epoch.batch:09d}", self._format)
+        work = StageFiles(str(self._staged), name, self._format)
         staged = _lines(rows, self._format).mapInArrow(work, "file string, rows long").collect()
         passing("staged")
         if staged:
@@ -173,7 +176,7 @@ class FilesTarget:
 
     def _forget(self, epoch: Epoch) -> None:
         """Remove decisions that can no longer be repeated: Spark repeats the last batch only."""
-        old = self._decided / f"{epoch.group}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json"
+        old = self._decided / f"{self._owner}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json"
         old.unlink(missing_ok=True)
 
 
@@ -358,15 +361,16 @@ class ConsoleTarget:
         """The terminal stays open."""
 
 
-def open_target(name: str, target: t.TargetSpec, root: Path, terminal: Terminal | None = None) -> Target:
+def open_target(flow: str, name: str, target: t.TargetSpec, root: Path, terminal: Terminal | None = None) -> Target:
     """Make the writer for a sink of a flow; relative paths count from `root`."""
+    owner = f"{flow}.{name}"
     match target:
         case t.Parquet():
-            return FilesTarget(root / target.path, "parquet")
+            return FilesTarget(root / target.path, "parquet", owner)
         case t.JsonLines():
-            return FilesTarget(root / target.path, "jsonl")
+            return FilesTarget(root / target.path, "jsonl", owner)
         case t.Csv():
-            return FilesTarget(root / target.path, "csv")
+            return FilesTarget(root / target.path, "csv", owner)
         case t.Postgres():
             return PostgresTarget(target)
         case t.Memory():
