@@ -9,6 +9,7 @@ it is filled again from there.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -171,7 +172,7 @@ class _Seen:
         self._base.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", [letter[:3] for letter in letters])
         self._base.executemany(
             "INSERT INTO reasons VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET letters = letters + excluded.letters",
-            Counter(letter[3] for letter in letters).items(),
+            Counter(kind_of(letter[3]) for letter in letters).items(),
         )
         self._base.execute("INSERT OR REPLACE INTO covered VALUES (1, ?)", (covered,))
         self._base.execute("COMMIT")
@@ -181,7 +182,7 @@ class _Seen:
 
 
 def dead_counts(path: Path | str) -> dict[str, int]:
-    """Return how many dead letters the journal at `path` has, by reason; cheap, however many there are."""
+    """Return how many dead letters the journal at `path` has, by kind of reason; cheap, however many there are."""
     journal = dead_folder(Path(path))
     if not description_file(journal).exists():
         return {}
@@ -195,8 +196,23 @@ def dead_counts(path: Path | str) -> dict[str, int]:
     except sqlite3.DatabaseError:
         counts.clear()  # gone or damaged: all is in the journal
     for rows, _ in _letters(journal, covered, FOREVER):
-        counts.update(row[3] for row in rows)
+        counts.update(kind_of(row[3]) for row in rows)
     return dict(counts)
+
+
+_VALUES = ((re.compile(r", not .*$", re.DOTALL), ""), (re.compile(r"\d{4}-\d\d-\d\d[T0-9:.+ ]*\d"), "…"))
+
+
+def kind_of(reason: str) -> str:
+    """Return a reason without the values in it, so that a million bad records are not a million reasons.
+
+    Example:
+        >>> kind_of('column "amount": expected a number, not "free"')
+        'column "amount": expected a number'
+    """
+    for pattern, instead in _VALUES:
+        reason = pattern.sub(instead, reason)
+    return reason
 
 
 def _letters(journal: Path, start: int, end: int) -> Iterator[tuple[list[tuple[str, int, int, str]], int]]:
