@@ -277,3 +277,19 @@ def test_an_error_in_a_step_names_the_stage_and_the_row() -> None:
         with pytest.raises(GroupFailed, match=r'stage "divided" failed on .*"?v"?.*: 0.*ZeroDivisionError') as caught:
             t.results("out")
         assert "mend its step" in str(caught.value.hint)
+
+
+def test_a_flow_may_use_a_module_beside_it_from_wherever_it_is_started(tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_a_flow.py").write_text("def twice(n):\n    return 2 * n\n")
+    (tmp_path / "flow.py").write_text(
+        "import millstream as ms\n"
+        "from neighbour_of_a_flow import twice\n"
+        "flow = ms.Flow('neighbours')\n"
+        "def step(state, row):\n"
+        "    return state, {'n': twice(row['n'])}\n"
+        "numbers = flow.source('numbers', ms.inbox('n long'))\n"
+        "numbers.fold('doubled', step, initial=0, output='n long', by=[], order='arrival').sink('out', ms.memory())\n"
+    )
+    with flow_test(tmp_path / "flow.py") as t:
+        t.send("numbers", [{"n": 21}])
+        assert t.results("out")["n"] == [42]
