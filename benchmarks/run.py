@@ -1,0 +1,31 @@
+"""All benchmarks, one after the other: `make bench`, or `make bench ARGS=--full` for the large sizes."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+SMALL = {"journal_append": [], "windows": ["--turns", "3"], "fold": ["--turns", "2"], "startup": ["--turns", "2"]}
+FULL = {"journal_append": ["--full"], "windows": ["--full", "--turns", "5"], "fold": [], "startup": []}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="the sizes that the results in the repository have")
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(SMALL)}; all by default")
+    given = parser.parse_args()
+    chosen = FULL if given.full else SMALL
+    unknown = [name for name in given.names if name not in chosen]
+    if unknown:
+        parser.error(f'there is no benchmark "{unknown[0]}": it is one of {", ".join(SMALL)}')
+    for name in given.names or chosen:
+        print(f"== {name}", flush=True)
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *chosen[name]], check=True)
+        print(f"== {name}: {time.monotonic() - began:.0f} s\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""From the command to the first result: how long, and where the time goes.
+
+    python -m benchmarks.startup [--turns 3]
+
+A flow of one window over a file with a few rows is run with `millstream run --until-end` as a user would, on data that
+is new each time. The variants differ in what is kept beside Spark (src/millstream/spark/home.py): nothing at all (an
+empty cache), and, from the second start on, Spark's folder as links and, where it was made, Java's class archive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Timing, folder, save, show
+
+FLOW = """
+import millstream as ms
+
+flow = ms.Flow("quick")
+events = flow.source("events", ms.files("events.jsonl", "k string, at timestamp"), time="at")
+events.window("minutes", every="1 minute", by="k", n="count(*)").sink("out", ms.jsonl("out"))
+"""
+
+
+def start(place: Path, environment: dict[str, str]) -> dict[str, float]:
+    """Run the flow once; return the seconds until its journal is there, its first commit, its first result and its end."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    (place / "flow.py").write_text(FLOW)
+    rows = [{"k": "a", "at": f"2020-01-01T10:{minute:02}:00Z"} for minute in range(5)]
+    (place / "events.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    marks = {
+        "journal made": ".millstream/quick/journals/events/journal.json",
+        "first batch logged": ".millstream/quick/groups/*/*/offsets/0",
+        "first batch committed": ".millstream/quick/groups/*/*/commits/0",
+        "first result": "out/*.jsonl",
+    }
+    found: dict[str, float] = {}
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end"]
+    process = subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    while process.poll() is None:
+        for name, pattern in marks.items():
+            if name not in found and next(place.glob(pattern), None) is not None:
+                found[name] = time.perf_counter() - began
+        time.sleep(0.01)
+    found["ended"] = time.perf_counter() - began
+    if process.returncode != 0:
+        raise SystemExit(process.stdout.read().decode() if process.stdout else "the flow failed")
+    return found
+
+
+def measure(place: Path, turns: int) -> dict[str, list[dict[str, float]]]:
+    usual = dict(os.environ)
+    found: dict[str, list[dict[str, float]]] = {"nothing kept": [], "as usual": []}
+    start(place / "warm", usual)
+    for turn in range(turns):
+        empty = tempfile.mkdtemp(dir=place)
+        found["nothing kept"].append(start(place / f"empty{turn}", usual | {"XDG_CACHE_HOME": empty}))
+        found["as usual"].append(start(place / f"usual{turn}", usual))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=3)
+    turns: int = parser.parse_args().turns
+    with folder("startup") as place:
+        measured = measure(place, turns)
+    steps = list(measured["as usual"][0])
+    results: dict[str, Any] = {
+        variant: {step: Timing(tuple(one[step] for one in times)).plain() for step in steps}
+        for variant, times in measured.items()
+    }
+    save("startup", {"turns": turns}, results)
+    rows = [[variant, *(f"{results[variant][step]['median_s']:.1f} s" for step in steps)] for variant in results]
+    show("from the command to ...", ["variant", *steps], rows)
+
+
+if __name__ == "__main__":
+    main()
