@@ -1,0 +1,1 @@
+"""Links: how batches get from one process to a journal of another, each row once."""
