@@ -1,0 +1,72 @@
+"""What an inbox takes of what it is sent: pure rules.
+
+A sender numbers its rows. The numbers only rise; they may have gaps, since other inboxes get the rows between. An
+inbox keeps the highest number that it has of each sender, and that is all it needs:
+
+    at or below the highest    the row is there already: counted as taken, not stored again
+    above it                   new: taken while there is room, from the front, in order
+
+Requests are pipelined, so one may reach an inbox that has not got the one before it. Each names the number that it
+comes `after`; if the inbox has not got that far it takes nothing, and the sender goes back. The first unacknowledged
+rows of a sender come after `NOTHING`: whatever lies before them is acknowledged, so it can be missed by nobody.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+NOTHING: Final = -1
+"""The number before a sender's first."""
+
+Numbers = Sequence[int]
+"""The numbers of rows, rising; a `range` where they have no gaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What is taken from the front of a batch: `repeated` rows that are there already, then `fresh` ones."""
+
+    repeated: int
+    fresh: int
+
+    @property
+    def taken(self) -> int:
+        return self.repeated + self.fresh
+
+
+def admit(highest: int, after: int, numbers: Numbers, room: int) -> Admission:
+    """Return what an inbox takes of rows with these numbers.
+
+    Example:
+        >>> admit(highest=4, after=NOTHING, numbers=range(3, 9), room=2)
+        Admission(repeated=2, fresh=2)
+        >>> admit(highest=4, after=6, numbers=range(7, 9), room=10)
+        Admission(repeated=0, fresh=0)
+    """
+    if after > highest:
+        return Admission(0, 0)
+    repeated = bisect_right(numbers, highest)
+    return Admission(repeated, max(0, min(len(numbers) - repeated, room)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Which upstreams have said END_OF_STREAM; without a list of them, the first to say so speaks for all."""
+
+    upstreams: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+
+    def after(self, sender: str) -> Ends:
+        """Return the ends once `sender` has ended; a second time changes nothing."""
+        return replace(self, ended=self.ended | {sender})
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.ended) and self.upstreams <= self.ended
+
+    @property
+    def missing(self) -> frozenset[str]:
+        return self.upstreams - self.ended
