@@ -24,6 +24,8 @@ from millstream.spark.source import JournalSource
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
+RENAMING: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 _LOGGING: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -119,6 +121,9 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
         "spark.sql.streaming.numRecentProgressUpdates": "50",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.streaming.maxBatchesToRetainInMemory": "1",
+        # Spark's default starts a `readlink` process for every step of a rename, 44 of them a batch. Renames in a
+        # folder are atomic here as well, and nobody else writes to our checkpoints.
+        "spark.sql.streaming.checkpointFileManagerClass": RENAMING,
         # Micro-batches plan the same small query over and over.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
