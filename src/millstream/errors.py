@@ -17,6 +17,10 @@ MillstreamError
 │  └─ CorruptBatch, CorruptIndex, CorruptStaging
 ├─ IngestError          events could not be brought into a journal
 │  └─ UnsupportedColumn, UnknownFormat, NotThere, FileChanged, SourceFailed
+├─ LinkError            an event could not be handed on
+│  ├─ InvalidAddress, NoSuchNetwork, OpenNetwork, WrongNodes, LoopbackInCluster
+│  ├─ InvalidKey, KeyExists
+│  └─ RowsRefused
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed
 └─ InternalError        our own mistake: please report it
@@ -293,6 +297,45 @@ class FileChanged(IngestError):
 
 class SourceFailed(IngestError):
     """A source has stopped bringing in events."""
+
+
+# links
+
+
+class LinkError(MillstreamError):
+    """An event could not be handed on."""
+
+
+class InvalidAddress(LinkError):
+    """An address or a network cannot be read, or its host is not known."""
+
+
+class NoSuchNetwork(LinkError):
+    """No interface of this host is in the preferred network."""
+
+
+class OpenNetwork(LinkError):
+    """Others could reach this host's inboxes, and no keys say who may."""
+
+
+class WrongNodes(LinkError):
+    """The engines' node numbers are not 0 to N-1, each once."""
+
+
+class LoopbackInCluster(LinkError):
+    """An address that every host takes for its own is among those of several hosts."""
+
+
+class InvalidKey(LinkError):
+    """A key file is missing, damaged or open to others."""
+
+
+class KeyExists(LinkError):
+    """There is a key of that name already, and it is not written over."""
+
+
+class RowsRefused(LinkError):
+    """Rows do not fit what their source is declared to hold; none of them was sent."""
 
 
 # spark
