@@ -1,0 +1,208 @@
+"""Keys: who may write to an inbox over the network.
+
+A pair of CURVE keys lies in two text files. NAME.key holds both halves and stays with the one who is NAME, readable by
+that user alone; NAME.pub holds the public half and goes to those who shall know NAME: a producer's into the folder of
+an engine's producers, an engine's to its producers.
+
+    # Millstream key "till": keep it secret.
+    public = "..."       40 characters of Z85, which have no quotes among them
+    secret = "..."       in NAME.key alone
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import zmq
+from zmq.utils import z85
+
+from millstream.errors import InvalidKey, KeyExists
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_LINE: Final = re.compile(r'(public|secret)\s*=\s*"([^"]*)"')
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_AGAIN: Final = "copy the file again, or make a new key: millstream keys new NAME"
+
+_BOTH: Final = """\
+# Millstream key "{name}", both halves. Keep it secret: who has this file is "{name}".
+public = "{public}"
+secret = "{secret}"
+"""
+_PUBLIC: Final = """\
+# Millstream key "{name}", the public half. Give it to those who shall know "{name}".
+public = "{public}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """The two files of a key."""
+
+    secret: Path
+    public: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """Whom we know, and by what (Z85)."""
+
+    name: str
+    public: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """Who we are, and what proves it (Z85)."""
+
+    name: str
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+# making
+
+
+def new_keys(folder: Path, name: str) -> KeyFiles:
+    """Make a key and write NAME.key, which only this user can read, and NAME.pub.
+
+    Raises:
+        KeyExists: One of the files is there already.
+        InvalidKey: The name cannot be that of a file, or the folder cannot be written to.
+    """
+    if not _NAME.fullmatch(name):
+        msg = f'"{name}" is not a name for a key'
+        raise InvalidKey(msg, hint='letters, digits, ".", "_" and "-", the first a letter or digit')
+    files = KeyFiles(folder / f"{name}.key", folder / f"{name}.pub")
+    for file in (files.secret, files.public):
+        if file.exists():
+            raise _exists(file)
+    public, secret = (half.decode() for half in zmq.curve_keypair())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(files.secret, _BOTH.format(name=name, public=public, secret=secret), 0o600)
+        _write(files.public, _PUBLIC.format(name=name, public=public), 0o644)
+    except OSError as exc:
+        msg = f'key "{name}" could not be written to "{folder}": {exc.strerror}'
+        raise InvalidKey(msg, hint="give another folder") from exc
+    return files
+
+
+def _write(file: Path, text: str, mode: int) -> None:
+    try:
+        # Made with its mode, and never opened if it is there: the secret is at no moment readable by others.
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError as exc:
+        raise _exists(file) from exc
+    with os.fdopen(opened, "w", encoding="ascii") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _exists(file: Path) -> KeyExists:
+    msg = f'there is a key file "{file}" already'
+    return KeyExists(msg, hint="take another name; remove the file only if nobody uses the key any more")
+
+
+# reading
+
+
+def read_key(file: Path | str) -> KeyPair:
+    """Return the key in a NAME.key.
+
+    Raises:
+        InvalidKey: The file is missing, damaged, without its secret half, or readable by others than its owner.
+    """
+    path = Path(file)
+    halves = _halves(path)
+    if "secret" not in halves:
+        msg = f'key file "{path}" has no secret half'
+        raise InvalidKey(msg, hint=f'give "{path.with_suffix(".key")}"')
+    if _open_to_others(path):
+        msg = f'key file "{path}" can be read by others than its owner'
+        raise InvalidKey(msg, hint=f"chmod 600 {path}; make a new key if others may have read it")
+    if zmq.curve_public(halves["secret"]) != halves["public"]:
+        msg = f'the two halves in key file "{path}" do not belong together'
+        raise InvalidKey(msg, hint=_AGAIN)
+    return KeyPair(path.stem, halves["public"], halves["secret"])
+
+
+def read_public(file: Path | str) -> PublicKey:
+    """Return the key in a NAME.pub.
+
+    Raises:
+        InvalidKey: The file is missing, damaged, or holds a secret half, which should never have come here.
+    """
+    path = Path(file)
+    halves = _halves(path)
+    if "secret" in halves:
+        msg = f'"{path}" holds a secret half, where only the public one belongs'
+        raise InvalidKey(msg, hint="give NAME.pub; if NAME.key has left its host, make a new key")
+    return PublicKey(path.stem, halves["public"])
+
+
+def producers(folder: Path | str) -> dict[bytes, str]:
+    """Return the names of those who may write, by public key: one for each .pub in the folder.
+
+    Raises:
+        InvalidKey: There is no such folder, a file in it is damaged, or two hold the same key.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        msg = f'there is no folder "{place}" of producers\' keys'
+        raise InvalidKey(msg, hint="make it, and put the .pub files of those who may write into it")
+    found: dict[bytes, str] = {}
+    for one in map(read_public, sorted(place.glob("*.pub"))):
+        if one.public in found:
+            msg = f'"{found[one.public]}.pub" and "{one.name}.pub" in "{place}" hold the same key'
+            raise InvalidKey(msg, hint="keep one of them: a key has one name")
+        found[one.public] = one.name
+    return found
+
+
+def _open_to_others(path: Path) -> bool:
+    return os.name == "posix" and bool(path.stat().st_mode & _OTHERS)
+
+
+def _halves(path: Path) -> dict[str, bytes]:
+    """Return the halves in a key file, the public one always among them."""
+    found: dict[str, bytes] = {}
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        half = _LINE.fullmatch(line.strip())
+        if half is None or half[1] in found or not _z85(half[2]):
+            msg = f'key file "{path}" is damaged in line {number}'
+            raise InvalidKey(msg, hint=_AGAIN)
+        found[half[1]] = half[2].encode()
+    if "public" not in found:
+        msg = f'key file "{path}" has no public half'
+        raise InvalidKey(msg, hint=_AGAIN)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as exc:
+        msg = f'key file "{path}" cannot be read: {exc.strerror}'
+        raise InvalidKey(msg, hint="make a key with millstream keys new NAME, or give its path") from exc
+    except UnicodeDecodeError as exc:
+        msg = f'"{path}" is not a key file'
+        raise InvalidKey(msg, hint=_AGAIN) from exc
+
+
+def _z85(text: str) -> bool:
+    """Whether a text is 32 bytes in Z85."""
+    if len(text) != 40 or not text.isascii():
+        return False
+    try:
+        return bool(z85.encode(z85.decode(text.encode())) == text.encode())
+    except (KeyError, struct.error):  # a character, or a number, that Z85 does not have
+        return False
