@@ -8,6 +8,8 @@ MillstreamError
 │  ├─ NoTime, TimeDropped, TimesDiffer, UnboundedJoin
 │  ├─ InvalidDuration, InvalidOption, InvalidFunction
 │  ├─ InvalidSql, StatefulSql, DistinctAggregate, NotAnAggregate
+│  ├─ PatternError      a mistake in a pattern
+│  │  └─ ImpossiblePattern, UnknownBlock, InvalidCondition, UnboundedState, UnsupportedSql
 │  └─ NotLoadable, UnknownGroup
 ├─ JournalError         a journal cannot be read or written
 │  ├─ JournalMissing, JournalUnreadable, SchemaConflict
@@ -18,6 +20,7 @@ MillstreamError
 ├─ IngestError          events could not be brought into a journal
 │  └─ UnsupportedColumn, UnknownFormat, NotThere, FileChanged, SourceFailed
 ├─ LinkError            an event could not be handed on
+│  ├─ LinkClosed, LinkBroken, NoAnswer, NotAllowed, BadFrame
 │  ├─ InvalidAddress, NoSuchNetwork, OpenNetwork, WrongNodes, LoopbackInCluster
 │  ├─ InvalidKey, KeyExists
 │  └─ RowsRefused
@@ -190,6 +193,30 @@ class NotLoadable(FlowError):
     """A file does not hold exactly one flow that can be read."""
 
 
+class PatternError(FlowError):
+    """A mistake in a pattern."""
+
+
+class ImpossiblePattern(PatternError):
+    """A pattern can never match, or its parts do not go together."""
+
+
+class UnknownBlock(PatternError):
+    """A pattern names a block that it does not have, or not yet."""
+
+
+class InvalidCondition(PatternError):
+    """A condition cannot be tested as it is written."""
+
+
+class UnboundedState(PatternError):
+    """The runs of a pattern may live for ever."""
+
+
+class UnsupportedSql(PatternError):
+    """A MATCH_RECOGNIZE clause asks for what a stream cannot do, or we do not."""
+
+
 class UnknownGroup(FlowError):
     """A plan has no group of that name."""
 
@@ -304,6 +331,26 @@ class SourceFailed(IngestError):
 
 class LinkError(MillstreamError):
     """An event could not be handed on."""
+
+
+class LinkClosed(LinkError):
+    """You closed this client, inbox or listener."""
+
+
+class LinkBroken(LinkError):
+    """The other side refused, or is not what it was; what was not acknowledged may or may not be there."""
+
+
+class NoAnswer(LinkError):
+    """Nobody answered in time; what was sent may or may not be there."""
+
+
+class NotAllowed(LinkError):
+    """The other side does not know this producer's key, or does not let it send there."""
+
+
+class BadFrame(LinkError):
+    """Bytes that came over a link are not what this program speaks."""
 
 
 class InvalidAddress(LinkError):

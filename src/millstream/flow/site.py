@@ -14,7 +14,7 @@ from millstream.errors import DuplicateColumn, FlowError, InvalidName, UnknownCo
 from millstream.flow.schema import Field, Schema
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_OURS = "millstream.flow"
+_OURS = ("millstream.flow", "millstream.patterns")
 
 
 _placed: ContextVar[Where | None] = ContextVar("placed", default=None)
@@ -31,7 +31,7 @@ def placed(where: Where) -> Iterator[None]:
 
 
 def here() -> Where | None:
-    """Return the line of the user's that called into this room."""
+    """Return the line of the user's that called into these rooms."""
     if (where := _placed.get()) is not None:
         return where
     frame = sys._getframe(1)

@@ -1,0 +1,425 @@
+"""Patterns: what to look for in the events of a key, built by chained calls, each of which returns a new pattern.
+
+    Pattern().begin("late", "delay > 60").followed_by("later", "delay > late.delay").times(3).within("2 hours")
+
+Building one runs nothing. compile.py makes an automaton of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Literal
+
+from millstream.errors import (
+    DuplicateName,
+    FlowError,
+    ImpossiblePattern,
+    InvalidCondition,
+    InvalidName,
+    InvalidOption,
+    PatternError,
+    UnknownBlock,
+    Where,
+)
+from millstream.flow.durations import duration
+from millstream.flow.expressions import expression
+from millstream.flow.site import here
+from millstream.patterns.blocks import Block, Condition, Contiguity, all_blocks
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+Conditions = Condition | Sequence[Condition] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Where matching goes on after a match: which of the other runs are dropped."""
+
+    kind: Literal["none", "next", "past_last", "to_first", "to_last"] = "none"
+    block: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind.replace('_', ' ')}{'' if self.block is None else ' of ' + self.block}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A sequence of blocks, with what holds for the whole of a run.
+
+    Immutable: every call returns a new pattern, so a beginning may be shared. Options like `times` and `optional` are about the
+    block before them. A condition is a Spark SQL expression; `late.delay` in it is a column of the event that block "late" took
+    (the last one, if it took several), and first(), last(), any(), count(), sum(), avg(), min() and max() look at all of them. A
+    list of conditions is met by an event that meets any of them.
+    """
+
+    name: str | None = None
+    blocks: tuple[Block, ...] = ()
+    span: timedelta | None = None
+    skip: Skip = Skip()
+    required: tuple[Condition, ...] = ()
+    halting: tuple[Condition, ...] = ()
+    one_at_a_time: bool = False
+    keys: tuple[str, ...] | None = None
+    output: str | None = None
+    timeout_output: str | None = None
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+    # Blocks
+
+    def begin(
+        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+    ) -> Pattern:
+        """Return the pattern with its first block; every event that meets it starts a run."""
+        if self.blocks:
+            msg = f"pattern{self._called} begins twice"
+            raise ImpossiblePattern(msg, hint="begin() comes first; go on with next() or followed_by()", where=here())
+        begun = replace(self, where=here())
+        return begun._add(name, condition, "relaxed", within)
+
+    def next(
+        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+    ) -> Pattern:
+        """Return the pattern with a block that the very next event must meet, else the run halts."""
+        return self._add(name, condition, "strict", within)
+
+    def followed_by(
+        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+    ) -> Pattern:
+        """Return the pattern with a block that the next event that meets it is taken for; others are passed over."""
+        return self._add(name, condition, "relaxed", within)
+
+    def followed_by_any(
+        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+    ) -> Pattern:
+        """Return the pattern with a block that each later event that meets it is taken for: the run forks.
+
+        This is relaxed-any contiguity, Flink's followedByAny. For "any of these conditions" give another block a list of them.
+        """
+        return self._add(name, condition, "any", within)
+
+    def not_next(self, name: str, condition: Conditions) -> Pattern:
+        """Return the pattern with a condition that the very next event must not meet, else the run halts.
+
+        That event is then tried on the block after this one.
+        """
+        return self._add(name, condition, "strict", None, negated=True)
+
+    def not_followed_by(self, name: str, condition: Conditions) -> Pattern:
+        """Return the pattern with a condition that no event may meet before the next block matches, else the run halts.
+
+        As the last block it needs `within`: the pattern then matches when the time is up.
+        """
+        return self._add(name, condition, "relaxed", None, negated=True)
+
+    @staticmethod
+    def either(*patterns: Pattern) -> Pattern:
+        """Return a pattern that matches what any of several match; it can be a block of another: followed_by(Pattern.either(a, b))."""
+        if not patterns or not all(isinstance(one, Pattern) and one.blocks for one in patterns):
+            msg = "alternatives must be patterns that have begun"
+            raise ImpossiblePattern(msg, hint='write Pattern.either(Pattern().begin("a", ...), ...)', where=here())
+        bodies = tuple(one._as_body() for one in patterns)
+        block = Block("", "relaxed", body=bodies, where=here())
+        return Pattern(blocks=(block,), where=here())._checked(block)
+
+    # Options of the block before
+
+    def optional(self) -> Pattern:
+        """Return the pattern where the last block may be left out."""
+        return self._change("is optional", optional=True)
+
+    def times(self, least: int, most: int | None = None) -> Pattern:
+        """Return the pattern where the last block is taken `least` times, or `least` to `most` times."""
+        most = least if most is None else most
+        if not (isinstance(least, int) and isinstance(most, int)) or least < 0 or most < 1 or most < least:
+            fact = f"is taken {least} to {most} times"
+            raise self._mistake(InvalidOption, fact, hint="give whole numbers, the lower one first: times(2, 4)")
+        if least == 0:
+            return self._change("loops", least=1, most=most, optional=True)
+        return self._change("loops", least=least, most=most)
+
+    def one_or_more(self) -> Pattern:
+        """Return the pattern where the last block is taken once or more often."""
+        return self._change("loops", least=1, most=None)
+
+    def zero_or_more(self) -> Pattern:
+        """Return the pattern where the last block is taken any number of times, or not at all."""
+        return self._change("loops", least=1, most=None, optional=True)
+
+    def times_or_more(self, least: int) -> Pattern:
+        """Return the pattern where the last block is taken `least` times or more often."""
+        if not isinstance(least, int) or least < 1:
+            raise self._mistake(InvalidOption, f"is taken {least} times or more", hint="give a whole number above 0")
+        return self._change("loops", least=least, most=None)
+
+    def greedy(self) -> Pattern:
+        """Return the pattern where an event that the last block, a loop, can take is not offered to the block after it."""
+        self._check_loop("is greedy", leaf=True)
+        return self._change("is greedy", preference="greedy")
+
+    def reluctant(self) -> Pattern:
+        """Return the pattern where an event that the block after the last one, a loop, can take is not taken by the loop."""
+        self._check_loop("is reluctant")
+        return self._change("is reluctant", preference="reluctant")
+
+    def consecutive(self) -> Pattern:
+        """Return the pattern where the last block, a loop, takes only events that follow each other directly."""
+        self._check_loop("is consecutive")
+        return self._change("is consecutive", inner="strict")
+
+    def combinations(self) -> Pattern:
+        """Return the pattern where the last block, a loop, may pass over events that it could take: the run forks."""
+        self._check_loop("allows combinations")
+        return self._change("allows combinations", inner="any")
+
+    def until(self, condition: Conditions) -> Pattern:
+        """Return the pattern where the last block, a loop, takes no more events once one meets `condition`."""
+        self._check_loop('has an "until"', leaf=True)
+        return self._change("has an until", until=_conditions(condition, f'"until" of {self._last_said}'))
+
+    # The whole
+
+    def within(self, span: str | timedelta) -> Pattern:
+        """Return the pattern where all of a match lies within `span`: the last event less than that after the first."""
+        return replace(self, span=_positive(span, "pattern" + self._called))
+
+    def singleton(self) -> Pattern:
+        """Return the pattern where an event starts a run only if its key has none that is live."""
+        return replace(self, one_at_a_time=True)
+
+    def key(self, *columns: str) -> Pattern:
+        """Return the pattern that is matched for each value of these columns by itself."""
+        if not all(isinstance(column, str) and column for column in columns):
+            msg = f"pattern{self._called} has a key that is not a column"
+            raise InvalidName(msg, hint="name columns as text; none at all: one sequence over all events", where=here())
+        return replace(self, keys=columns)
+
+    def precondition(self, condition: Conditions) -> Pattern:
+        """Return the pattern where every event, as long as a run is live, must meet `condition`, else the run halts."""
+        return replace(self, required=(*self.required, *_each(condition, f"precondition of pattern{self._called}")))
+
+    def halt(self, condition: Conditions) -> Pattern:
+        """Return the pattern where an event that meets `condition` halts a run."""
+        return replace(self, halting=(*self.halting, *_each(condition, f"halt condition of pattern{self._called}")))
+
+    def no_skip(self) -> Pattern:
+        """Return the pattern where a match leaves all other runs alone; so it is unless you say otherwise."""
+        return replace(self, skip=Skip())
+
+    def skip_to_next(self) -> Pattern:
+        """Return the pattern where a match drops the other runs that began with the same event."""
+        return replace(self, skip=Skip("next"))
+
+    def skip_past_last(self) -> Pattern:
+        """Return the pattern where a match drops all runs that began before its end: matches do not overlap."""
+        return replace(self, skip=Skip("past_last"))
+
+    def skip_to_first(self, block: str) -> Pattern:
+        """Return the pattern where a match drops the runs that began before the first event of `block`."""
+        return replace(self, skip=Skip("to_first", self._known(block)))
+
+    def skip_to_last(self, block: str) -> Pattern:
+        """Return the pattern where a match drops the runs that began before the last event of `block`."""
+        return replace(self, skip=Skip("to_last", self._known(block)))
+
+    def emit(self, output: str) -> Pattern:
+        """Return the pattern whose matches have these columns: "origin, first.at as began, count(worse.*) as n"."""
+        return replace(self, output=output)
+
+    def timeouts(self, output: str) -> Pattern:
+        """Return the pattern with these columns for runs that ran out of time, which are an output of their own."""
+        return replace(self, timeout_output=output)
+
+    # Inside
+
+    def _add(
+        self,
+        name: str | Pattern,
+        condition: Conditions | Pattern,
+        contiguity: Contiguity,
+        within: str | timedelta | None,
+        *,
+        negated: bool = False,
+    ) -> Pattern:
+        if not self.blocks and self.where is None:
+            msg = f"pattern{self._called} does not begin"
+            raise ImpossiblePattern(msg, hint="the first block is begin()", where=here())
+        group = name if isinstance(name, Pattern) else condition if isinstance(condition, Pattern) else None
+        called = "" if isinstance(name, Pattern) else name
+        if group is not None and negated:
+            msg = f'block "{called}" negates a group'
+            raise ImpossiblePattern(msg, hint="negate a block with one condition", where=here())
+        if group is None or not isinstance(name, Pattern):
+            _check_name(called)
+        limit = None if within is None else _positive(within, f'block "{called}"')
+        if group is not None:
+            block = replace(_group(group), name=called, contiguity=contiguity, within=limit, where=here())
+        else:
+            tests = _conditions(condition, f'block "{called}"', required=negated)  # type: ignore[arg-type]
+            block = Block(called, contiguity, tests, negated=negated, within=limit, where=here())
+        return replace(self, blocks=(*self.blocks, block))._checked(block)
+
+    def _as_body(self) -> tuple[Block, ...]:
+        ours = Pattern(self.name, self.blocks, where=self.where)
+        if replace(self, blocks=ours.blocks) != replace(ours, blocks=self.blocks):
+            msg = f"a group{self._called} has options of a whole pattern"
+            hint = "within, skip, key, emit, singleton and conditions on the run belong to the outer pattern"
+            raise ImpossiblePattern(msg, hint=hint, where=here())
+        if not self.blocks:
+            raise ImpossiblePattern("a group has no blocks", hint="begin() it", where=here())
+        return self.blocks
+
+    def _checked(self, added: Block) -> Pattern:
+        """Refuse names that are there twice."""
+        seen = [block.name.lower() for block in all_blocks(self.blocks) if block.name]
+        for block in all_blocks((added,)):
+            if seen.count(block.name.lower()) > 1:
+                msg = f'pattern{self._called} has two blocks "{block.name}"'
+                raise DuplicateName(msg, hint="give each block a name of its own", where=block.where)
+        return self
+
+    def _change(self, fact: str, **options: object) -> Pattern:
+        last = self._last
+        if last.negated:
+            raise self._mistake(
+                ImpossiblePattern, f"is negated and {fact}", hint="only blocks that take events have it"
+            )
+        return replace(self, blocks=(*self.blocks[:-1], replace(last, **options)))  # type: ignore[arg-type]
+
+    def _check_loop(self, fact: str, *, leaf: bool = False) -> None:
+        if not self._last.loops and not (fact == "is greedy" and self._last.optional):
+            raise self._mistake(
+                ImpossiblePattern, f"{fact} and is no loop", hint="say times() or one_or_more() before it"
+            )
+        if leaf and self._last.body:
+            raise self._mistake(ImpossiblePattern, f"{fact} and is a group", hint="a loop of one block may have it")
+
+    def _known(self, block: str) -> str:
+        names = [one.name for one in all_blocks(self.blocks) if one.name and not one.negated]
+        for name in names:
+            if isinstance(block, str) and name.lower() == block.lower():
+                return name
+        msg = f'pattern{self._called} skips to block "{block}", which it does not have'
+        raise UnknownBlock(msg, hint=f"its blocks are {', '.join(names)}", where=here())
+
+    @property
+    def _last(self) -> Block:
+        if not self.blocks:
+            msg = f"pattern{self._called} has no block yet"
+            raise ImpossiblePattern(msg, hint="options come after the block that they are about", where=here())
+        return self.blocks[-1]
+
+    @property
+    def _last_said(self) -> str:
+        return f'block "{self._last.name}"' if self._last.name else "a group"
+
+    @property
+    def _called(self) -> str:
+        return "" if self.name is None else f' "{self.name}"'
+
+    def _mistake(self, error: type[FlowError], fact: str, *, hint: str) -> FlowError:
+        return error(f"{self._last_said} {fact}", hint=hint, where=here())
+
+
+def _group(pattern: Pattern) -> Block:
+    """Return one block of a pattern; a lone group is not wrapped again."""
+    blocks = pattern._as_body()
+    alone = blocks[0]
+    if len(blocks) == 1 and alone.body and not alone.name and not alone.loops and not alone.optional:
+        return alone
+    return Block("", body=(blocks,))
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        msg = "a block has no name"
+        raise InvalidName(msg, hint="the first argument is the block's name", where=here())
+    if not _NAME.fullmatch(name) or name.startswith("__"):
+        msg = f'block "{name}" has a name that SQL cannot say'
+        raise InvalidName(msg, hint='use letters, digits and "_", starting with a letter', where=here())
+
+
+def _positive(span: str | timedelta, owner: str) -> timedelta:
+    try:
+        length = duration(span)
+    except FlowError as error:
+        msg = f"{owner} has a wrong within: {error.message}"
+        raise type(error)(msg, hint=error.hint, where=here()) from None
+    if not length:
+        msg = f"{owner} has no time to match in"
+        raise InvalidOption(msg, hint='give a time: within("5 minutes")', where=here())
+    return length
+
+
+def _each(conditions: Conditions, owner: str) -> tuple[Condition, ...]:
+    return _conditions(conditions, owner, required=True)
+
+
+def _conditions(conditions: Conditions, owner: str, *, required: bool = False) -> tuple[Condition, ...]:
+    found: tuple[object, ...]
+    if conditions is None:
+        found = ()
+    else:
+        found = tuple(conditions) if isinstance(conditions, list | tuple) else (conditions,)
+        if not found:
+            msg = f"{owner} has an empty list of conditions"
+            raise InvalidCondition(msg, hint="leave it out to take every event", where=here())
+    if required and not found:
+        msg = f"{owner} has no condition"
+        raise InvalidCondition(msg, hint="say which events it means", where=here())
+    return tuple(_condition(one, owner) for one in found)
+
+
+def _condition(condition: object, owner: str) -> Condition:
+    if isinstance(condition, str):
+        try:
+            expression(condition)
+        except FlowError as error:
+            msg = f"{owner} has a wrong condition: {error.message}"
+            raise type(error)(msg, hint=error.hint, where=here()) from None
+        return condition
+    if callable(condition) and not isinstance(condition, type):
+        try:
+            inspect.signature(condition).bind({}, {})
+        except TypeError:
+            msg = f"{owner} has a predicate that cannot be called as predicate(event, history)"
+            raise InvalidCondition(msg, hint="it takes two parameters", where=here()) from None
+        except ValueError:
+            pass  # a function of C that does not tell its parameters
+        return condition
+    msg = f"{owner} has {type(condition).__name__} as its condition"
+    raise InvalidCondition(msg, hint='write Spark SQL: "delay > 60"', where=here())
+
+
+@dataclass(frozen=True, slots=True)
+class Phenomenon:
+    """One or more patterns under one name; a match of any of them produces it.
+
+        Phenomenon("outage", (silent, failing), emit="site, started_at, ended_at")
+
+    Args:
+        name: What the matches are called.
+        patterns: The patterns, each with a name of its own or numbered.
+        emit: The columns of the complex event, for patterns that say none of their own.
+    """
+
+    name: str
+    patterns: tuple[Pattern, ...]
+    emit: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.patterns or not all(isinstance(one, Pattern) for one in self.patterns):
+            msg = f'phenomenon "{self.name}" has no patterns'
+            raise PatternError(msg, hint="give at least one Pattern", where=here())
+        named = tuple(
+            replace(one, name=one.name or f"{self.name}{number or ''}", output=one.output or self.emit)
+            for number, one in enumerate(self.patterns)
+        )
+        names = [one.name for one in named]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            msg = f'phenomenon "{self.name}" has two patterns "{twice}"'
+            raise DuplicateName(msg, hint="give each a name of its own", where=here())
+        object.__setattr__(self, "patterns", named)
