@@ -1,4 +1,4 @@
-"""The command line: `millstream plan | run | send | journal | checkpoint | new`."""
+"""The command line: `millstream plan | run | send | journal | checkpoint | keys | new`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from millstream.cli import checkpoint, journal, new, plan, run, send
+from millstream.cli import checkpoint, journal, keys, new, plan, run, send
 
 app = typer.Typer(
     name="millstream",
@@ -19,3 +19,4 @@ app.command("send")(send.send)
 app.command("new")(new.new)
 app.add_typer(journal.app, name="journal", help="Look into journals.")
 app.add_typer(checkpoint.app, name="checkpoint", help="Look into the checkpoints of groups.")
+app.add_typer(keys.app, name="keys", help="Make keys, and see whose they are.")

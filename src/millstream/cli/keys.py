@@ -1,0 +1,101 @@
+"""`millstream keys new | ls | show`: who may write to inboxes over the network."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.errors import InvalidKey
+
+app = typer.Typer(no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Option("--folder", help="Where the key files lie.")]
+Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
+_KEYS = Path("keys")
+
+
+@app.callback()
+def keys() -> None:
+    """Make keys, and see whose they are."""
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Who the key is for: a producer or an engine.")],
+    folder: Folder = _KEYS,
+    json: Json = False,
+) -> None:
+    """Make a key, and say which file goes where."""
+    from millstream.links.keys import new_keys, read_public
+
+    made = new_keys(folder, name)
+    if json:
+        public = read_public(made.public).public.decode()
+        print(jsonlib.dumps({"name": name, "key": str(made.secret), "pub": str(made.public), "public": public}))
+        return
+    print(f'made {made.secret}  both halves: leave it with "{name}", show it to nobody')
+    print(f'made {made.public}  the public half: give it to those who shall know "{name}"')
+    print("a producer's .pub goes into the engine's folder of producers, the engine's .pub to its producers")
+
+
+@app.command("ls")
+def list_keys(folder: Folder = _KEYS, json: Json = False) -> None:
+    """List the keys in a folder: name, public half, whether the secret half is here."""
+    found, damaged = _found(folder)
+    if json:
+        print(jsonlib.dumps({"keys": list(found.values()), "damaged": damaged}, indent=2))
+    else:
+        _print_keys(folder, found)
+        for name, why in damaged.items():
+            typer.echo(f"damaged: {name}: {why}", err=True)
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(file: Annotated[Path, typer.Argument(help="A .key or a .pub.")], json: Json = False) -> None:
+    """Check a key file and show its public half; the secret one is never shown."""
+    found = _read(file)
+    if json:
+        print(jsonlib.dumps(found))
+        return
+    print(f"{found['name']}  {found['public']}  {_halves(found)}")
+
+
+def _found(folder: Path) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
+    """Return the keys of a folder by name, and the files that are damaged: one of them must not hide the others."""
+    if not folder.is_dir():
+        msg = f'there is no folder "{folder}"'
+        raise InvalidKey(msg, hint="make a key with millstream keys new NAME, or give --folder")
+    found: dict[str, dict[str, object]] = {}
+    damaged: dict[str, str] = {}
+    # .key before .pub: what has both halves is listed once.
+    for file in sorted([*folder.glob("*.key"), *folder.glob("*.pub")]):
+        try:
+            found.setdefault(file.stem, _read(file))
+        except InvalidKey as error:
+            damaged[file.name] = error.message
+    return found, damaged
+
+
+def _read(file: Path) -> dict[str, object]:
+    from millstream.links.keys import read_key, read_public
+
+    key = read_public(file) if file.suffix == ".pub" else read_key(file)
+    return {"name": key.name, "public": key.public.decode(), "secret": file.suffix != ".pub", "file": str(file)}
+
+
+def _print_keys(folder: Path, found: dict[str, dict[str, object]]) -> None:
+    if not found:
+        print(f"there are no keys in {folder}")
+        return
+    width = max(len(name) for name in found)
+    for name, key in found.items():
+        print(f"{name:<{width}}  {key['public']}  {_halves(key)}")
+
+
+def _halves(key: dict[str, object]) -> str:
+    return "both halves" if key["secret"] else "public half"
