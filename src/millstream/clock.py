@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -32,3 +33,11 @@ class ManualClock:
 
     def advance_us(self, step: int) -> None:
         self._now += step
+
+
+def micros(moment: str | datetime) -> int:
+    """Return a moment as microseconds since 1970; text and naive datetimes are in UTC."""
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    whole = int(at.replace(microsecond=0).timestamp())
+    return whole * 1_000_000 + at.microsecond

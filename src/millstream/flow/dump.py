@@ -104,8 +104,8 @@ def _source(stage: Source | Reads) -> Tree:
 
 def _origin(stage: Source) -> Tree:
     match stage.origin:
-        case Inbox(schema):
-            return {"inbox": schema.ddl}
+        case Inbox(schema, producers):
+            return {"inbox": schema.ddl} | ({} if producers is None else {"producers": list(producers)})
         case Files(path, kind, schema, follow, options):
             tree = {"files": path, "schema": schema.ddl, "format": kind}
             return {**tree, "follow": follow or None, "options": dict(options) or None}

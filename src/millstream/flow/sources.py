@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Literal, cast, get_args
@@ -21,9 +22,13 @@ _SUFFIXES: dict[str, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """Events that programs send: `millstream send FLOW.SOURCE`."""
+    """Events that programs send: `millstream send FLOW.SOURCE`, or `ms.connect`.
+
+    `producers` are the names of the keys that may send over a network; None: all that the host knows.
+    """
 
     schema: Schema
+    producers: tuple[str, ...] | None = None
 
     @property
     def bounded(self) -> bool:
@@ -83,13 +88,17 @@ class Replay:
 SourceSpec = Inbox | Files | Rate | Replay
 
 
-def inbox(ddl: str) -> Inbox:
+def inbox(ddl: str, *, producers: Sequence[str] | None = None) -> Inbox:
     """Events of this schema, sent by programs.
+
+    Args:
+        ddl: The columns, as in Spark SQL.
+        producers: The names of the keys that may send over a network; without it, all that the host knows.
 
     >>> inbox("flight string, delay double, at timestamp").schema.names
     ('flight', 'delay', 'at')
     """
-    return Inbox(Schema.parse(ddl))
+    return Inbox(Schema.parse(ddl), None if producers is None else tuple(producers))
 
 
 def files(

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from millstream.errors import NotThere
+from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
 from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
@@ -28,6 +29,8 @@ class Settings(msgspec.Struct, frozen=True):
     ahead: timedelta
     idle: timedelta
     lateness: timedelta
+    inbox: bool = False
+    producers: list[str] | None = None
 
     @property
     def rules(self) -> Rules:
@@ -45,7 +48,17 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
         SchemaConflict: The journal holds other columns.
     """
     description = create(folder, source.schema.arrow(), partitions=source.partitions, time=source.time)
-    settings = Settings(source.name, source.time, source.key, source.ahead, source.idle, source.lateness)
+    inbox = source.origin if isinstance(source.origin, Inbox) else None
+    settings = Settings(
+        source=source.name,
+        time=source.time,
+        key=source.key,
+        ahead=source.ahead,
+        idle=source.idle,
+        lateness=source.lateness,
+        inbox=inbox is not None,
+        producers=None if inbox is None or inbox.producers is None else list(inbox.producers),
+    )
     _save(settings, folder / _FILE)
     return description, settings
 

@@ -25,7 +25,7 @@ from millstream.errors import Ended, InternalError, JournalMissing, SchemaConfli
 from millstream.journal.base import Accepted, Description, Kind
 from millstream.journal.description import create, describe
 from millstream.journal.disk import REAL, Disk, make_folder
-from millstream.journal.index import NOBODY, NOTHING, Record
+from millstream.journal.index import NOBODY, NOTHING, Record, State
 from millstream.journal.lateness import spread
 from millstream.journal.layout import partition_folder
 from millstream.journal.lock import Lock
@@ -197,17 +197,21 @@ class Writer:
         """
         return self._wait(self.append_nowait(sender, first_seq, batch))
 
-    def append_nowait(self, sender: str, first_seq: int, batch: pa.RecordBatch) -> Future[Accepted]:
+    def append_nowait(
+        self, sender: str, first_seq: int, batch: pa.RecordBatch, *, message: pa.Buffer | None = None
+    ) -> Future[Accepted]:
         """Queue rows as `append` does; the future resolves when they are durable.
 
-        It waits only while the queue is full. Rows of one call order are stored in that order.
+        It waits only while the queue is full. Rows of one call order are stored in that order. `message` is the batch
+        as `serialize` returns it: bytes that came over a link are written as they are, if the batch is taken whole.
         """
         if first_seq < 0:
             msg = f"sequence number {first_seq} is negative"
             raise SchemaConflict(msg, hint="a sender numbers its rows from 0")
         with self._changed:
             self._wait_for_room()
-            return self._enqueue(*self._rows(sender, first_seq, self._fitted(batch)))
+            fitted = self._fitted(batch)
+            return self._enqueue(*self._rows(sender, first_seq, fitted, message if fitted is batch else None))
 
     def instruct(
         self, kind: Kind, floor: int | None = None, *, sender: str | None = None, seq: int | None = None
@@ -250,7 +254,9 @@ class Writer:
         self.description = describe(self.description.path)
         self._log.schemas = list(self.description.schemas)
 
-    def _rows(self, sender: str, first_seq: int, batch: pa.RecordBatch) -> tuple[list[Item], Accepted]:
+    def _rows(
+        self, sender: str, first_seq: int, batch: pa.RecordBatch, message: pa.Buffer | None
+    ) -> tuple[list[Item], Accepted]:
         rows = batch.num_rows
         number = self._senders.find(sender)
         highest = -1 if number is None else self._ahead.highest.get(number, -1)
@@ -263,23 +269,24 @@ class Writer:
         ahead, items = self._ahead.copy() if fresh.num_rows > ENTRY_ROWS else self._ahead, []
         for begin in range(0, fresh.num_rows, ENTRY_ROWS):
             part = fresh.slice(begin, ENTRY_ROWS) if fresh.num_rows > ENTRY_ROWS else fresh
-            item = self._row_item(sender, first_seq + seen + begin, part, ahead.running_max, ahead.position)
+            whole = message if part is batch else None
+            item = self._row_item(sender, first_seq + seen + begin, part, whole, ahead)
             if ahead is not self._ahead:
                 ahead.apply(item.record)
             items.append(item)
         return items, Accepted(rows, self._ahead.position, rows - seen)
 
     def _row_item(
-        self, sender: str, first_seq: int, batch: pa.RecordBatch, running_max: int | None, position: int
+        self, sender: str, first_seq: int, batch: pa.RecordBatch, message: pa.Buffer | None, state: State
     ) -> Item:
-        state, rows = self._ahead, batch.num_rows
+        rows, running_max = batch.num_rows, state.running_max
         low = high = lag = None
         if self.description.time is not None:
             low, high, lag = spread(times_of(batch, self.description.time), running_max, state.floor)
-        message = batch.serialize()
+        message = batch.serialize() if message is None else message
         record = Record(
             kind=Kind.ROWS,
-            position=position,
+            position=state.position,
             count=rows,
             appended_at=self._clock.now_us(),
             sender=self._senders.number(sender),

@@ -108,6 +108,11 @@ def interfaces() -> dict[str, tuple[str, ...]]:
     return found
 
 
+def own_ips() -> frozenset[str]:
+    """Return all addresses of this host."""
+    return frozenset(ip for ips in interfaces().values() for ip in ips)
+
+
 def preferred(network: str | None, found: Mapping[str, tuple[str, ...]] | None = None) -> str:
     """Return this host's address in a network: `"10.0."`, `"10.0.0.0/16"`, or None for this host alone.
 

@@ -177,6 +177,13 @@ def expired(window: Window, now: float, limits: Limits) -> tuple[Window, bool]:
     return _rewound(replace(window, free=UNKNOWN), now, limits, pause=True), True
 
 
+def lost(window: Window, now: float, limits: Limits) -> Window:
+    """Return the window after its link broke: what was on its way may never arrive."""
+    if not window.flights:
+        return window
+    return _rewound(replace(window, free=UNKNOWN), now, limits, pause=True)
+
+
 def wake_at(window: Window) -> float | None:
     """Return when there is something to do although nothing happens."""
     deadlines = [flight.deadline for flight in window.flights]

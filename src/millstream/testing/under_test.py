@@ -8,13 +8,14 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
+from millstream.clock import micros
 from millstream.errors import IngestError, RunError, UnknownStream
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
@@ -175,14 +176,6 @@ def _readable(row: Mapping[str, Any], schema: pa.Schema, source: str) -> dict[st
         if pa.types.is_timestamp(field.type) and isinstance(value, str | datetime):
             readable[field.name] = micros(value)
     return readable
-
-
-def micros(moment: str | datetime) -> int:
-    """Return a moment as microseconds since 1970; text and naive datetimes are in UTC."""
-    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    whole = int(at.replace(microsecond=0).timestamp())
-    return whole * 1_000_000 + at.microsecond
 
 
 def flow_test(flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 120.0) -> FlowTest:

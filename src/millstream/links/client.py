@@ -1,0 +1,485 @@
+"""The client: how a program sends events.
+
+    with ms.connect("tcp://host:port") as c:
+        c.send("flights.departures", rows)
+
+`send` returns when the rows are in the journal. `send_nowait` gathers what it is given, for a few milliseconds, into
+batches, and returns a future. Rows are numbered in the order in which they are handed over; whatever is lost, late or
+repeated on the way, each is in the journal once, and rows with the same key are in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from dataclasses import is_dataclass
+from datetime import datetime
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millstream.clock import micros
+from millstream.errors import InvalidAddress, LinkClosed, NoAnswer
+from millstream.ingest import Refused
+from millstream.journal import Kind
+from millstream.links import envelope as e
+from millstream.links import window as w
+from millstream.links.host import Found, find
+from millstream.links.keys import KeyPair, read_key, read_public
+from millstream.links.link import Instruction, Link, Way, open_link, schema_of
+from millstream.links.network import Address
+from millstream.links.outbox import Outbox, OutboxStatistics, Ticket
+from millstream.links.router import Event, Router
+from millstream.links.routing import Policy
+from millstream.links.rows import to_batch
+from millstream.links.transport import Loop
+
+GATHERED: Final = 2048
+_ASK_S: Final = 2.0
+
+
+class _Target:
+    """A source that a client sends to."""
+
+    def __init__(self, client: Client, card: e.Card, router: Router, linger_s: float) -> None:
+        self.card = card
+        self.schema = schema_of(card)
+        self.router = router
+        self._client = client
+        self._linger_s = linger_s
+        self._next = 0
+        #: Held while rows get their numbers: their order is the order of the calls.
+        self._turn = threading.Lock()
+        self._gathered: list[Any] = []
+        self._ticket: Ticket | None = None
+        self.due: float | None = None
+
+    # handing over
+
+    def put(self, events: list[Event], ticket: Ticket, deadline: float) -> None:
+        """Number events and hand them to the router, waiting for room."""
+        with self._turn:
+            self._flush(deadline)
+            self._hand_over(events, ticket, deadline)
+
+    def _hand_over(self, events: list[Event], ticket: Ticket, deadline: float) -> None:
+        for event in events:
+            size = 1 if isinstance(event, Instruction) else event.num_rows
+            done = 0
+            while done < size:
+                rest = event if done == 0 else event[done:]
+                count = self.router.enqueue(self._next, [rest], ticket)
+                self._next += count
+                done += count
+                if count:
+                    self._client.ring()
+                elif not self._client.wait_for_room(deadline):
+                    raise _no_room(self.card.source)
+        ticket.done()
+
+    def gather(self, row: Any, deadline: float) -> Future[int]:
+        """Keep a row until there are enough for a batch, or the linger time is over."""
+        with self._turn:
+            if self._ticket is None:
+                self._ticket = Ticket(0)
+                self.due = time.monotonic() + self._linger_s
+                self._client.ring()
+            self._gathered.append(row)
+            future = self._ticket.future
+            if len(self._gathered) >= GATHERED:
+                self._flush(deadline)
+        return future
+
+    def flush(self, deadline: float) -> None:
+        """Send what is gathered."""
+        with self._turn:
+            self._flush(deadline)
+
+    def flush_if_due(self, now: float) -> float | None:
+        """Send what has been gathered for long enough, if nobody else is at it; called on the loop's thread."""
+        if self.due is None or now < self.due:
+            return self.due
+        if not self._turn.acquire(blocking=False):
+            return now + self._linger_s
+        try:
+            self._flush(deadline=None)
+        finally:
+            self._turn.release()
+        return self.due
+
+    def _flush(self, deadline: float | None) -> None:
+        """Send what is gathered. Without a deadline there is no waiting: what finds no room stays."""
+        if self._ticket is None:
+            return
+        rows, ticket = self._gathered, self._ticket
+        try:
+            batch = to_batch(rows, self.schema, source=self.card.source)
+        except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for these rows)
+            batch = self._good(rows)
+            ticket.fail(error)
+        each = int(batch.nbytes) // max(1, batch.num_rows)
+        if deadline is None and any(one.room(each) < batch.num_rows for one in self.router.outboxes):
+            self.due = time.monotonic() + self._linger_s
+            return
+        ticket.rows = batch.num_rows
+        self._gathered, self._ticket, self.due = [], None, None
+        self._hand_over([batch] if batch.num_rows else [], ticket, deadline or 0.0)
+
+    def _good(self, rows: list[Any]) -> pa.RecordBatch:
+        """Return the rows that fit: one that does not costs the others nothing."""
+        found = []
+        for row in rows:
+            with contextlib.suppress(Exception):
+                found.append(to_batch([row], self.schema, source=self.card.source))
+        return pa.concat_batches(found) if found else self.schema.empty_table().combine_chunks().to_batches()[0]
+
+
+def _no_room(source: str) -> NoAnswer:
+    return NoAnswer(
+        f'the inboxes of "{source}" have taken nothing for too long', hint="is the flow or the engine running?"
+    )
+
+
+class Client:
+    """A connection to a flow's inboxes. Any thread may send."""
+
+    def __init__(
+        self,
+        where: str | PathLike[str],
+        *,
+        sender: str | None = None,
+        key: KeyPair | None = None,
+        server: bytes | None = None,
+        linger_s: float = 0.005,
+        time_limit_s: float = 60.0,
+        policy: Policy | None = None,
+        limits: w.Limits | None = None,
+    ) -> None:
+        self.sender = sender or f"client:{uuid.uuid4().hex}"
+        self._where = where
+        self._key, self._server = key, server
+        self._linger_s = linger_s
+        self._time_limit_s = time_limit_s
+        self._policy = policy
+        self._limits = limits or w.Limits()
+        self._room = threading.Condition()
+        self._loop = Loop("client")
+        self._loop.turn = self._turn
+        self._links: dict[Address | str, Link] = {}
+        self._targets: dict[str, _Target] = {}
+        self._hosts: dict[str, Found] = {}
+        self._guard = threading.Lock()
+        self._closed = False
+        self._loop.start()
+
+    # sending
+
+    def send(self, target: str, rows: Any, *, time_limit_s: float | None = None) -> int:
+        """Send rows, and return how many once they are in the journal.
+
+        Args:
+            target: "flow.source".
+            rows: A dict or a dataclass instance, any number of them, a DataFrame, or Arrow data.
+            time_limit_s: How long to wait.
+
+        Raises:
+            RowsRefused: They do not fit the source's columns; none was sent.
+            NoAnswer: It took too long; the rows may still arrive, once, while this client is open.
+        """
+        found = self._target(target)
+        deadline = self._deadline(time_limit_s)
+        batches = _batches(to_batch(rows, found.schema, source=target))
+        ticket = Ticket(sum(batch.num_rows for batch in batches))
+        found.put(batches, ticket, deadline)
+        self._result(ticket.future, deadline, target)
+        return ticket.rows
+
+    def send_nowait(self, target: str, rows: Any) -> Future[int]:
+        """Hand rows over, and return a future that resolves when they are in the journal.
+
+        It waits only while there is no room. Single rows are gathered into batches, and share a future; if one of
+        them does not fit, the future says so, and the others are sent.
+        """
+        found = self._target(target)
+        if isinstance(rows, dict) or (is_dataclass(rows) and not isinstance(rows, type)):
+            return found.gather(rows, self._deadline(None))
+        batches = _batches(to_batch(rows, found.schema, source=target))
+        ticket = Ticket(sum(batch.num_rows for batch in batches))
+        found.put(batches, ticket, self._deadline(None))
+        return ticket.future
+
+    def end(self, target: str, *, time_limit_s: float | None = None) -> None:
+        """Say that nothing more will come: END_OF_STREAM to every inbox of the source, after all that was sent."""
+        self._instruct(target, Instruction(Kind.END_OF_STREAM), time_limit_s)
+
+    def watermark(self, target: str, moment: datetime | str, *, time_limit_s: float | None = None) -> None:
+        """Say that nothing before `moment` will come: what does is late."""
+        self._instruct(target, Instruction(Kind.WATERMARK, micros(moment)), time_limit_s)
+
+    def _instruct(self, target: str, instruction: Instruction, time_limit_s: float | None) -> None:
+        found, ticket, deadline = self._target(target), Ticket(1), self._deadline(time_limit_s)
+        found.put([instruction], ticket, deadline)
+        self._result(ticket.future, deadline, target)
+
+    def refuse(self, target: str, refused: Iterable[Refused]) -> None:
+        """Keep records that are no rows among the source's dead letters, each once under this sender."""
+        found = self._target(target)
+        letters = [(one.number, one.reason, one.record) for one in refused]
+        place = found.card.inboxes[0]
+        link = self._link(Address(place.ip, place.port, place.node, place.folder), found.card)
+        self._called(link, lambda n: e.Bury(n, target, 0, self.sender, letters), target)
+
+    def flush(self, *, time_limit_s: float | None = None) -> None:
+        """Wait until all that was handed over is in the journal."""
+        deadline = self._deadline(time_limit_s)
+        for target in list(self._targets.values()):
+            target.flush(deadline)
+            with self._room:
+                while not all(outbox.empty for outbox in target.router.outboxes):
+                    if not self._room.wait(max(0.0, deadline - time.monotonic())):
+                        raise _no_room(target.card.source)
+
+    def schema(self, target: str) -> pa.Schema:
+        """Return the columns of a source."""
+        return self._target(target).schema
+
+    def statistics(self) -> tuple[OutboxStatistics, ...]:
+        """Return what each outbox is doing, and over which transport."""
+        return tuple(outbox.statistics() for target in self._targets.values() for outbox in target.router.outboxes)
+
+    # finding
+
+    def _target(self, name: str) -> _Target:
+        if self._closed:
+            raise LinkClosed("the client is closed")
+        found = self._targets.get(name)
+        if found is not None:
+            return found
+        with self._guard:
+            if name not in self._targets:
+                self._targets[name] = self._open(name)
+            return self._targets[name]
+
+    def _open(self, name: str) -> _Target:
+        card = self._card(name)
+        outboxes = []
+        for partition, place in enumerate(card.inboxes):
+            link = self._link(Address(place.ip, place.port, place.node, place.folder), card)
+            way = Way(name, partition, self.sender, card.version)
+            outboxes.append(Outbox(link, way, self._limits, self._room))
+        policy = self._policy or (Policy.KEY if card.key is not None else Policy.IN_TURN)
+        return _Target(self, card, Router(outboxes, policy, card.key), self._linger_s)
+
+    def _card(self, name: str) -> e.Card:
+        deadline = self._deadline(None)
+        while True:
+            link = self._first_link(name)
+            with contextlib.suppress(NoAnswer):
+                answer = self._called(link, lambda n: e.Ask(n, name), name, limit_s=_ASK_S)
+                assert isinstance(answer, e.Card)
+                return answer
+            if time.monotonic() > deadline:
+                raise NoAnswer(
+                    f'nobody answers at "{self._where}"',
+                    hint="is the flow or the engine running there? If it has keys, connect with key= and server=",
+                )
+            self._loop.soon(link.renew)
+
+    def _first_link(self, name: str) -> Link:
+        text = str(self._where)
+        if text.startswith("tcp://"):
+            return self._link(Address.parse(text))
+        if "://" in text:
+            raise InvalidAddress(f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow")
+        flow = name.partition(".")[0]
+        if flow not in self._hosts:
+            self._hosts[flow] = find(self._where, name)
+        found = self._hosts[flow]
+        return self._linked(f"flow:{flow}", found.address)
+
+    def _link(self, address: Address, card: e.Card | None = None) -> Link:
+        if card is not None:
+            flow = card.source.partition(".")[0]
+            found = self._hosts.get(flow)
+            if found is not None and found.address() == address:
+                return self._linked(f"flow:{flow}", found.address)
+        return self._linked(address, lambda: address)
+
+    def _linked(self, name: Address | str, where: Callable[[], Address]) -> Link:
+        if name not in self._links:
+            self._links[name] = open_link(self._loop, where, keys=self._key, server=self._server)
+        return self._links[name]
+
+    def _called(
+        self, link: Link, make: Callable[[int], e.Request], target: str, *, limit_s: float | None = None
+    ) -> e.Answer:
+        deadline = self._deadline(limit_s)
+        answer = link.call(make)
+        found: e.Answer = self._result(answer, deadline, target)
+        return found
+
+    # waiting
+
+    def _deadline(self, time_limit_s: float | None) -> float:
+        return time.monotonic() + (self._time_limit_s if time_limit_s is None else time_limit_s)
+
+    def _result(self, future: Future[Any], deadline: float, target: str) -> Any:
+        try:
+            return future.result(max(0.0, deadline - time.monotonic()))
+        except Late:
+            if future.done():
+                return future.result()
+            raise _no_room(target) from None
+
+    def wait_for_room(self, deadline: float) -> bool:
+        """Wait until an outbox has let go of something; False if that takes too long."""
+        with self._room:
+            return self._room.wait(max(0.0, deadline - time.monotonic()))
+
+    def ring(self) -> None:
+        """Wake the loop: there is something to send."""
+        self._loop.soon(_nothing)
+
+    def _turn(self, now: float) -> float | None:
+        moments = []
+        for target in list(self._targets.values()):
+            moments.append(target.flush_if_due(now))
+            moments += [outbox.step(now) for outbox in target.router.outboxes]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    # closing
+
+    def close(self) -> None:
+        """Wait until all that was handed over is in the journal, then close.
+
+        Raises:
+            NoAnswer: It took too long; what is not acknowledged may or may not be there.
+        """
+        if self._closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close at once; what is not acknowledged may or may not be there."""
+        self._closed = True
+        closed = LinkClosed("the client was closed before this was acknowledged")
+        for target in self._targets.values():
+            for outbox in target.router.outboxes:
+                outbox.close(closed)
+        for link in self._links.values():
+            self._loop.soon(link.close)
+        self._loop.stop()
+        for host in self._hosts.values():
+            host.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class AsyncClient:
+    """A client for asyncio: the same promises, awaited."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def send(self, target: str, rows: Any, *, time_limit_s: float | None = None) -> int:
+        """Send rows; see `Client.send`."""
+        return await asyncio.to_thread(self._client.send, target, rows, time_limit_s=time_limit_s)
+
+    async def send_nowait(self, target: str, rows: Any) -> asyncio.Future[int]:
+        """Hand rows over; awaiting the call waits for room, awaiting its result for the journal."""
+        future = await asyncio.to_thread(self._client.send_nowait, target, rows)
+        return asyncio.wrap_future(future)
+
+    async def end(self, target: str) -> None:
+        """End a source; see `Client.end`."""
+        await asyncio.to_thread(self._client.end, target)
+
+    async def watermark(self, target: str, moment: datetime | str) -> None:
+        """Raise a source's watermark; see `Client.watermark`."""
+        await asyncio.to_thread(self._client.watermark, target, moment)
+
+    async def flush(self) -> None:
+        """Wait until all that was handed over is in the journal."""
+        await asyncio.to_thread(self._client.flush)
+
+    async def close(self) -> None:
+        """Flush and close."""
+        await asyncio.to_thread(self._client.close)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            await asyncio.to_thread(self._client.abort)
+
+
+def connect(
+    where: str | PathLike[str] = ".millstream",
+    *,
+    sender: str | None = None,
+    key: str | PathLike[str] | None = None,
+    server: str | PathLike[str] | None = None,
+    linger_s: float = 0.005,
+    time_limit_s: float = 60.0,
+    policy: Policy | str | None = None,
+) -> Client:
+    """Connect to where events are taken: a running flow or an engine.
+
+    Args:
+        where: "tcp://host:port", or the data folder of a flow on this host; if nobody runs it, its inboxes are opened
+            for as long as the client is.
+        sender: The name under which rows are numbered. A program that sends the same rows under the same name again
+            adds nothing; without a name every connection is a sender of its own.
+        key: The file of our own key, if the other side wants keys.
+        server: The file of the other side's public key.
+        linger_s: How long single rows wait for company.
+        time_limit_s: How long to wait for room or for an answer before giving up.
+        policy: How rows find their inbox if not by the source's key: "in turn", "least loaded" or "local".
+    """
+    return Client(
+        where,
+        sender=sender,
+        key=None if key is None else read_key(str(key)),
+        server=None if server is None else read_public(str(server)).public,
+        linger_s=linger_s,
+        time_limit_s=time_limit_s,
+        policy=None if policy is None else Policy(policy),
+    )
+
+
+def connect_async(where: str | PathLike[str] = ".millstream", **options: Any) -> AsyncClient:
+    """Connect as `connect` does, for asyncio: `async with ms.connect_async(...) as c`."""
+    return AsyncClient(connect(where, **options))
+
+
+def _batches(batch: pa.RecordBatch) -> list[Event]:
+    return [batch] if batch.num_rows else []
+
+
+def _nothing() -> None:
+    """Wakes a loop."""

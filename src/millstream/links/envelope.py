@@ -1,0 +1,263 @@
+"""What travels between an outbox and an inbox, byte for byte.
+
+    frame 0    b"MS", the version of this format (one byte), the header in MessagePack
+    frame 1    rows only: the batch as an Arrow IPC message, exactly as it will lie in the journal
+    frame 2    rows with gaps in their numbers only: the numbers, 64-bit little-endian
+
+A header is an array whose first item tells its kind. Whatever arrives is checked before it is believed: sizes, types,
+ranges, the batch down to its offsets and texts. What does not hold raises `BadFrame`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from millstream import errors
+from millstream.errors import BadFrame, LinkBroken, MillstreamError
+from millstream.links.admission import Numbers
+
+VERSION: Final = 1
+MAGIC: Final = b"MS"
+MOST_ROWS: Final = 1 << 16
+MOST_BYTES: Final = 64 << 20
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Number = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
+Moment = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+
+
+class _Frame(msgspec.Struct, frozen=True, array_like=True):
+    request: Count
+
+
+# What an inbox is asked
+
+
+class Ask(_Frame, frozen=True, tag="ask"):
+    """What does this source hold, and where are its inboxes?"""
+
+    source: Name
+
+
+class Rows(_Frame, frozen=True, tag="rows"):
+    """Take these rows: numbered from `first` on, or as frame 2 says."""
+
+    source: Name
+    partition: Count
+    sender: Name
+    after: Number
+    first: Count
+    rows: Count
+    version: Count
+
+
+class Instruct(_Frame, frozen=True, tag="instruct"):
+    """Take this instruction, which has a number as a row has."""
+
+    source: Name
+    partition: Count
+    sender: Name
+    after: Number
+    number: Count
+    kind: Literal["END_OF_STREAM", "WATERMARK", "IDLE"]
+    floor: Moment | None = None
+
+
+class Bury(_Frame, frozen=True, tag="bury"):
+    """Keep these records as dead letters: (number, reason, record)."""
+
+    source: Name
+    partition: Count
+    sender: Name
+    letters: Annotated[list[tuple[Count, str, str]], msgspec.Meta(max_length=MOST_ROWS)]
+
+
+class Stage(_Frame, frozen=True, tag="stage"):
+    """Keep these rows aside for an epoch that may be published."""
+
+    source: Name
+    partition: Count
+    version: Count
+
+
+class StagedRows(msgspec.Struct, frozen=True, array_like=True):
+    """Rows that an inbox keeps aside: the fields of `journal.Staged`."""
+
+    file: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+    partition: Count
+    rows: Count
+    bytes: Count
+    checksum: Annotated[int, msgspec.Meta(ge=0)]
+    min_time: Moment | None
+    max_time: Moment | None
+    parts: Count
+    version: Count
+
+
+class Publish(_Frame, frozen=True, tag="publish"):
+    """Put what was staged into the journal, unless this sender's epoch is in it."""
+
+    source: Name
+    partition: Count
+    sender: Name
+    epoch: Count
+    staged: list[StagedRows]
+
+
+Request = Ask | Rows | Instruct | Bury | Stage | Publish
+
+
+# What it answers
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where an inbox is."""
+
+    ip: str
+    port: int
+    node: int
+    folder: str | None
+
+
+class Card(_Frame, frozen=True, tag="card"):
+    """What a source holds; its inboxes by partition."""
+
+    source: str
+    schema: bytes
+    version: int
+    time: str | None
+    key: str | None
+    inboxes: list[Place]
+
+
+class Taken(_Frame, frozen=True, tag="taken"):
+    """So many rows were taken from the front; `highest` is durable; there is room for `free` more."""
+
+    taken: int
+    highest: int
+    free: int
+
+
+class Done(_Frame, frozen=True, tag="done"):
+    """It is done, durably."""
+
+    staged: list[StagedRows] = []
+    rows: int = 0
+
+
+class Refusal(_Frame, frozen=True, tag="refusal"):
+    """It was refused for good: the name of our error, its message and hint."""
+
+    error: str
+    message: str
+    hint: str | None
+
+
+Answer = Card | Taken | Done | Refusal
+
+_encoder = msgspec.msgpack.Encoder()
+_requests = msgspec.msgpack.Decoder(Request)
+_answers = msgspec.msgpack.Decoder(Answer)
+_PREFIX: Final = MAGIC + bytes([VERSION])
+
+
+def encode(header: Request | Answer) -> bytes:
+    """Return a header as frame 0."""
+    return _PREFIX + _encoder.encode(header)
+
+
+def decode_request(frame: bytes) -> Request:
+    """Return the request in frame 0.
+
+    Raises:
+        BadFrame: It is not one, or of another version.
+    """
+    request: Request = _decode(frame, _requests)
+    return request
+
+
+def decode_answer(frame: bytes) -> Answer:
+    """Return the answer in frame 0.
+
+    Raises:
+        BadFrame: It is not one, or of another version.
+    """
+    answer: Answer = _decode(frame, _answers)
+    return answer
+
+
+def _decode(frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+    if frame[: len(MAGIC)] != MAGIC:
+        raise BadFrame("a frame does not begin as ours do", hint="is the other side a Millstream program?")
+    if frame[len(MAGIC) : len(_PREFIX)] != _PREFIX[len(MAGIC) :]:
+        other = frame[len(MAGIC)] if len(frame) > len(MAGIC) else "none"
+        raise BadFrame(f"a frame has version {other}, this program speaks {VERSION}", hint="use the same Millstream")
+    try:
+        return decoder.decode(memoryview(frame)[len(_PREFIX) :])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:  # ValueError: text that is not UTF-8
+        raise BadFrame(f"a header cannot be read: {exc}") from exc
+
+
+def decode_batch(body: Any, schema: pa.Schema, rows: int) -> tuple[pa.RecordBatch, pa.Buffer | None]:
+    """Return the batch in frame 1, and its bytes if they can go into a journal as they are.
+
+    Raises:
+        BadFrame: It is no batch of this schema, or its inside is damaged.
+    """
+    buffer = pa.py_buffer(body)
+    try:
+        batch = pa.ipc.read_record_batch(buffer, schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
+        raise BadFrame(f"a batch cannot be read: {exc}") from exc
+    if batch.num_rows != rows or rows == 0 or rows > MOST_ROWS:
+        raise BadFrame(f"a batch has {batch.num_rows} rows, {rows} were announced (1 to {MOST_ROWS:,} are allowed)")
+    # Compressed or padded otherwise than we do: it is written anew.
+    plain = buffer.size % 8 == 0 and pa.ipc.get_record_batch_size(batch) == buffer.size
+    return batch, buffer if plain else None
+
+
+def decode_numbers(frame: Any, header: Rows) -> Numbers:
+    """Return the numbers of a batch: frame 2, or counted from `first`.
+
+    Raises:
+        BadFrame: They are not as many as the rows, do not rise, or do not start at `first`.
+    """
+    if frame is None:
+        return range(header.first, header.first + header.rows)
+    if len(frame) != 8 * header.rows:
+        raise BadFrame(f"{len(frame)} bytes of numbers for {header.rows} rows")
+    numbers = np.frombuffer(frame, dtype="<i8")
+    if not len(numbers) or numbers[0] != header.first or numbers[-1] > 1 << 62 or not (np.diff(numbers) > 0).all():
+        raise BadFrame("the numbers of a batch do not rise from the first")
+    return numbers  # type: ignore[return-value]  # an array is a sequence in all but name
+
+
+def encode_numbers(numbers: Numbers) -> bytes | None:
+    """Return numbers as frame 2; None if they have no gaps."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    if last - first + 1 == len(numbers):
+        return None
+    return np.asarray(numbers, dtype="<i8").tobytes()
+
+
+def frames_of(header: Request | Answer, *bodies: Any) -> Sequence[Any]:
+    """Return all frames of a message; a body that is None is left out from the end."""
+    frames = [encode(header), *bodies]
+    while frames and frames[-1] is None:
+        frames.pop()
+    return frames
+
+
+def error_of(refusal: Refusal) -> MillstreamError:
+    """Return a refusal as the error that the other side has raised."""
+    kind = getattr(errors, refusal.error, None)
+    if isinstance(kind, type) and issubclass(kind, MillstreamError) and kind.__init__ is MillstreamError.__init__:
+        return kind(refusal.message, hint=refusal.hint)
+    return LinkBroken(refusal.message, hint=refusal.hint)

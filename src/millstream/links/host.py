@@ -1,0 +1,268 @@
+"""The host of a flow's inboxes: the one process that has their partitions open, and how others find it.
+
+    .millstream/<flow>/inboxes.json      where it listens
+    .millstream/<flow>/inbox_<port>      its IPC socket
+
+`millstream run` hosts the inboxes of its flow. If nobody does, a client that is given the data folder hosts them itself
+for as long as it is open; another client that comes meanwhile connects to it, and takes over when it goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from millstream.clock import Clock, SystemClock
+from millstream.errors import AlreadyWriting, NotThere
+from millstream.ingest import Settings, declared, proposals
+from millstream.journal import Description
+from millstream.links.inbox import Inbox, InboxStatistics
+from millstream.links.listener import Listener, Security
+from millstream.links.network import Address, ipc_path
+from millstream.links.transport import listening
+
+_log = logging.getLogger(__name__)
+_FILE: Final = "inboxes.json"
+_PATIENCE_S: Final = 30.0
+_PAUSE_S: Final = 0.05
+_LEVEL_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where to listen, and who may send."""
+
+    network: str | None = None
+    port: int = 0
+    security: Security | None = None
+    open_without_keys: bool = False
+
+
+class _Note(msgspec.Struct, frozen=True):
+    ip: str
+    port: int
+    node: int
+    pid: int
+
+
+Source = tuple[Description, Settings]
+
+
+class Host:
+    """All inboxes of a flow, open in this process."""
+
+    def __init__(
+        self,
+        folder: Path,
+        sources: Mapping[str, Source],
+        *,
+        listening_at: Listening | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Open the inboxes of `sources`, by their names in the flow, which has its data in `folder`.
+
+        Raises:
+            AlreadyWriting: Another process hosts them.
+        """
+        self._folder = folder
+        self._clock = clock or SystemClock()
+        self._inboxes: dict[str, list[Inbox]] = {}
+        self._settings = {name: settings for name, (_, settings) in sources.items()}
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._listener: Listener | None = None
+        try:
+            for name, (description, settings) in sources.items():
+                self._inboxes[name] = []
+                for partition in range(description.partitions):
+                    self._inboxes[name].append(Inbox(description, partition, settings, clock=self._clock))
+            self._listener = self._listen(listening_at or Listening())
+        except BaseException:
+            self.close()
+            raise
+        self._thread = self._leveller()
+
+    def _listen(self, how: Listening) -> Listener:
+        listener = Listener(
+            self._folder,
+            network=how.network,
+            # The port of before, if it is free: producers need not look for us after a restart.
+            port=how.port or _last_port(self._folder),
+            security=how.security,
+            open_without_keys=how.open_without_keys,
+        )
+        for name, inboxes in self._inboxes.items():
+            settings = self._settings[name]
+            listener.host(f"{self._folder.name}.{name}", inboxes, key=settings.key, allowed=settings.producers)
+        address = listener.address
+        _write(self._folder / _FILE, _Note(address.ip, address.port, address.node, os.getpid()))
+        return listener
+
+    @property
+    def address(self) -> Address:
+        assert self._listener is not None
+        return self._listener.address
+
+    def inbox(self, source: str, partition: int = 0) -> Inbox:
+        return self._inboxes[source][partition]
+
+    def statistics(self) -> dict[str, list[InboxStatistics]]:
+        """Return the numbers of each source's inboxes."""
+        return {name: [inbox.statistics() for inbox in inboxes] for name, inboxes in self._inboxes.items()}
+
+    # idle partitions
+
+    def _leveller(self) -> threading.Thread | None:
+        watched = [name for name, settings in self._settings.items() if _needs_levelling(self._inboxes[name], settings)]
+        if not watched:
+            return None
+        for name in watched:
+            for inbox in self._inboxes[name]:
+                inbox.on_rows = self._news.set
+        thread = threading.Thread(target=self._level, args=(watched,), name="inbox levels", daemon=True)
+        thread.start()
+        return thread
+
+    def _level(self, watched: Sequence[str]) -> None:
+        """Bring idle partitions level with the others; sleeps for good while nothing comes."""
+        while not self._stopping.wait(_LEVEL_EVERY_S):
+            self._news.clear()
+            moments = [self._level_source(self._inboxes[name], self._settings[name]) for name in watched]
+            due = min((moment for moment in moments if moment is not None), default=None)
+            self._news.wait(None if due is None else max(0.0, (due - self._clock.now_us()) / 1e6))
+
+    def _level_source(self, inboxes: Sequence[Inbox], settings: Settings) -> int | None:
+        """Write the floors that are due; return when the next partition can become idle."""
+        microsecond = timedelta(microseconds=1)
+        now, idle_us = self._clock.now_us(), settings.idle // microsecond
+        states = [inbox.progress() for inbox in inboxes]
+        floors = proposals(states, now_us=now, idle_us=idle_us, lateness_us=settings.lateness // microsecond)
+        for partition, floor in floors:
+            inboxes[partition].level(floor)
+        awake = [state.rows_at_us + idle_us for state in states if not state.ended]
+        return min((moment for moment in awake if moment > now), default=None)
+
+    def close(self) -> None:
+        """Write what was taken, and let go of the inboxes."""
+        self._stopping.set()
+        self._news.set()
+        for inboxes in self._inboxes.values():
+            for inbox in inboxes:
+                inbox.close()
+        if self._listener is not None:
+            self._listener.close()
+
+
+def _needs_levelling(inboxes: Sequence[Inbox], settings: Settings) -> bool:
+    return len(inboxes) > 1 and settings.time is not None
+
+
+# finding
+
+
+@dataclass(slots=True)
+class Found:
+    """Who hosts the inboxes of a flow: another process, or this one, if there was nobody."""
+
+    folder: Path
+    host: Host | None = None
+    _last: Address | None = field(default=None)
+
+    def address(self) -> Address:
+        """Return where the inboxes are now; open them if nobody has them.
+
+        Raises:
+            NotThere: The flow has no inboxes.
+            AlreadyWriting: Someone has them and does not listen.
+        """
+        until = time.monotonic() + (_PATIENCE_S if self._last is None else 0.0)
+        while True:
+            at = read_address(self.folder)
+            if at is not None:
+                self._last = at
+                return at
+            try:
+                self._open()
+            except AlreadyWriting:
+                if time.monotonic() < until:
+                    time.sleep(_PAUSE_S)
+                elif self._last is not None:
+                    return self._last
+                else:
+                    raise
+
+    def _open(self) -> None:
+        self.close()
+        self.host = Host(self.folder, declared_inboxes(self.folder))
+
+    def close(self) -> None:
+        """Let go of the inboxes, if this process has them."""
+        if self.host is not None:
+            self.host.close()
+            self.host = None
+
+
+def find(data: str | PathLike[str], target: str) -> Found:
+    """Return who hosts the inbox of "flow.source" in a data folder.
+
+    Raises:
+        NotThere: There is no such source, or it takes no events from outside.
+    """
+    flow, _, source = target.partition(".")
+    folder = Path(data).resolve() / flow
+    known = declared_inboxes(folder)
+    if source not in known:
+        names = ", ".join(f"{flow}.{name}" for name in known)
+        hint = f"there are {names}" if names else f"millstream send {target} --flow FILE makes it, millstream run too"
+        raise NotThere(f'there is no inbox of "{target}" in {data}', hint=hint)
+    found = Found(folder)
+    found.address()
+    return found
+
+
+def declared_inboxes(folder: Path) -> dict[str, Source]:
+    """Return the sources of a flow that take events from outside, as they were declared last."""
+    found = {}
+    for file in sorted(folder.glob("journals/*/source.json")):
+        with contextlib.suppress(NotThere):
+            description, settings = declared(file.parent)
+            if settings.inbox:
+                found[file.parent.name] = (description, settings)
+    return found
+
+
+def read_address(folder: Path) -> Address | None:
+    """Return where a flow's inboxes are listened for, if anybody does."""
+    note = _read(folder / _FILE)
+    if note is None or not listening(ipc_path(folder, note.port)):
+        return None
+    return Address(note.ip, note.port, note.node, str(folder.resolve()))
+
+
+def _last_port(folder: Path) -> int:
+    note = _read(folder / _FILE)
+    return 0 if note is None else note.port
+
+
+def _read(file: Path) -> _Note | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Note)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def _write(file: Path, note: _Note) -> None:
+    fresh = file.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(msgspec.json.encode(note))
+    fresh.replace(file)

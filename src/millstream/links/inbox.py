@@ -1,0 +1,388 @@
+"""The inbox: the one way into a journal partition for events from outside.
+
+    envelope -> admit (admission.py) -> check (ingest) -> append, sync -> answer
+                                          |
+                                          +--> dead letters, with the reason
+
+An event is in the journal, synced, before it is acknowledged. What waits for the disk is bounded in rows, bytes and
+requests; an envelope that finds no room is taken in part or not at all, and the answer says so: the sender holds the
+rest. If the disk refuses, the inbox takes nothing until it can open its partition again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millstream.clock import Clock, SystemClock
+from millstream.errors import JournalError, LinkClosed, WriterClosed
+from millstream.ingest import Progress, Refused, Settings
+from millstream.ingest import Rows as Numbered
+from millstream.ingest.checks import check
+from millstream.journal import DeadLetter, DeadLetters, Description, Kind, Writer, describe
+from millstream.journal.base import Accepted
+from millstream.journal.layout import partition_folder
+from millstream.journal.senders import checked_line, checked_lines
+from millstream.links.admission import NOTHING, Ends, Numbers, admit
+from millstream.links.envelope import MOST_ROWS
+
+_log = logging.getLogger(__name__)
+_REOPEN_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much may wait for the disk. Below what a journal's writer takes without making its caller wait."""
+
+    rows: int = 1 << 18
+    bytes: int = 24 << 20
+    requests: int = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The answer to an envelope: events taken from the front, the highest number made durable, free room in rows."""
+
+    taken: int
+    highest: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class InboxStatistics:
+    """What an inbox has done since it was opened, and what it is doing."""
+
+    name: str
+    rows: int
+    repeated: int
+    refused: int
+    waiting: int
+    free: int
+    senders: int
+    error: str | None
+
+
+@dataclass(slots=True)
+class _Sender:
+    """A sender's numbers: taken up to `highest`, durable up to `durable`; `tail` is the last append on its way."""
+
+    highest: int
+    durable: int
+    tail: Future[Accepted] | None = None
+
+
+class Inbox:
+    """One partition of a source's journal, open to senders. Any thread may call.
+
+    Promise: what is acknowledged is in the journal, once, in the order of its sender's numbers.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        partition: int,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        capacity: Capacity | None = None,
+        upstreams: Iterable[str] = (),
+        wait_s: float = 0.0,
+    ) -> None:
+        self.partition = partition
+        self.name = f"{settings.source}/{partition}"
+        self._description = description
+        self._rules = settings.rules
+        self._clock = clock or SystemClock()
+        self._capacity = capacity or Capacity()
+        self._guard = threading.RLock()
+        self._writer = Writer.open(description.path, partition, clock=self._clock, wait_s=wait_s)
+        self._ends_file = partition_folder(description.path, partition) / "ends"
+        self._ends = Ends(frozenset(upstreams), frozenset(_read_ends(self._ends_file)))
+        self._senders: dict[str, _Sender] = {}
+        self._waiting_rows = self._waiting_bytes = self._waiting_requests = 0
+        self._error: str | None = None
+        self._reopen_at = 0.0
+        self._closed = False
+        self._rows = self._repeated = self._refused = 0
+        self._rows_at_us = self._clock.now_us()
+        self.on_rows: Callable[[], None] = lambda: None
+
+    # asking
+
+    def described(self, version: int = 0) -> Description:
+        """Return what the journal holds; columns may have been added since it was opened."""
+        if version > self._description.version:
+            self._description = describe(self._description.path)
+        return self._description
+
+    @property
+    def free(self) -> int:
+        """How many more rows can wait for the disk."""
+        if self._error is not None or self._waiting_bytes >= self._capacity.bytes:
+            return 0
+        if self._waiting_requests >= self._capacity.requests:
+            return 0
+        return max(0, self._capacity.rows - self._waiting_rows)
+
+    def statistics(self) -> InboxStatistics:
+        """Return the numbers as they are now."""
+        with self._guard:
+            return InboxStatistics(
+                name=self.name,
+                rows=self._rows,
+                repeated=self._repeated,
+                refused=self._refused,
+                waiting=self._waiting_rows,
+                free=self.free,
+                senders=len(self._senders),
+                error=self._error,
+            )
+
+    def progress(self) -> Progress:
+        """Return how far the partition is written, for those who look for idle ones."""
+        writer = self._writer
+        return Progress(self.partition, writer.running_max, writer.floor, writer.ended, self._rows_at_us)
+
+    def highest(self, sender: str) -> int:
+        """Return the highest number that is durable of a sender, or -1."""
+        with self._guard:
+            return self._sender(sender).durable
+
+    # taking
+
+    def enqueue(self, sender: str, numbers: Numbers, batch: pa.RecordBatch, *, after: int = NOTHING) -> int:
+        """Take rows, and return how many were taken from the front once they are durable.
+
+        Fewer than were given: the inbox is full, send the rest again later. Rows that are there already count as
+        taken.
+        """
+        return self.enqueue_nowait(sender, numbers, batch, after=after).result().taken
+
+    def enqueue_nowait(
+        self,
+        sender: str,
+        numbers: Numbers,
+        batch: pa.RecordBatch,
+        *,
+        after: int = NOTHING,
+        message: pa.Buffer | None = None,
+    ) -> Future[Taken]:
+        """Take rows as `enqueue` does; the future resolves when they are durable.
+
+        `message` is the batch as an Arrow IPC message: if it is taken whole it is stored as it is.
+        """
+        with self._guard:
+            known = self._opened(sender)
+            if known is None:
+                return self._answer(0, self._senders.get(sender))
+            admission = admit(known.highest, after, numbers, self._room(batch))
+            self._repeated += admission.repeated
+            begin, end = admission.repeated, admission.taken
+            if admission.fresh:
+                whole = admission.fresh == batch.num_rows
+                rows = Numbered(batch[begin:end], _array(numbers[begin:end]))
+                self._store(sender, known, rows, message if whole else None)
+            if end == 0:
+                return self._answer(0, known)
+            return self._when_durable(known, end, int(numbers[end - 1]))
+
+    def instruct_nowait(
+        self, sender: str, number: int, kind: Kind, floor: int | None = None, *, after: int = NOTHING
+    ) -> Future[Taken]:
+        """Take an instruction; the future resolves when it is durable. One that was taken before changes nothing."""
+        with self._guard:
+            known = self._opened(sender)
+            if known is None:
+                return self._answer(0, self._senders.get(sender))
+            admission = admit(known.highest, after, [number], self.free)
+            if admission.taken == 0:
+                return self._answer(0, known)
+            if admission.fresh:
+                self._instruct(sender, known, number, kind, floor)
+            return self._when_durable(known, 1, number)
+
+    def bury(self, sender: str, refused: Iterable[Refused]) -> None:
+        """Keep records that a sender could not make rows of as dead letters, each once."""
+        with DeadLetters.open(self._description.path, clock=self._clock) as dead:
+            self._refused += dead.put_all([DeadLetter(sender, r.number, r.reason, r.record) for r in refused])
+
+    def level(self, floor: int) -> None:
+        """Say that this partition is idle and nothing before `floor` will come."""
+        with self._guard:
+            # With no room the call would wait for the disk, with the guard held.
+            if not self._closed and self.free > 0 and not self._writer.ended:
+                self._writer.instruct_nowait(Kind.IDLE, floor)
+
+    # storing
+
+    def _sender(self, name: str) -> _Sender:
+        if name not in self._senders:
+            highest = self._writer.highest(name)
+            self._senders[name] = _Sender(highest, highest)
+        return self._senders[name]
+
+    def _opened(self, sender: str) -> _Sender | None:
+        """Return the sender's numbers; None while the disk refuses."""
+        if self._closed:
+            raise LinkClosed(f'inbox "{self.name}" is closed')
+        if self._error is not None and not self._reopened():
+            return None
+        return self._sender(sender)
+
+    def _room(self, batch: pa.RecordBatch) -> int:
+        free = min(self.free, MOST_ROWS)
+        each = max(1, int(batch.nbytes) // int(batch.num_rows))
+        fitting = min(free, (self._capacity.bytes - self._waiting_bytes) // each)
+        # One that is larger than all there is passes alone.
+        return max(fitting, 1 if self._waiting_requests == 0 and self._error is None else 0)
+
+    def _store(self, sender: str, known: _Sender, rows: Numbered, message: pa.Buffer | None) -> None:
+        last = int(rows.numbers[-1])
+        checked = check(rows, self._rules, self._clock.now_us())
+        if checked.refused:
+            message = None
+            self.bury(sender, checked.refused)
+        if len(checked):
+            # One entry, numbered backwards from its last row: the highest number is right, whatever lies between.
+            first = int(checked.numbers[-1]) - len(checked) + 1
+            self._append(
+                known,
+                len(checked),
+                checked.batch.nbytes,
+                last,
+                self._writer.append_nowait(sender, first, checked.batch, message=message),
+            )
+        elif known.tail is None:
+            known.durable = max(known.durable, last)
+        known.highest = last
+
+    def _instruct(self, sender: str, known: _Sender, number: int, kind: Kind, floor: int | None) -> None:
+        if kind is Kind.END_OF_STREAM:
+            self._ends = self._ends.after(sender)
+            if not self._ends.complete:
+                _write_end(self._ends_file, sender)
+                known.highest = number
+                known.durable = number if known.tail is None else known.durable
+                return
+        self._append(known, 0, 0, number, self._writer.instruct_nowait(kind, floor, sender=sender, seq=number))
+        known.highest = number
+
+    def _append(self, known: _Sender, rows: int, size: int, last: int, pending: Future[Accepted]) -> None:
+        self._waiting_rows += rows
+        self._waiting_bytes += size
+        self._waiting_requests += 1
+        known.tail = pending
+        if rows:
+            self._rows_at_us = self._clock.now_us()
+
+        def settled(done: Future[Accepted]) -> None:
+            self._settle(known, rows, size, last, done)
+
+        pending.add_done_callback(settled)
+
+    def _settle(self, known: _Sender, rows: int, size: int, last: int, done: Future[Accepted]) -> None:
+        with self._guard:
+            self._waiting_rows -= rows
+            self._waiting_bytes -= size
+            self._waiting_requests -= 1
+            if known.tail is done:
+                known.tail = None
+            error = done.exception()
+            if error is None:
+                self._rows += rows
+                known.durable = max(known.durable, last, known.highest if known.tail is None else NOTHING)
+            elif not isinstance(error, WriterClosed):
+                self._broke(error)
+        if rows:
+            self.on_rows()
+
+    # answering
+
+    def _when_durable(self, known: _Sender, taken: int, number: int) -> Future[Taken]:
+        if number <= known.durable or known.tail is None:
+            return self._answer(taken, known)
+        answer: Future[Taken] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def settled(done: Future[Accepted]) -> None:
+            if done.exception() is not None:
+                answer.set_result(Taken(0, known.durable, 0))
+            else:
+                answer.set_result(Taken(taken, max(number, known.durable), self.free))
+
+        # After its own callback in `_append`: callbacks run in the order in which they were added.
+        known.tail.add_done_callback(settled)
+        return answer
+
+    def _answer(self, taken: int, known: _Sender | None) -> Future[Taken]:
+        answer: Future[Taken] = Future()
+        answer.set_result(Taken(taken, NOTHING if known is None else known.durable, self.free))
+        return answer
+
+    # a disk that refuses
+
+    def _broke(self, error: BaseException) -> None:
+        if self._error is None:
+            _log.error("inbox %s takes nothing: %s", self.name, error)
+        self._error = str(error)
+        self._reopen_at = time.monotonic() + _REOPEN_EVERY_S
+        # What was queued is gone: the numbers are those that the next recovery finds.
+        self._senders.clear()
+
+    def _reopened(self) -> bool:
+        # Those whose rows are lost must have been told: they need the guard that is held here.
+        if time.monotonic() < self._reopen_at or self._waiting_requests:
+            return False
+        self._reopen_at = time.monotonic() + _REOPEN_EVERY_S
+        try:
+            self._writer.abort()
+            self._writer = Writer.open(self._description.path, self.partition, clock=self._clock)
+        except (OSError, JournalError) as error:
+            self._error = str(error)
+            return False
+        _log.warning("inbox %s takes events again", self.name)
+        self._error = None
+        return True
+
+    def close(self) -> None:
+        """Write what was taken and let go of the partition."""
+        with self._guard:
+            self._closed = True
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Let go of the partition without writing what waits."""
+        with self._guard:
+            self._closed = True
+        self._writer.abort()
+
+
+def _array(numbers: Numbers) -> npt.NDArray[np.int64]:
+    if isinstance(numbers, range):
+        return np.arange(numbers.start, numbers.stop, dtype=np.int64)
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def _read_ends(file: Path) -> list[str]:
+    try:
+        return [str(value) for value in checked_lines(file.read_bytes())[0]]
+    except FileNotFoundError:
+        return []
+
+
+def _write_end(file: Path, sender: str) -> None:
+    with file.open("ab") as sink:
+        sink.write(checked_line(sender))
+        sink.flush()
+        os.fsync(sink.fileno())

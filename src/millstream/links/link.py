@@ -1,0 +1,273 @@
+"""Links: the way from this process to a listener, by plain call or by socket, the same to those who use it.
+
+All of a link happens on the thread of its loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from millstream.errors import BadFrame, LinkBroken, MillstreamError, NotAllowed
+from millstream.journal import Kind
+from millstream.links import envelope as e
+from millstream.links.inbox import Taken
+from millstream.links.keys import KeyPair
+from millstream.links.listener import REGISTERED, Listener
+from millstream.links.network import Address, Transport, choose, own_ips
+from millstream.links.transport import Loop, Wire
+from millstream.links.window import Send
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction on its way, a piece's payload as rows are."""
+
+    kind: Kind
+    floor: int | None = None
+
+    def __getitem__(self, _: slice) -> Instruction:
+        return self  # it is one event: there is nothing to cut off
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From whom to which inbox."""
+
+    source: str
+    partition: int
+    sender: str
+    version: int
+
+
+OnAnswer = Callable[["Taken | MillstreamError"], None]
+
+
+class Link(Protocol):
+    """A listener, as seen from here."""
+
+    transport: Transport
+
+    def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+        """Hand rows or an instruction to an inbox. The answer may come late, or never."""
+        ...
+
+    def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
+        """Ask something; any thread may. The future may never resolve: give it a time limit."""
+        ...
+
+    def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
+        """Have `told` called when the peer is gone (None), or turns us away for good."""
+        ...
+
+    def renew(self) -> None:
+        """Begin anew with a peer that does not answer."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LocalLink:
+    """A listener in this process: its inboxes are called, no socket is used."""
+
+    transport = Transport.LOCAL
+
+    def __init__(self, loop: Loop, port: int) -> None:
+        self._loop = loop
+        self._port = port
+        self._told: list[Callable[[MillstreamError | None], None]] = []
+
+    def _listener(self) -> Listener:
+        found = REGISTERED.get(self._port)
+        if found is None:
+            raise LinkBroken(f"the listener at port {self._port} of this process is closed")
+        return found
+
+    def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+        try:
+            inbox = self._listener().inbox(way.source, way.partition)
+            payload, numbers = order.piece.payload, order.piece.numbers
+            if isinstance(payload, Instruction):
+                pending = inbox.instruct_nowait(
+                    way.sender, int(numbers[0]), payload.kind, payload.floor, after=order.after
+                )
+            else:
+                pending = inbox.enqueue_nowait(way.sender, numbers, payload, after=order.after)
+        except LinkBroken:
+            return  # nobody is there: there is no answer, and the outbox asks again
+        except MillstreamError as error:
+            refused = error
+            self._loop.soon(lambda: on_answer(refused))
+            return
+        pending.add_done_callback(lambda done: self._loop.soon(lambda: on_answer(_result(done))))
+
+    def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
+        return self._listener().serve(make(0), list(bodies))
+
+    def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
+        self._told.append(told)
+
+    def renew(self) -> None:
+        """There is nothing to renew."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _result(done: Future[Taken]) -> Taken | MillstreamError:
+    error = done.exception()
+    if error is None:
+        return done.result()
+    return error if isinstance(error, MillstreamError) else LinkBroken(f"an inbox failed: {error!r}")
+
+
+class SocketLink:
+    """A listener in another process, over IPC or TCP."""
+
+    def __init__(
+        self, loop: Loop, where: Callable[[], Address], *, keys: KeyPair | None = None, server: bytes | None = None
+    ) -> None:
+        """Connect to the address that `where` returns; it is asked again whenever the link is lost."""
+        self._loop = loop
+        self._where = where
+        self._keys, self._server = keys, server
+        self._ids = itertools.count()
+        self._waiting: dict[int, Callable[[e.Answer], None]] = {}
+        self._told: list[Callable[[MillstreamError | None], None]] = []
+        self._address = where()
+        self.transport = choose(self._address, own_ips=own_ips(), registered=())
+        self._wire: Wire | None = None
+        self._closed = False
+        loop.soon(self._connect)
+
+    def _connect(self) -> None:
+        if self._closed:
+            return
+        folder = self._address.folder if self.transport is Transport.IPC else None
+        self._wire = Wire(
+            self._loop,
+            ip=self._address.ip,
+            port=self._address.port,
+            folder=folder,
+            keys=self._keys,
+            server=self._server,
+            on_answer=self._answered,
+            on_lost=self._lost,
+        )
+
+    # asking
+
+    def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+        number = next(self._ids)
+        self._waiting[number] = lambda answer: _pass_on(answer, on_answer)
+        payload, numbers = order.piece.payload, order.piece.numbers
+        if isinstance(payload, Instruction):
+            header: e.Request = e.Instruct(
+                number,
+                way.source,
+                way.partition,
+                way.sender,
+                order.after,
+                int(numbers[0]),
+                payload.kind.name,  # type: ignore[arg-type]  # an instruction is one of the three
+                payload.floor,
+            )
+            self._send(e.frames_of(header))
+            return
+        header = e.Rows(
+            number, way.source, way.partition, way.sender, order.after, int(numbers[0]), len(numbers), way.version
+        )
+        self._send(e.frames_of(header, payload.serialize(), e.encode_numbers(numbers)))
+
+    def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
+        answer: Future[e.Answer] = Future()
+        self._loop.soon(lambda: self._call(make, bodies, answer))
+        return answer
+
+    def _call(self, make: Callable[[int], e.Request], bodies: tuple[Any, ...], answer: Future[e.Answer]) -> None:
+        number = next(self._ids)
+
+        def settle(found: e.Answer) -> None:
+            if answer.done():  # nobody waits any more
+                return
+            if isinstance(found, e.Refusal):
+                answer.set_exception(e.error_of(found))
+            else:
+                answer.set_result(found)
+
+        self._waiting[number] = settle
+        self._send(e.frames_of(make(number), *bodies))
+
+    def _send(self, frames: Any) -> None:
+        if self._wire is not None:
+            self._wire.send(frames)
+
+    # hearing
+
+    def _answered(self, frame: bytes) -> None:
+        try:
+            answer = e.decode_answer(frame)
+        except BadFrame as error:
+            _log.warning("passed over an answer from %s: %s", self._address, error)
+            return
+        waiting = self._waiting.pop(answer.request, None)
+        if waiting is not None:
+            waiting(answer)
+
+    def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
+        self._told.append(told)
+
+    def _lost(self, refused: bool) -> None:
+        if self._where() != self._address:
+            self.renew()
+        error = None
+        if refused:
+            error = NotAllowed(
+                f"{self._address} does not let us in",
+                hint="it may not know our key, or its own is not the one we were given",
+            )
+        for told in self._told:
+            told(error)
+
+    def renew(self) -> None:
+        self._waiting.clear()
+        if self._wire is not None:
+            self._wire.close()
+        self._address = self._where()
+        self.transport = choose(self._address, own_ips=own_ips(), registered=())
+        self._connect()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._wire is not None:
+            self._wire.close()
+
+
+def _pass_on(answer: e.Answer, on_answer: OnAnswer) -> None:
+    if isinstance(answer, e.Taken):
+        on_answer(Taken(answer.taken, answer.highest, answer.free))
+    elif isinstance(answer, e.Refusal):
+        on_answer(e.error_of(answer))
+
+
+def open_link(
+    loop: Loop, where: Callable[[], Address], *, keys: KeyPair | None = None, server: bytes | None = None
+) -> Link:
+    """Return the link to a listener: a plain call if it is in this process, else IPC or TCP."""
+    address = where()
+    if choose(address, own_ips=own_ips(), registered=REGISTERED) is Transport.LOCAL:
+        return LocalLink(loop, address.port)
+    return SocketLink(loop, where, keys=keys, server=server)
+
+
+def schema_of(card: e.Card) -> pa.Schema:
+    """Return the columns that a source's card names."""
+    return pa.ipc.read_schema(pa.py_buffer(card.schema))

@@ -1,0 +1,189 @@
+"""The outbox: rows on their way to one inbox, kept until it has acknowledged them (rules: window.py).
+
+Any thread puts rows in; everything else happens on the thread of the link's loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millstream.errors import LinkClosed, MillstreamError
+from millstream.links import window as w
+from millstream.links.inbox import Taken
+from millstream.links.link import Instruction, Link, Way
+
+ROWS: Final = 1 << 18
+BYTES: Final = 32 << 20
+
+
+class Ticket:
+    """What a caller holds for rows it has handed over: `future` resolves when all of them are durable."""
+
+    def __init__(self, rows: int) -> None:
+        self.future: Future[int] = Future()
+        self.future.set_running_or_notify_cancel()
+        self.rows = rows
+        self._guard = threading.Lock()
+        self._pieces = 1  # the caller's hold, until it has put all rows
+
+    def hold(self) -> None:
+        with self._guard:
+            self._pieces += 1
+
+    def done(self) -> None:
+        with self._guard:
+            self._pieces -= 1
+            last = self._pieces == 0
+        if last and not self.future.done():
+            self.future.set_result(self.rows)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxStatistics:
+    """What an outbox is doing."""
+
+    inbox: str
+    transport: str
+    waiting: int
+    acknowledged: int
+    sent_again: int
+
+
+@dataclass(slots=True)
+class _Held:
+    last: int
+    rows: int
+    bytes: int
+    ticket: Ticket
+
+
+class Outbox:
+    """Rows for one inbox."""
+
+    def __init__(self, link: Link, way: Way, limits: w.Limits, changed: threading.Condition) -> None:
+        """Send over `link`; `changed` is notified when there is more room."""
+        self._link = link
+        self._way = way
+        self._limits = limits
+        self._changed = changed
+        self._window = w.Window()
+        self._incoming: deque[w.Piece] = deque()
+        self._held: deque[_Held] = deque()
+        self._rows = self._bytes = 0
+        self._acknowledged = self._rewinds = 0
+        self._closed = False
+        link.on_lost(self._lost)
+
+    # any thread
+
+    @property
+    def local(self) -> bool:
+        return self._link.transport == "local"
+
+    def room(self, each: int) -> int:
+        """Return how many more rows, of `each` bytes, can wait here."""
+        if self._rows == 0:
+            return ROWS
+        return max(0, min(ROWS - self._rows, (BYTES - self._bytes) // max(1, each)))
+
+    def put(self, numbers: Any, payload: Any, ticket: Ticket) -> None:
+        """Keep rows, or an instruction, until the inbox has them; numbers rise from call to call."""
+        size = 0 if isinstance(payload, Instruction) else int(payload.nbytes)
+        ticket.hold()
+        with self._changed:
+            if self._closed:
+                raise LinkClosed("the client is closed")
+            self._rows += len(numbers)
+            self._bytes += size
+            self._held.append(_Held(int(numbers[-1]), len(numbers), size, ticket))
+            self._incoming.append(w.Piece(numbers, payload))
+
+    @property
+    def empty(self) -> bool:
+        return not self._held
+
+    def statistics(self) -> OutboxStatistics:
+        """Return the numbers as they are now."""
+        return OutboxStatistics(
+            inbox=f"{self._way.source}/{self._way.partition}",
+            transport=str(self._link.transport),
+            waiting=self._rows,
+            acknowledged=self._acknowledged,
+            sent_again=self._rewinds,
+        )
+
+    # the loop's thread
+
+    def step(self, now: float) -> float | None:
+        """Do what is due; return when there is more to do."""
+        while self._incoming:
+            self._window = w.offer(self._window, self._incoming.popleft())
+        self._window, overdue = w.expired(self._window, now, self._limits)
+        if overdue:
+            self._rewinds += 1
+            self._link.renew()
+        self._window, orders = w.send(self._window, now, self._limits)
+        for order in orders:
+            self._transmit(order)
+        return w.wake_at(self._window)
+
+    def _transmit(self, order: w.Send) -> None:
+        def answered(answer: Taken | MillstreamError) -> None:
+            self._answered(order, answer)
+
+        self._link.enqueue(self._way, order, answered)
+
+    def _answered(self, order: w.Send, answer: Taken | MillstreamError) -> None:
+        if isinstance(answer, MillstreamError):
+            self._fail(answer)
+            return
+        told = w.Answer(order.request, answer.taken, answer.highest, answer.free)
+        self._window = w.answered(self._window, told, time.monotonic(), self._limits)
+        self._release(self._window.acked)
+
+    def _release(self, acked: int) -> None:
+        done: list[_Held] = []
+        with self._changed:
+            while self._held and self._held[0].last <= acked:
+                one = self._held.popleft()
+                self._rows -= one.rows
+                self._bytes -= one.bytes
+                self._acknowledged += one.rows
+                done.append(one)
+            if done:
+                self._changed.notify_all()
+        for one in done:
+            one.ticket.done()
+
+    def _lost(self, error: MillstreamError | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        if self._window.flights:
+            self._rewinds += 1
+        self._window = w.lost(self._window, time.monotonic(), self._limits)
+
+    def _fail(self, error: MillstreamError) -> None:
+        """Give up what is here: the other side has refused it for good."""
+        with self._changed:
+            held, self._held = list(self._held), deque()
+            self._incoming.clear()
+            self._rows = self._bytes = 0
+            self._window = w.Window(acked=self._window.acked, sent=self._window.last, requests=self._window.requests)
+            self._changed.notify_all()
+        for one in held:
+            one.ticket.fail(error)
+
+    def close(self, error: MillstreamError) -> None:
+        """Take no more; those who still wait are told `error`."""
+        self._closed = True
+        self._fail(error)

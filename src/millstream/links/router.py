@@ -1,0 +1,88 @@
+"""The router: which of a source's inboxes a row goes to (rules: routing.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import LinkError
+from millstream.journal.hashing import NOWHERE, places
+from millstream.links.envelope import MOST_ROWS
+from millstream.links.link import Instruction
+from millstream.links.outbox import Outbox, Ticket
+from millstream.links.routing import Places, Policy, in_turn, least_loaded, split
+
+PIECE_BYTES: Final = 4 << 20
+
+Event = Any  # pa.RecordBatch | Instruction, of which the former has no types
+"""What is routed: rows, or an instruction, which counts as one event."""
+
+
+class Router:
+    """Hands rows to outboxes, one per inbox of a source, in the order of its partitions."""
+
+    def __init__(self, outboxes: Sequence[Outbox], policy: Policy, key: str | None) -> None:
+        self.outboxes = tuple(outboxes)
+        self._policy = policy
+        self._key = key
+        if policy is Policy.LOCAL and not any(one.local for one in outboxes):
+            raise LinkError("no inbox is in this process", hint="choose another policy than local")
+
+    def enqueue(self, first: int, events: Sequence[Event], ticket: Ticket) -> int:
+        """Hand on events numbered from `first`; return how many were taken from the front.
+
+        An instruction goes to every outbox, after all rows before it. Fewer than were given: there is no room now.
+        """
+        taken = 0
+        for event in events:
+            number = first + taken
+            if isinstance(event, Instruction):
+                size, count = 1, self._everywhere(number, event, ticket)
+            else:
+                size, count = event.num_rows, self._rows(number, event, ticket)
+            taken += count
+            if count < size:
+                break
+        return taken
+
+    def _everywhere(self, number: int, instruction: Instruction, ticket: Ticket) -> int:
+        """Put an instruction into every outbox, or, if one has no room, into none."""
+        if any(outbox.room(1) < 1 for outbox in self.outboxes):
+            return 0
+        for outbox in self.outboxes:
+            outbox.put(range(number, number + 1), instruction, ticket)
+        return 1
+
+    def _rows(self, first: int, batch: pa.RecordBatch, ticket: Ticket) -> int:
+        each = max(1, int(batch.nbytes) // max(1, batch.num_rows))
+        rooms = [outbox.room(each) for outbox in self.outboxes]
+        if len(self.outboxes) == 1 or self._policy in (Policy.LEAST_LOADED, Policy.LOCAL):
+            chosen = self._chosen(rooms)
+            count = min(int(batch.num_rows), rooms[chosen])
+            self._put(chosen, range(first, first + count), batch[:count], each, ticket)
+            return count
+        numbers = np.arange(first, first + batch.num_rows, dtype=np.int64)
+        count, parts = split(self._places(batch, numbers), rooms)
+        for chosen, rows in parts:
+            self._put(chosen, numbers[rows], batch.take(pa.array(rows)), each, ticket)
+        return count
+
+    def _chosen(self, rooms: Sequence[int]) -> int:
+        if self._policy is Policy.LOCAL:
+            rooms = [room if outbox.local else -1 for room, outbox in zip(rooms, self.outboxes, strict=True)]
+        return least_loaded(rooms)
+
+    def _places(self, batch: pa.RecordBatch, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Places:
+        if self._policy is Policy.IN_TURN or self._key is None:
+            return in_turn(numbers, len(self.outboxes))
+        found = places(batch.column(self._key), len(self.outboxes))
+        # A row without a key has no place: the first inbox tells so, and keeps it among its dead letters.
+        return np.where(found == NOWHERE, 0, found)
+
+    def _put(self, chosen: int, numbers: Any, batch: pa.RecordBatch, each: int, ticket: Ticket) -> None:
+        step = max(1, min(MOST_ROWS, PIECE_BYTES // each))
+        for begin in range(0, batch.num_rows, step):
+            self.outboxes[chosen].put(numbers[begin : begin + step], batch[begin : begin + step], ticket)

@@ -1,0 +1,403 @@
+"""Sockets: the only file that knows ZeroMQ.
+
+    Loop    one thread that waits for sockets, timers and tasks of other threads; idle, it costs nothing
+    Door    the sockets of a listener: a ROUTER on IPC and one on TCP, the latter with CURVE where there are keys
+    Wire    the DEALER of an outbox, made anew when it is lost
+
+Whatever a peer does, a loop goes on: what a callback raises is logged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils.monitor import recv_monitor_message
+
+from millstream.errors import LinkBroken
+from millstream.links.envelope import MOST_BYTES
+from millstream.links.keys import KeyPair
+from millstream.links.network import ipc_path
+
+_log = logging.getLogger(__name__)
+_AT_ONCE: Final = 128
+_PATH_BYTES: Final = 100  # a UNIX socket's path has room for 107
+_PORTS: Final = 100
+_LAST_WORDS_MS: Final = 500
+
+Frames = Sequence[Any]
+"""Bytes, or anything with a buffer."""
+
+
+class Loop:
+    """A thread that owns sockets."""
+
+    def __init__(self, name: str) -> None:
+        self._poller = zmq.Poller()
+        self._callbacks: dict[Any, Callable[[], None]] = {}
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._bell, self._ear = socket.socketpair()
+        self._ear.setblocking(False)
+        self._rung = False
+        self._stopping = False
+        self._poller.register(self._ear, zmq.POLLIN)
+        #: Called after every event; returns when (time.monotonic) it wants to be called next.
+        self.turn: Callable[[float], float | None] = lambda _now: None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is on the loop's own thread."""
+        return threading.current_thread() is self._thread
+
+    def soon(self, task: Callable[[], None]) -> None:
+        """Let the loop's thread call `task`; any thread may ask."""
+        self._tasks.append(task)
+        if not self._rung:
+            self._rung = True
+            with contextlib.suppress(OSError):  # closed meanwhile
+                self._bell.send(b"!")
+
+    def watch(self, sock: Any, callback: Callable[[], None]) -> None:
+        """Call `callback` when there is something to read."""
+        self._callbacks[sock] = callback
+        self._poller.register(sock, zmq.POLLIN)
+
+    def forget(self, sock: Any) -> None:
+        if self._callbacks.pop(sock, None) is not None:
+            self._poller.unregister(sock)
+
+    def stop(self) -> None:
+        """Do what was asked for so far, then end."""
+        self.soon(self._stop)
+        if not self.inside and self._thread.is_alive():
+            self._thread.join()
+        self._bell.close()
+        self._ear.close()
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._do_tasks()
+            wake_at = self._guarded(lambda: self.turn(time.monotonic()))
+            if self._tasks or self._stopping:
+                continue
+            pause = None if wake_at is None else max(0, math.ceil((wake_at - time.monotonic()) * 1000))
+            for sock, _ in self._poller.poll(pause):
+                if sock == self._ear.fileno():
+                    self._hear()
+                elif (callback := self._callbacks.get(sock)) is not None:
+                    self._guarded(callback)
+
+    def _hear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._ear.recv(4096)
+        self._rung = False
+
+    def _do_tasks(self) -> None:
+        for _ in range(len(self._tasks)):
+            self._guarded(self._tasks.popleft())
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception:  # noqa: BLE001 (a peer's worst must not end the thread that serves the others)
+            _log.exception("a link goes on after an unexpected error")
+            return None
+
+
+# listening
+
+Reply = Callable[[Frames], None]
+"""Sends an answer; any thread may call it, also after the peer has gone."""
+
+Handler = Callable[[list[Any], "str | None", Reply], None]
+"""Takes a request: its frames, the name of the producer (None: not over TCP with keys), and how to answer."""
+
+
+class Door:
+    """Where requests come in."""
+
+    def __init__(
+        self,
+        folder: Path,
+        ip: str,
+        handler: Handler,
+        *,
+        port: int = 0,
+        keys: KeyPair | None = None,
+        known: Mapping[bytes, str] | None = None,
+    ) -> None:
+        self._handler = handler
+        self._context = zmq.Context()
+        self._context.max_sockets = 65536
+        self._known = dict(known or {})
+        self._keys = keys
+        self._loop = Loop("inbox door")
+        self._answers: deque[tuple[Any, list[Any]]] = deque()
+        self._guard: ThreadAuthenticator | None = None
+        self._sockets: list[Any] = []
+        self._folder = _Folder(folder)
+        try:
+            self.port = self._bind(ip, port)
+        except BaseException:
+            self._close_all()
+            raise
+        for sock in self._sockets:
+            self._loop.watch(sock, self._reader(sock))
+        self._loop.start()
+
+    def _bind(self, ip: str, port: int) -> int:
+        if self._keys is not None:
+            self._guard = ThreadAuthenticator(self._context, log=_log)
+            self._guard.start()
+            self._guard.configure_curve_callback(domain="*", credentials_provider=self)
+        host = f"[{ip}]" if ":" in ip else ip
+        for _ in range(_PORTS):
+            tcp = self._router(curve=True)
+            tcp.ipv6 = ":" in ip
+            found = _bound(tcp, host, port)
+            if not listening(ipc_path(self._folder.path, found)):
+                ipc = self._router(curve=False)
+                ipc.bind(self._folder.endpoint(found))
+                return found
+            # Another namespace of this host listens under that number.
+            tcp.close(linger=0)
+            self._sockets.remove(tcp)
+            port = 0
+        raise LinkBroken(f'no port is free in "{self._folder.path}"')
+
+    def _router(self, *, curve: bool) -> Any:
+        sock = self._context.socket(zmq.ROUTER)
+        sock.linger = _LAST_WORDS_MS
+        sock.maxmsgsize = MOST_BYTES
+        sock.rcvhwm = 64
+        sock.sndhwm = 10_000
+        if curve and self._keys is not None:
+            sock.curve_secretkey = self._keys.secret
+            sock.curve_publickey = self._keys.public
+            sock.curve_server = True
+        self._sockets.append(sock)
+        return sock
+
+    def callback(self, _domain: str, key: bytes) -> bool:
+        """Tell pyzmq's authenticator whether a producer's key is known."""
+        return key in self._known
+
+    def _reader(self, sock: Any) -> Callable[[], None]:
+        def read() -> None:
+            for _ in range(_AT_ONCE):
+                try:
+                    identity, *frames = sock.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    return
+                if frames:
+                    self._take(sock, identity.bytes, frames)
+
+        return read
+
+    def _take(self, sock: Any, identity: bytes, frames: list[Any]) -> None:
+        def reply(answer: Frames) -> None:
+            self._answers.append((sock, [identity, *answer]))
+            if len(self._answers) == 1 or not self._loop.inside:
+                self._loop.soon(self._send_answers)
+
+        try:
+            self._handler([frame.buffer for frame in frames], self._producer(frames[0]), reply)
+        except Exception:  # noqa: BLE001 (as above)
+            _log.exception("a request is left unanswered after an unexpected error")
+
+    def _producer(self, frame: Any) -> str | None:
+        if self._keys is None:
+            return None
+        try:
+            return self._known.get(frame.get("User-Id").encode())
+        except zmq.ZMQError:  # it came over IPC
+            return None
+
+    def _send_answers(self) -> None:
+        while self._answers:
+            sock, frames = self._answers.popleft()
+            with contextlib.suppress(zmq.ZMQError):  # gone, or not reading: it asks again
+                sock.send_multipart(frames, zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send the answers that are ready, and close."""
+        self._loop.soon(self._send_answers)
+        self._loop.stop()
+        self._close_all()
+
+    def _close_all(self) -> None:
+        if self._guard is not None:
+            self._guard.stop()
+        for sock in self._sockets:
+            sock.close()
+        self._context.term()
+        with contextlib.suppress(OSError):
+            if hasattr(self, "port"):
+                ipc_path(self._folder.path, self.port).unlink()
+        self._folder.close()
+
+
+def _bound(sock: Any, host: str, port: int) -> int:
+    """Bind to a port, another one if it is taken; return which."""
+    if port:
+        try:
+            sock.bind(f"tcp://{host}:{port}")
+        except zmq.ZMQError:
+            _log.info("port %d is taken", port)
+        else:
+            return port
+    sock.bind(f"tcp://{host}:*")
+    return int(sock.last_endpoint.decode().rpartition(":")[2])
+
+
+def listening(path: Path) -> bool:
+    """Tell whether somebody listens at a UNIX socket; what a dead process left is no reason."""
+    if not path.exists():
+        return False
+    folder = _Folder(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+            trial.connect(folder.path_of(path.name))
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        folder.close()
+
+
+class _Folder:
+    """A folder of UNIX sockets, whose paths may be longer than the system allows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def path_of(self, name: str) -> str:
+        plain = str(self.path / name)
+        if len(os.fsencode(plain)) <= _PATH_BYTES:
+            return plain
+        if self._fd is None:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        short = f"/proc/self/fd/{self._fd}/{name}"
+        if not Path(f"/proc/self/fd/{self._fd}").exists():
+            raise LinkBroken(
+                f'"{plain}" is too long for a socket', hint="use a data folder with a shorter path on this system"
+            )
+        return short
+
+    def endpoint(self, port: int) -> str:
+        return f"ipc://{self.path_of(ipc_path(self.path, port).name)}"
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+# sending
+
+_LOST: Final = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+
+
+class Wire:
+    """A connection to a door. Used on its loop's thread alone."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        *,
+        ip: str,
+        port: int,
+        folder: str | None,
+        on_answer: Callable[[bytes], None],
+        on_lost: Callable[[bool], None],
+        keys: KeyPair | None = None,
+        server: bytes | None = None,
+    ) -> None:
+        """Connect; over IPC if a folder is given. `on_lost(refused)` is called when the peer goes or turns us away."""
+        self._loop = loop
+        self._ip, self._port = ip, port
+        self._folder = None if folder is None else _Folder(Path(folder))
+        self._keys, self._server = keys, server
+        self._on_answer, self._on_lost = on_answer, on_lost
+        self._connect()
+
+    def _connect(self) -> None:
+        sock: Any = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket: Any = sock
+        sock.linger = 0
+        sock.maxmsgsize = MOST_BYTES
+        sock.sndhwm = 1000
+        sock.reconnect_ivl, sock.reconnect_ivl_max = 20, 1000
+        self._monitor = sock.get_monitor_socket(_LOST)
+        if self._folder is not None:
+            sock.connect(self._folder.endpoint(self._port))
+        else:
+            if self._keys is not None and self._server is not None:
+                sock.curve_secretkey, sock.curve_publickey = self._keys.secret, self._keys.public
+                sock.curve_serverkey = self._server
+            # A host that vanishes says nothing: ask it now and then whether it is there.
+            sock.heartbeat_ivl, sock.heartbeat_timeout = 5_000, 15_000
+            sock.ipv6 = ":" in self._ip
+            sock.connect(f"tcp://[{self._ip}]:{self._port}" if ":" in self._ip else f"tcp://{self._ip}:{self._port}")
+        self._loop.watch(sock, self._read)
+        self._loop.watch(self._monitor, self._notice)
+
+    def send(self, frames: Frames) -> None:
+        """Send, or drop it if nothing more can wait: who gets no answer sends again."""
+        with contextlib.suppress(zmq.Again):
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+
+    def _read(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.ZMQError:  # nothing more, or renewed meanwhile
+                return
+            self._on_answer(frames[0])
+
+    def _notice(self) -> None:
+        event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+        self._on_lost(bool(event & _REFUSED))
+
+    def renew(self) -> None:
+        """Begin with a new socket: what waits in the old one is dropped."""
+        self._disconnect()
+        self._connect()
+
+    def _disconnect(self) -> None:
+        for sock in (self._socket, self._monitor):
+            self._loop.forget(sock)
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=0)
+
+    def close(self) -> None:
+        self._disconnect()
+        if self._folder is not None:
+            self._folder.close()
