@@ -137,11 +137,16 @@ class Card(_Frame, frozen=True, tag="card"):
 
 
 class Taken(_Frame, frozen=True, tag="taken"):
-    """So many rows were taken from the front; `highest` is durable; there is room for `free` more."""
+    """So many rows were taken from the front; `highest` is durable; there is room for `free` more.
+
+    Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters now).
+    """
 
     taken: int
     highest: int
     free: int
+    repeated: int = 0
+    refused: int = 0
 
 
 class Done(_Frame, frozen=True, tag="done"):

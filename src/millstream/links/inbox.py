@@ -34,7 +34,7 @@ from millstream.journal import DeadLetter, DeadLetters, Description, Kind, Write
 from millstream.journal.base import Accepted
 from millstream.journal.layout import partition_folder
 from millstream.journal.senders import checked_line, checked_lines
-from millstream.links.admission import NOTHING, Ends, Numbers, admit
+from millstream.links.admission import NOTHING, Admission, Ends, Numbers, admit
 from millstream.links.envelope import MOST_ROWS
 
 _log = logging.getLogger(__name__)
@@ -52,11 +52,16 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The answer to an envelope: events taken from the front, the highest number made durable, free room in rows."""
+    """The answer to an envelope: events taken from the front, the highest number made durable, free room in rows.
+
+    Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters now).
+    """
 
     taken: int
     highest: int
     free: int
+    repeated: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +194,14 @@ class Inbox:
             admission = admit(known.highest, after, numbers, self._room(batch))
             self._repeated += admission.repeated
             begin, end = admission.repeated, admission.taken
+            refused = 0
             if admission.fresh:
                 whole = admission.fresh == batch.num_rows
                 rows = Numbered(batch[begin:end], _array(numbers[begin:end]))
-                self._store(sender, known, rows, message if whole else None)
+                refused = self._store(sender, known, rows, message if whole else None)
             if end == 0:
                 return self._answer(0, known)
-            return self._when_durable(known, end, int(numbers[end - 1]))
+            return self._when_durable(known, int(numbers[end - 1]), admission, refused)
 
     def instruct_nowait(
         self, sender: str, number: int, kind: Kind, floor: int | None = None, *, after: int = NOTHING
@@ -210,7 +216,7 @@ class Inbox:
                 return self._answer(0, known)
             if admission.fresh:
                 self._instruct(sender, known, number, kind, floor)
-            return self._when_durable(known, 1, number)
+            return self._when_durable(known, number, admission, 0)
 
     def bury(self, sender: str, refused: Iterable[Refused]) -> None:
         """Keep records that a sender could not make rows of as dead letters, each once."""
@@ -247,7 +253,8 @@ class Inbox:
         # One that is larger than all there is passes alone.
         return max(fitting, 1 if self._waiting_requests == 0 and self._error is None else 0)
 
-    def _store(self, sender: str, known: _Sender, rows: Numbered, message: pa.Buffer | None) -> None:
+    def _store(self, sender: str, known: _Sender, rows: Numbered, message: pa.Buffer | None) -> int:
+        """Append the rows that keep to the rules, bury the others, and return how many those are."""
         last = int(rows.numbers[-1])
         checked = check(rows, self._rules, self._clock.now_us())
         if checked.refused:
@@ -266,6 +273,7 @@ class Inbox:
         elif known.tail is None:
             known.durable = max(known.durable, last)
         known.highest = last
+        return len(checked.refused)
 
     def _instruct(self, sender: str, known: _Sender, number: int, kind: Kind, floor: int | None) -> None:
         if kind is Kind.END_OF_STREAM:
@@ -309,9 +317,10 @@ class Inbox:
 
     # answering
 
-    def _when_durable(self, known: _Sender, taken: int, number: int) -> Future[Taken]:
+    def _when_durable(self, known: _Sender, number: int, admission: Admission, refused: int) -> Future[Taken]:
+        taken, repeated = admission.taken, admission.repeated
         if number <= known.durable or known.tail is None:
-            return self._answer(taken, known)
+            return self._answer(taken, known, repeated, refused)
         answer: Future[Taken] = Future()
         answer.set_running_or_notify_cancel()
 
@@ -319,15 +328,16 @@ class Inbox:
             if done.exception() is not None:
                 answer.set_result(Taken(0, known.durable, 0))
             else:
-                answer.set_result(Taken(taken, max(number, known.durable), self.free))
+                answer.set_result(Taken(taken, max(number, known.durable), self.free, repeated, refused))
 
         # After its own callback in `_append`: callbacks run in the order in which they were added.
         known.tail.add_done_callback(settled)
         return answer
 
-    def _answer(self, taken: int, known: _Sender | None) -> Future[Taken]:
+    def _answer(self, taken: int, known: _Sender | None, repeated: int = 0, refused: int = 0) -> Future[Taken]:
         answer: Future[Taken] = Future()
-        answer.set_result(Taken(taken, NOTHING if known is None else known.durable, self.free))
+        highest = NOTHING if known is None else known.durable
+        answer.set_result(Taken(taken, highest, self.free, repeated, refused))
         return answer
 
     # a disk that refuses

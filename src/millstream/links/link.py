@@ -253,7 +253,7 @@ class SocketLink:
 
 def _pass_on(answer: e.Answer, on_answer: OnAnswer) -> None:
     if isinstance(answer, e.Taken):
-        on_answer(Taken(answer.taken, answer.highest, answer.free))
+        on_answer(Taken(answer.taken, answer.highest, answer.free, answer.repeated, answer.refused))
     elif isinstance(answer, e.Refusal):
         on_answer(e.error_of(answer))
 

@@ -240,7 +240,7 @@ class Listener:
             error = done.exception()
             if error is None:
                 taken = done.result()
-                reply(e.frames_of(e.Taken(request, taken.taken, taken.highest, taken.free)))
+                reply(e.frames_of(_answer(request, taken)))
             else:
                 self._refuse(request, error, reply)
 
@@ -273,3 +273,7 @@ class Listener:
         REGISTERED.pop(self.address.port, None)
         self._slow.shutdown()
         self._door.close()
+
+
+def _answer(request: int, taken: Taken) -> e.Taken:
+    return e.Taken(request, taken.taken, taken.highest, taken.free, taken.repeated, taken.refused)

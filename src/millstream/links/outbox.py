@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from millstream.errors import LinkClosed, MillstreamError
 from millstream.links import window as w
+from millstream.links.admission import NOTHING
 from millstream.links.inbox import Taken
 from millstream.links.link import Instruction, Link, Way
 
@@ -55,6 +56,8 @@ class OutboxStatistics:
     transport: str
     waiting: int
     acknowledged: int
+    repeated: int
+    refused: int
     sent_again: int
 
 
@@ -79,7 +82,8 @@ class Outbox:
         self._incoming: deque[w.Piece] = deque()
         self._held: deque[_Held] = deque()
         self._rows = self._bytes = 0
-        self._acknowledged = self._rewinds = 0
+        self._acknowledged = self._repeated = self._refused = self._rewinds = 0
+        self._reached = NOTHING
         self._closed = False
         link.on_lost(self._lost)
 
@@ -118,6 +122,8 @@ class Outbox:
             transport=str(self._link.transport),
             waiting=self._rows,
             acknowledged=self._acknowledged,
+            repeated=self._repeated,
+            refused=self._refused,
             sent_again=self._rewinds,
         )
 
@@ -137,7 +143,13 @@ class Outbox:
         return w.wake_at(self._window)
 
     def _transmit(self, order: w.Send) -> None:
+        first = order.piece.numbers[0] > self._reached
+        self._reached = max(self._reached, order.piece.last)
+
         def answered(answer: Taken | MillstreamError) -> None:
+            if first and isinstance(answer, Taken):
+                # What we ourselves send again is no news.
+                self._repeated += answer.repeated
             self._answered(order, answer)
 
         self._link.enqueue(self._way, order, answered)
@@ -146,6 +158,7 @@ class Outbox:
         if isinstance(answer, MillstreamError):
             self._fail(answer)
             return
+        self._refused += answer.refused
         told = w.Answer(order.request, answer.taken, answer.highest, answer.free)
         self._window = w.answered(self._window, told, time.monotonic(), self._limits)
         self._release(self._window.acked)
