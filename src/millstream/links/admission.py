@@ -18,11 +18,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 NOTHING: Final = -1
 """The number before a sender's first."""
 
 Numbers = Sequence[int]
 """The numbers of rows, rising; a `range` where they have no gaps."""
+
+
+def array(numbers: Numbers) -> npt.NDArray[np.int64]:
+    """Return numbers as an array."""
+    if isinstance(numbers, range):
+        return np.arange(numbers.start, numbers.stop, dtype=np.int64)
+    return np.asarray(numbers, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

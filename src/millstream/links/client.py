@@ -27,11 +27,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.clock import micros
-from millstream.errors import InvalidAddress, LinkClosed, NoAnswer
+from millstream.errors import InvalidAddress, LinkClosed, LinkError, NoAnswer
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.links import envelope as e
 from millstream.links import window as w
+from millstream.links.admission import Numbers
 from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair, read_key, read_public
 from millstream.links.link import Instruction, Link, Way, open_link, schema_of
@@ -64,20 +65,23 @@ class _Target:
 
     # handing over
 
-    def put(self, events: list[Event], ticket: Ticket, deadline: float) -> None:
-        """Number events and hand them to the router, waiting for room."""
+    def put(self, events: list[Event], ticket: Ticket, deadline: float, numbers: Numbers | None = None) -> None:
+        """Number events, unless they have numbers, and hand them to the router, waiting for room."""
         with self._turn:
             self._flush(deadline)
-            self._hand_over(events, ticket, deadline)
+            self._hand_over(events, ticket, deadline, numbers)
 
-    def _hand_over(self, events: list[Event], ticket: Ticket, deadline: float) -> None:
+    def _hand_over(self, events: list[Event], ticket: Ticket, deadline: float, given: Numbers | None = None) -> None:
         for event in events:
             size = 1 if isinstance(event, Instruction) else event.num_rows
+            numbers = range(self._next, self._next + size) if given is None else given
+            if numbers[0] < self._next:
+                raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint="numbers only rise")
+            self._next = int(numbers[-1]) + 1
             done = 0
             while done < size:
                 rest = event if done == 0 else event[done:]
-                count = self.router.enqueue(self._next, [rest], ticket)
-                self._next += count
+                count = self.router.enqueue(numbers[done:], [rest], ticket)
                 done += count
                 if count:
                     self._client.ring()
@@ -202,18 +206,21 @@ class Client:
         self._result(ticket.future, deadline, target)
         return ticket.rows
 
-    def send_nowait(self, target: str, rows: Any) -> Future[int]:
+    def send_nowait(self, target: str, rows: Any, *, numbers: Numbers | None = None) -> Future[int]:
         """Hand rows over, and return a future that resolves when they are in the journal.
 
         It waits only while there is no room. Single rows are gathered into batches, and share a future; if one of
         them does not fit, the future says so, and the others are sent.
+
+        `numbers` are the rows' places where they come from, rising from call to call: a named sender that sends rows
+        again under the same numbers adds nothing, wherever it begins.
         """
         found = self._target(target)
-        if isinstance(rows, dict) or (is_dataclass(rows) and not isinstance(rows, type)):
+        if numbers is None and (isinstance(rows, dict) or _instance(rows)):
             return found.gather(rows, self._deadline(None))
         batches = _batches(to_batch(rows, found.schema, source=target))
         ticket = Ticket(sum(batch.num_rows for batch in batches))
-        found.put(batches, ticket, self._deadline(None))
+        found.put(batches, ticket, self._deadline(None), numbers)
         return ticket.future
 
     def end(self, target: str, *, time_limit_s: float | None = None) -> None:
@@ -229,13 +236,14 @@ class Client:
         found.put([instruction], ticket, deadline)
         self._result(ticket.future, deadline, target)
 
-    def refuse(self, target: str, refused: Iterable[Refused]) -> None:
-        """Keep records that are no rows among the source's dead letters, each once under this sender."""
+    def refuse(self, target: str, refused: Iterable[Refused]) -> int:
+        """Keep records that are no rows among the source's dead letters, each once; return how many were new."""
         found = self._target(target)
         letters = [(one.number, one.reason, one.record) for one in refused]
         place = found.card.inboxes[0]
         link = self._link(Address(place.ip, place.port, place.node, place.folder), found.card)
-        self._called(link, lambda n: e.Bury(n, target, 0, self.sender, letters), target)
+        answer = self._called(link, lambda n: e.Bury(n, target, 0, self.sender, letters), target)
+        return answer.rows if isinstance(answer, e.Done) else 0
 
     def flush(self, *, time_limit_s: float | None = None) -> None:
         """Wait until all that was handed over is in the journal."""
@@ -246,6 +254,10 @@ class Client:
                 while not all(outbox.empty for outbox in target.router.outboxes):
                     if not self._room.wait(max(0.0, deadline - time.monotonic())):
                         raise _no_room(target.card.source)
+
+    def ended(self, target: str) -> bool:
+        """Tell whether a source had ended when this client first asked for it."""
+        return self._target(target).card.ended
 
     def schema(self, target: str) -> pa.Schema:
         """Return the columns of a source."""
@@ -479,6 +491,10 @@ def connect_async(where: str | PathLike[str] = ".millstream", **options: Any) ->
 
 def _batches(batch: pa.RecordBatch) -> list[Event]:
     return [batch] if batch.num_rows else []
+
+
+def _instance(rows: Any) -> bool:
+    return is_dataclass(rows) and not isinstance(rows, type)
 
 
 def _nothing() -> None:

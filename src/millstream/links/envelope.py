@@ -134,6 +134,7 @@ class Card(_Frame, frozen=True, tag="card"):
     time: str | None
     key: str | None
     inboxes: list[Place]
+    ended: bool = False
 
 
 class Taken(_Frame, frozen=True, tag="taken"):

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
@@ -34,7 +32,7 @@ from millstream.journal import DeadLetter, DeadLetters, Description, Kind, Write
 from millstream.journal.base import Accepted
 from millstream.journal.layout import partition_folder
 from millstream.journal.senders import checked_line, checked_lines
-from millstream.links.admission import NOTHING, Admission, Ends, Numbers, admit
+from millstream.links.admission import NOTHING, Admission, Ends, Numbers, admit, array
 from millstream.links.envelope import MOST_ROWS
 
 _log = logging.getLogger(__name__)
@@ -197,7 +195,7 @@ class Inbox:
             refused = 0
             if admission.fresh:
                 whole = admission.fresh == batch.num_rows
-                rows = Numbered(batch[begin:end], _array(numbers[begin:end]))
+                rows = Numbered(batch[begin:end], array(numbers[begin:end]))
                 refused = self._store(sender, known, rows, message if whole else None)
             if end == 0:
                 return self._answer(0, known)
@@ -218,10 +216,12 @@ class Inbox:
                 self._instruct(sender, known, number, kind, floor)
             return self._when_durable(known, number, admission, 0)
 
-    def bury(self, sender: str, refused: Iterable[Refused]) -> None:
-        """Keep records that a sender could not make rows of as dead letters, each once."""
+    def bury(self, sender: str, refused: Iterable[Refused]) -> int:
+        """Keep records that a sender could not make rows of as dead letters, each once; return how many were new."""
         with DeadLetters.open(self._description.path, clock=self._clock) as dead:
-            self._refused += dead.put_all([DeadLetter(sender, r.number, r.reason, r.record) for r in refused])
+            new = dead.put_all([DeadLetter(sender, r.number, r.reason, r.record) for r in refused])
+        self._refused += new
+        return new
 
     def level(self, floor: int) -> None:
         """Say that this partition is idle and nothing before `floor` will come."""
@@ -376,12 +376,6 @@ class Inbox:
         with self._guard:
             self._closed = True
         self._writer.abort()
-
-
-def _array(numbers: Numbers) -> npt.NDArray[np.int64]:
-    if isinstance(numbers, range):
-        return np.arange(numbers.start, numbers.stop, dtype=np.int64)
-    return np.asarray(numbers, dtype=np.int64)
 
 
 def _read_ends(file: Path) -> list[str]:

@@ -150,6 +150,7 @@ class Listener:
             time=description.time,
             key=hosted.key,
             inboxes=[e.Place(place.ip, place.port, place.node, place.folder) for place in hosted.places],
+            ended=all(inbox.progress().ended for inbox in hosted.inboxes.values()),
         )
 
     def inbox(self, source: str, partition: int, producer: str | None = None) -> Inbox:
@@ -230,8 +231,7 @@ class Listener:
         return inbox.enqueue_nowait(request.sender, numbers, batch, after=request.after, message=message)
 
     def _bury(self, inbox: Inbox, request: e.Bury, letters: list[Refused]) -> e.Done:
-        inbox.bury(request.sender, letters)
-        return e.Done(request.request, rows=len(letters))
+        return e.Done(request.request, rows=inbox.bury(request.sender, letters))
 
     # answering
 

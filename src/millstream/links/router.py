@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millstream.errors import LinkError
 from millstream.journal.hashing import NOWHERE, places
+from millstream.links.admission import array
 from millstream.links.envelope import MOST_ROWS
 from millstream.links.link import Instruction
 from millstream.links.outbox import Outbox, Ticket
@@ -31,18 +32,18 @@ class Router:
         if policy is Policy.LOCAL and not any(one.local for one in outboxes):
             raise LinkError("no inbox is in this process", hint="choose another policy than local")
 
-    def enqueue(self, first: int, events: Sequence[Event], ticket: Ticket) -> int:
-        """Hand on events numbered from `first`; return how many were taken from the front.
+    def enqueue(self, numbers: Any, events: Sequence[Event], ticket: Ticket) -> int:
+        """Hand on events with these numbers, a range or an array; return how many were taken from the front.
 
         An instruction goes to every outbox, after all rows before it. Fewer than were given: there is no room now.
         """
         taken = 0
         for event in events:
-            number = first + taken
             if isinstance(event, Instruction):
-                size, count = 1, self._everywhere(number, event, ticket)
+                size, count = 1, self._everywhere(int(numbers[taken]), event, ticket)
             else:
-                size, count = event.num_rows, self._rows(number, event, ticket)
+                size = event.num_rows
+                count = self._rows(numbers[taken : taken + size], event, ticket)
             taken += count
             if count < size:
                 break
@@ -56,15 +57,15 @@ class Router:
             outbox.put(range(number, number + 1), instruction, ticket)
         return 1
 
-    def _rows(self, first: int, batch: pa.RecordBatch, ticket: Ticket) -> int:
+    def _rows(self, numbers: Any, batch: pa.RecordBatch, ticket: Ticket) -> int:
         each = max(1, int(batch.nbytes) // max(1, batch.num_rows))
         rooms = [outbox.room(each) for outbox in self.outboxes]
         if len(self.outboxes) == 1 or self._policy in (Policy.LEAST_LOADED, Policy.LOCAL):
             chosen = self._chosen(rooms)
             count = min(int(batch.num_rows), rooms[chosen])
-            self._put(chosen, range(first, first + count), batch[:count], each, ticket)
+            self._put(chosen, numbers[:count], batch[:count], each, ticket)
             return count
-        numbers = np.arange(first, first + batch.num_rows, dtype=np.int64)
+        numbers = array(numbers)
         count, parts = split(self._places(batch, numbers), rooms)
         for chosen, rows in parts:
             self._put(chosen, numbers[rows], batch.take(pa.array(rows)), each, ticket)
