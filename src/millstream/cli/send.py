@@ -1,32 +1,33 @@
-"""`millstream send`: events from standard input into a source's journal."""
+"""`millstream send`: events from standard input into a source's inboxes."""
 
 from __future__ import annotations
 
 import json as jsonlib
 import os
-import select
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-import pyarrow as pa
 import typer
+from rich.console import Console
 
 from millstream import ingest
-from millstream.clock import SystemClock
-from millstream.errors import AlreadyWriting, Ended, JournalMissing, NotThere
+from millstream.errors import Ended, NotThere
 from millstream.flow.load import load
+from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
-from millstream.ingest import Feed
-from millstream.journal import Description, Reader
+from millstream.links.client import Client, connect
 
 _BYTES: Final = 1 << 20
 _ROWS: Final = 8192
-_TICK_S: Final = 1.0
+_IN_FLIGHT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,24 @@ class Sent:
         notes = [f"{self.repeated:,} were there already"] if self.repeated else []
         if self.refused:
             notes.append(f"{self.refused:,} refused, see millstream journal cat {self.target}.dead")
-        said = f"sent {self.sent:,} events in {self.seconds:.2f} s" + (f" ({'; '.join(notes)})" if notes else "")
+        said = f"sent {self.sent:,} {'event' if self.sent == 1 else 'events'} in {self.seconds:.2f} s" + (
+            f" ({'; '.join(notes)})" if notes else ""
+        )
         return f"{said}\nended {self.target}" if self.ended else said
 
 
 def send(
     target: Annotated[str, typer.Argument(metavar="FLOW.SOURCE", help="The source that the events are for.")],
-    data: Annotated[Path, typer.Option(help="The data folder of the flow.")] = Path(".millstream"),
+    to: Annotated[str | None, typer.Option(metavar="tcp://HOST:PORT", help="Where the flow's inboxes are.")] = None,
+    data: Annotated[Path, typer.Option(help="The data folder of the flow, on this host.")] = Path(".millstream"),
     flow: Annotated[Path | None, typer.Option(help="The flow's file: makes the journal if it is not there.")] = None,
     sender: Annotated[
         str | None, typer.Option(help="A name to send the same lines under again: what is there is not stored twice.")
     ] = None,
     end: Annotated[bool, typer.Option("--end", help="End the stream after the last event.")] = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds to wait for another sender to be done.")] = 600.0,
+    key: Annotated[Path | None, typer.Option(help="Our key, if the other side wants keys.")] = None,
+    server: Annotated[Path | None, typer.Option(help="The other side's public key.")] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds to wait for inboxes that take nothing.")] = 600.0,
     json: Annotated[bool, typer.Option("--json", help="Print the result for machines.")] = False,
 ) -> None:
     """Send JSON lines from standard input to a source of a flow.
@@ -65,47 +71,102 @@ def send(
     Each line is an object with the source's columns. Events are durable when the command says so. What cannot be taken
     goes to the source's dead letters with its reason, and does not stop the others.
     """
-    description, settings = journal_of(target, data, flow)
-    feed = _feed(target, description, settings, time_limit)
+    _check(target)
+    if flow is not None and to is None:
+        _declare(target, data, flow)
     sender = sender or f"send:{uuid.uuid4().hex}"
-    began, interrupted = time.monotonic(), False
+    client = connect(to or data, sender=sender, key=key, server=server, time_limit_s=time_limit)
+    pump = _Pump(client, target)
+    began = time.monotonic()
     try:
-        _pump(feed, sender, description.schema, end=end)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        feed.close()
-    took = time.monotonic() - began
-    result = Sent(target, sender, feed.rows, feed.repeated, feed.refused, took, end and not interrupted)
+        if client.ended(target):
+            raise Ended(
+                f'"{target}" has ended: it takes no more events', hint="start the flow again in a new --data folder"
+            )
+        with _progress(pump):
+            interrupted = pump.run(end=end)
+        client.flush()
+    except BaseException:
+        client.abort()
+        raise
+    result = pump.result(sender, time.monotonic() - began, ended=end and not interrupted)
+    client.close()
     print(jsonlib.dumps(asdict(result)) if json else result)
     if interrupted:
         raise typer.Exit(130)
 
 
-def journal_of(target: str, data: Path, flow: Path | None) -> tuple[Description, ingest.Settings]:
-    """Return the journal of "FLOW.SOURCE", made from the flow's file if one is given.
+class _Pump:
+    """Lines in, events out."""
 
-    Raises:
-        NotThere: There is no such journal, or no such source in the flow.
-    """
-    name, _, source = target.partition(".")
-    folder = data / name / "journals" / source
-    if not source:
+    def __init__(self, client: Client, target: str) -> None:
+        self._client = client
+        self._target = target
+        self._waiting: deque[Future[int]] = deque()
+        self._refused = 0
+        self.lines = 0
+
+    def run(self, *, end: bool) -> bool:
+        """Send all lines of standard input; return whether the user has stopped it."""
+        try:
+            for block in _blocks(sys.stdin.buffer.fileno()):
+                self._take(block)
+        except KeyboardInterrupt:
+            return True
+        if end:
+            self._client.end(self._target)
+        return False
+
+    def _take(self, block: list[bytes]) -> None:
+        rows = ingest.parse_rows(block, self._client.schema(self._target), self.lines)
+        # Before the rows around them: what the journal remembers of a sender covers its dead letters too.
+        if rows.refused:
+            self._refused += self._client.refuse(self._target, rows.refused)
+        if len(rows):
+            numbers: Any = rows.numbers
+            self._waiting.append(self._client.send_nowait(self._target, rows.batch, numbers=numbers))
+        self.lines += len(block)
+        while len(self._waiting) > _IN_FLIGHT:
+            self._waiting.popleft().result()
+
+    def result(self, sender: str, seconds: float, *, ended: bool) -> Sent:
+        """Return what was done, once everything is acknowledged."""
+        for future in self._waiting:
+            future.result()
+        numbers = self._client.statistics()
+        # The end counts as an event of every inbox.
+        taken = sum(one.acknowledged for one in numbers) - (len(numbers) if ended else 0)
+        repeated, refused = sum(one.repeated for one in numbers), sum(one.refused for one in numbers)
+        sent = taken - repeated - refused
+        return Sent(self._target, sender, sent, repeated, self._refused + refused, seconds, ended)
+
+
+def _progress(pump: _Pump) -> AbstractContextManager[object]:
+    """Show a person how far it is, unless the person is typing the events."""
+    console = Console(stderr=True)
+    if not console.is_terminal or sys.stdin.isatty():
+        return nullcontext()
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    class Lines(Progress):
+        def get_renderables(self) -> Any:
+            self.update(task, completed=pump.lines)
+            yield from super().get_renderables()
+
+    progress = Lines(SpinnerColumn(), TextColumn("{task.completed:,} lines"), console=console, transient=True)
+    task = progress.add_task("", total=None)
+    return progress
+
+
+def _check(target: str) -> None:
+    if not target.partition(".")[2]:
         raise NotThere(f'"{target}" does not name a source', hint="write FLOW.SOURCE, like flights.departures")
-    if flow is not None:
-        return ingest.declare(_source(flow, name, source), folder)
-    try:
-        return ingest.declared(folder)
-    except JournalMissing as exc:
-        raise NotThere(f'there is no journal of "{target}" in {data}', hint=_hint(target, data)) from exc
 
 
-def _hint(target: str, data: Path) -> str:
-    known = sorted(
-        f"{path.parent.parent.parent.name}.{path.parent.name}" for path in data.glob("*/journals/*/source.json")
-    )
-    make = f"millstream send {target} --flow FILE makes it, and so does millstream run"
-    return f"{make}; there are {', '.join(known)}" if known else make
+def _declare(target: str, data: Path, flow: Path) -> None:
+    """Make the journal of "FLOW.SOURCE" from the flow's file."""
+    name, _, source = target.partition(".")
+    ingest.declare(_source(flow, name, source), data / name / "journals" / source)
 
 
 def _source(file: Path, name: str, source: str) -> Source:
@@ -113,46 +174,18 @@ def _source(file: Path, name: str, source: str) -> Source:
     stage = flow.stages.get(source)
     if flow.name != name:
         raise NotThere(f'{file} holds flow "{flow.name}", not "{name}"', hint=f"millstream send {flow.name}.{source}")
-    if not isinstance(stage, Source):
-        found = [key for key, one in flow.stages.items() if isinstance(one, Source)]
-        raise NotThere(f'flow "{name}" has no source "{source}"', hint=f"its sources are {', '.join(found)}")
+    found = [key for key, one in flow.stages.items() if isinstance(one, Source) and isinstance(one.origin, Inbox)]
+    if not isinstance(stage, Source) or source not in found:
+        raise NotThere(f'flow "{name}" has no inbox "{source}"', hint=f"its inboxes are {', '.join(found) or 'none'}")
     return stage
 
 
-def _pump(feed: Feed, sender: str, schema: pa.Schema, *, end: bool) -> None:
-    lines = 0
-    for block in _blocks(sys.stdin.buffer.fileno(), feed):
-        feed.take(sender, ingest.parse_rows(block, schema, lines))
-        lines += len(block)
-    if end:
-        feed.end()
-
-
-def _feed(target: str, description: Description, settings: ingest.Settings, time_limit: float) -> Feed:
-    parts = [Reader(description.path).partition(number) for number in range(description.partitions)]
-    if all(part.state_at(part.end).ended for part in parts):
-        raise Ended(
-            f'"{target}" has ended: it takes no more events', hint="start the flow again in a new --data folder"
-        )
-    try:
-        return ingest.open_feed(description, settings, SystemClock())
-    except AlreadyWriting as exc:
-        print(f"waiting: {exc}", file=sys.stderr)
-        return ingest.open_feed(description, settings, SystemClock(), wait_s=time_limit)
-
-
-def _blocks(stream: int, feed: Feed) -> Iterator[list[bytes]]:
-    """Yield the lines that are there, at most `_ROWS` at a time, and watch over idle partitions while there are none."""
+def _blocks(stream: int) -> Iterator[list[bytes]]:
+    """Yield the lines that are there, at most `_ROWS` at a time."""
     rest = b""
-    while chunk := _read(stream, feed):
+    while chunk := os.read(stream, _BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         for at in range(0, len(lines), _ROWS):
             yield lines[at : at + _ROWS]
     if rest:
         yield [rest]
-
-
-def _read(stream: int, feed: Feed) -> bytes:
-    while not select.select([stream], [], [], _TICK_S)[0]:
-        feed.tick()
-    return os.read(stream, _BYTES)

@@ -313,7 +313,7 @@ class Client:
             raise InvalidAddress(f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow")
         flow = name.partition(".")[0]
         if flow not in self._hosts:
-            self._hosts[flow] = find(self._where, name)
+            self._hosts[flow] = find(self._where, name, patience_s=self._time_limit_s)
         found = self._hosts[flow]
         return self._linked(f"flow:{flow}", found.address)
 

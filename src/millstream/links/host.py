@@ -34,7 +34,6 @@ from millstream.links.transport import listening
 
 _log = logging.getLogger(__name__)
 _FILE: Final = "inboxes.json"
-_PATIENCE_S: Final = 30.0
 _PAUSE_S: Final = 0.05
 _LEVEL_EVERY_S: Final = 1.0
 
@@ -176,6 +175,7 @@ class Found:
     """Who hosts the inboxes of a flow: another process, or this one, if there was nobody."""
 
     folder: Path
+    patience_s: float
     host: Host | None = None
     _last: Address | None = field(default=None)
 
@@ -186,7 +186,7 @@ class Found:
             NotThere: The flow has no inboxes.
             AlreadyWriting: Someone has them and does not listen.
         """
-        until = time.monotonic() + (_PATIENCE_S if self._last is None else 0.0)
+        until = time.monotonic() + (self.patience_s if self._last is None else 0.0)
         while True:
             at = read_address(self.folder)
             if at is not None:
@@ -213,20 +213,22 @@ class Found:
             self.host = None
 
 
-def find(data: str | PathLike[str], target: str) -> Found:
+def find(data: str | PathLike[str], target: str, *, patience_s: float) -> Found:
     """Return who hosts the inbox of "flow.source" in a data folder.
 
     Raises:
         NotThere: There is no such source, or it takes no events from outside.
+        AlreadyWriting: Someone has its journal and does not listen, for longer than `patience_s`.
     """
     flow, _, source = target.partition(".")
     folder = Path(data).resolve() / flow
     known = declared_inboxes(folder)
     if source not in known:
-        names = ", ".join(f"{flow}.{name}" for name in known)
-        hint = f"there are {names}" if names else f"millstream send {target} --flow FILE makes it, millstream run too"
+        there = sorted(f"{file.parts[-4]}.{file.parts[-2]}" for file in Path(data).glob("*/journals/*/source.json"))
+        make = f"millstream send {target} --flow FILE makes it, and so does millstream run"
+        hint = f"{make}; there are {', '.join(there)}" if there else make
         raise NotThere(f'there is no inbox of "{target}" in {data}', hint=hint)
-    found = Found(folder)
+    found = Found(folder, patience_s)
     found.address()
     return found
 
