@@ -133,6 +133,7 @@ class Outbox:
         """Do what is due; return when there is more to do."""
         while self._incoming:
             self._window = w.offer(self._window, self._incoming.popleft())
+        self._release(self._window.acked)
         self._window, overdue = w.expired(self._window, now, self._limits)
         if overdue:
             self._rewinds += 1

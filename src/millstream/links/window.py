@@ -106,15 +106,23 @@ class Window:
 
 
 def offer(window: Window, piece: Piece) -> Window:
-    """Add rows; their numbers are above all those before them."""
-    assert piece.numbers[0] > window.last, f"{piece.numbers[0]} was offered after {window.last}"
-    return replace(window, pieces=(*window.pieces, piece))
+    """Add rows; their numbers are above all those before them.
+
+    A sender that begins again offers rows that its inbox has of an earlier life: they need not be sent.
+    """
+    known = bisect_right(piece.numbers, window.acked)
+    if known == len(piece.numbers):
+        return window
+    assert piece.numbers[known] > window.last, f"{piece.numbers[known]} was offered after {window.last}"
+    return replace(window, pieces=(*window.pieces, piece.part(known, len(piece.numbers))))
 
 
 def send(window: Window, now: float, limits: Limits) -> tuple[Window, list[Send]]:
     """Return what to send now."""
     if now < window.not_before:
         return window, []
+    if window.not_before > 0.0:  # the pause is over: nobody need be woken for it
+        window = replace(window, not_before=0.0)
     orders: list[Send] = []
     flights, sent, request = list(window.flights), window.sent, window.requests
     room = _room(window)
