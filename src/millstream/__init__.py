@@ -22,14 +22,19 @@ if TYPE_CHECKING:
     from millstream.flow.sources import files, inbox, rate, replay
     from millstream.flow.stream import Stream
     from millstream.flow.targets import console, csv, jsonl, memory, parquet, postgres, table
+    from millstream.links.client import AsyncClient, Client, connect, connect_async
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "Flow",
     "MillstreamError",
     "Stream",
     "__version__",
+    "connect",
+    "connect_async",
     "console",
     "csv",
     "files",
@@ -51,6 +56,7 @@ _HOMES: Final = {
     "millstream.flow.sources": ("files", "inbox", "rate", "replay"),
     "millstream.flow.stream": ("Stream",),
     "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "parquet", "postgres", "table"),
+    "millstream.links.client": ("AsyncClient", "Client", "connect", "connect_async"),
 }
 
 

@@ -6,7 +6,7 @@ import json as jsonlib
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.flow.load import load
+from millstream.links.host import Listening
+from millstream.links.keys import read_key
+from millstream.links.listener import Security
+from millstream.links.network import guard, preferred
 
 if TYPE_CHECKING:
     from millstream.spark.query import GroupStatistics
@@ -37,12 +41,22 @@ def run(
     state: Annotated[
         str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
     ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of its inboxes; any that is free.")] = 0,
+    network: Annotated[
+        str | None, typer.Option(help="Take events from this network too: 10.0. or 10.0.0.0/16.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="The key of these inboxes; producers need keys too.")] = None,
+    producers: Annotated[Path, typer.Option(help="The folder with the producers' public keys.")] = Path("keys"),
+    open_without_keys: Annotated[
+        bool, typer.Option("--open-without-keys", help="Let everybody in that network send.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="A line of JSON every second instead of the table.")] = False,
 ) -> None:
     """Run a flow until it ends or you press Ctrl-C; a new start goes on where it stopped."""
     if state not in (None, "memory", "rocksdb"):
         raise typer.BadParameter('it is "memory" or "rocksdb"', param_hint="--state")
     described = load(flow)
+    listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
     from millstream.spark.claim import Claim
     from millstream.spark.run import FlowRun, Options
     from millstream.spark.session import session
@@ -52,17 +66,33 @@ def run(
     terminal = Console()
     with Console(stderr=True).status(f"starting Spark for {described.name}"):
         spark = session(described.name, master=master, log=log)
-        options = Options(data, flow.resolve().parent, rows_per_batch, state, log)
+        options = Options(data, flow.resolve().parent, rows_per_batch, state, log, listening)
         running = FlowRun(spark, described, options, claim=claim, terminal=terminal)
         running.start()
     try:
         with _interruptible() as interrupted:
-            view = _View(described.name, spark.sparkContext.master or "local", log)
+            view = _View(described.name, spark.sparkContext.master or "local", log, lambda: running.address)
             _watch(running, view, interrupted, until_end=until_end, json=json, terminal=terminal)
     finally:
         with Console(stderr=True).status("stopping"):
             running.stop()
             spark.stop()
+
+
+def listening_at(
+    port: int, network: str | None, key: Path | None, producers: Path, *, open_without_keys: bool
+) -> Listening:
+    """Return where to listen, as the options say.
+
+    Raises:
+        NoSuchNetwork: No interface of this host is in the network.
+        OpenNetwork: Others could send, and there are no keys.
+        InvalidKey: A key cannot be read.
+    """
+    security = None if key is None else Security.read(read_key(key), producers)
+    # Said before Spark is started, not after.
+    guard(preferred(network), keys=key is not None, open_without_keys=open_without_keys)
+    return Listening(network, port, security, open_without_keys)
 
 
 @dataclass
@@ -129,6 +159,7 @@ class _View:
     name: str
     master: str
     log: Path
+    address: Callable[[], object | None] = lambda: None
     began: float = field(default_factory=time.monotonic)
     history: deque[tuple[float, RunStatistics]] = field(default_factory=lambda: deque(maxlen=10))
 
@@ -140,7 +171,9 @@ class _View:
     def _head(self, now: float) -> Text:
         seconds = int(now - self.began)
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-        return Text(f"{self.name}  running {clock}   Spark {self.master}   log {self.log}")
+        at = self.address()
+        inboxes = "" if at is None else f"   inboxes {at}"
+        return Text(f"{self.name}  running {clock}   Spark {self.master}{inboxes}   log {self.log}")
 
     def _groups(self, numbers: RunStatistics) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")

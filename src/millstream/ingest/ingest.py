@@ -19,7 +19,6 @@ from millstream.flow.sources import Files, Inbox, Rate, Replay
 from millstream.flow.stages import Source
 from millstream.ingest import files
 from millstream.ingest.feed import Feed
-from millstream.ingest.levelling import Levelling
 from millstream.ingest.origins import FilesOrigin, Origin, RateOrigin, ReplayOrigin
 from millstream.ingest.reading import layout
 from millstream.ingest.settings import Settings, declare
@@ -63,7 +62,7 @@ def open(source: Source, folder: Path, *, root: Path = Path(), clock: Clock | No
     description, settings = declare(source, folder)
     _check_key(description, settings)
     if isinstance(source.origin, Inbox):
-        return Ingest(source.name, folder, _levelling(description, settings, clock))
+        return Ingest(source.name, folder, None)
     return Ingest(source.name, folder, _pumping(source, description, settings, root, clock))
 
 
@@ -176,13 +175,6 @@ def _check_key(description: Description, settings: Settings) -> None:
 
 
 # What there is to do
-
-
-def _levelling(description: Description, settings: Settings, clock: Clock) -> Work | None:
-    if description.partitions == 1 or settings.time is None:
-        return None
-    levelling = Levelling(description.path, settings.idleness, clock)
-    return lambda ingest: levelling.watch(ingest.pause)
 
 
 def _pumping(source: Source, description: Description, settings: Settings, root: Path, clock: Clock) -> Work:

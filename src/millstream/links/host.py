@@ -78,6 +78,7 @@ class Host:
         self._clock = clock or SystemClock()
         self._inboxes: dict[str, list[Inbox]] = {}
         self._settings = {name: settings for name, (_, settings) in sources.items()}
+        self._watched: list[str] = []
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._listener: Listener | None = None
@@ -90,6 +91,7 @@ class Host:
         except BaseException:
             self.close()
             raise
+        self._watched = [n for n, settings in self._settings.items() if _needs_levelling(self._inboxes[n], settings)]
         self._thread = self._leveller()
 
     def _listen(self, how: Listening) -> Listener:
@@ -123,26 +125,28 @@ class Host:
     # idle partitions
 
     def _leveller(self) -> threading.Thread | None:
-        watched = [name for name, settings in self._settings.items() if _needs_levelling(self._inboxes[name], settings)]
-        if not watched:
+        if not self._watched:
             return None
-        for name in watched:
+        for name in self._watched:
             for inbox in self._inboxes[name]:
                 inbox.on_rows = self._news.set
-        thread = threading.Thread(target=self._level, args=(watched,), name="inbox levels", daemon=True)
+        thread = threading.Thread(target=self._keep_level, name="inbox levels", daemon=True)
         thread.start()
         return thread
 
-    def _level(self, watched: Sequence[str]) -> None:
+    def _keep_level(self) -> None:
         """Bring idle partitions level with the others; sleeps for good while nothing comes."""
         while not self._stopping.wait(_LEVEL_EVERY_S):
             self._news.clear()
-            moments = [self._level_source(self._inboxes[name], self._settings[name]) for name in watched]
-            due = min((moment for moment in moments if moment is not None), default=None)
+            due = self.level()
             self._news.wait(None if due is None else max(0.0, (due - self._clock.now_us()) / 1e6))
 
+    def level(self) -> int | None:
+        """Give idle partitions the floors that are due; return when the next one can become idle."""
+        moments = [self._level_source(self._inboxes[name], self._settings[name]) for name in self._watched]
+        return min((moment for moment in moments if moment is not None), default=None)
+
     def _level_source(self, inboxes: Sequence[Inbox], settings: Settings) -> int | None:
-        """Write the floors that are due; return when the next partition can become idle."""
         microsecond = timedelta(microseconds=1)
         now, idle_us = self._clock.now_us(), settings.idle // microsecond
         states = [inbox.progress() for inbox in inboxes]

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,12 @@ from rich.console import Console
 
 from millstream import errors, ingest, journal
 from millstream.clock import Clock, SystemClock
-from millstream.errors import GroupFailed, MillstreamError
+from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
+from millstream.flow.sources import Inbox
+from millstream.links.host import Host, Listening, declared_inboxes
+from millstream.links.network import Address
 from millstream.plan import fingerprint
 from millstream.plan.cycles import cycle
 from millstream.plan.groups import Group, Plan, plan
@@ -42,6 +45,8 @@ from millstream.spark.targets import JournalTarget, MemoryTarget, PostgresTarget
 
 #: How often retention is looked at.
 TRIM_EVERY_S: Final = 30.0
+#: How often to try to host inboxes that another process has.
+HOST_EVERY_S: Final = 1.0
 #: Static tables above this size are not read to tell whether they changed.
 LARGE_BYTES: Final = 64 << 20
 
@@ -55,6 +60,7 @@ class Options:
     rows_per_batch: int = 500_000
     state: str | None = None
     log: Path | None = None
+    listening: Listening = field(default_factory=Listening)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ class FlowRun:
         self._claim = claim
         self._terminal = terminal
         self._ingests: dict[str, ingest.Ingest] = {}
+        self._host: Host | None = None
+        self._host_at = 0.0
         self.queries: dict[str, GroupQuery] = {}
         self._trim_at = time.monotonic() + TRIM_EVERY_S
         self.memory: dict[str, MemoryTarget] = {}
@@ -140,6 +148,7 @@ class FlowRun:
             source.check()
         for query in self.queries.values():
             self._raise_failure(query)
+        self._host_inboxes()
         self._notice_ends()
         self._trim()
         return all(query.finished for query in self.queries.values())
@@ -164,7 +173,7 @@ class FlowRun:
         letters = [journal.dead_counts(self.journal(name)) for name in self.plan.journals]
         return RunStatistics(
             groups=tuple(query.statistics(now) for query in self.queries.values()),
-            sources={name: source.statistics() for name, source in self._ingests.items()},
+            sources=self._source_statistics(),
             late=sum(counts.get("late", 0) for counts in letters),
             dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
             ended=all(query.finished for query in self.queries.values()),
@@ -172,6 +181,9 @@ class FlowRun:
 
     def stop(self) -> None:
         """Stop sources, then groups; nothing that was taken is lost."""
+        if self._host is not None:
+            self._host.close()
+            self._host = None
         for source in self._ingests.values():
             source.stop()
         stoppers = [threading.Thread(target=query.stop) for query in self.queries.values()]
@@ -271,6 +283,49 @@ class FlowRun:
             assert isinstance(stage, s.Source)
             self._ingests[name] = ingest.open(stage, self.journal(name), root=self._options.root, clock=self._clock)
             self._ingests[name].start()
+        self._host_inboxes()
+
+    @property
+    def _inboxes(self) -> list[str]:
+        stages = [(name, self.flow.stages[name]) for name in self._sources()]
+        return [name for name, stage in stages if isinstance(stage, s.Source) and isinstance(stage.origin, Inbox)]
+
+    def _host_inboxes(self) -> None:
+        """Host the flow's inboxes; while a client does, events come in through it, and we try again."""
+        if self._host is not None or not self._inboxes or time.monotonic() < self._host_at:
+            return
+        self._host_at = time.monotonic() + HOST_EVERY_S
+        found = {name: source for name, source in declared_inboxes(self._folder).items() if name in self._inboxes}
+        try:
+            self._host = Host(self._folder.resolve(), found, listening_at=self._options.listening, clock=self._clock)
+        except AlreadyWriting:
+            return
+
+    @property
+    def address(self) -> Address | None:
+        """Where this run takes events; None if it has no inboxes, or another process has them now."""
+        return None if self._host is None else self._host.address
+
+    @property
+    def host(self) -> Host:
+        """The inboxes of this run.
+
+        Raises:
+            RunError: Another process has them.
+        """
+        if self._host is None:
+            raise RunError(f'another process has the inboxes of flow "{self.flow.name}"')
+        return self._host
+
+    def _source_statistics(self) -> dict[str, ingest.IngestStatistics]:
+        found = {name: source.statistics() for name, source in self._ingests.items()}
+        if self._host is None:
+            return found
+        for name, inboxes in self._host.statistics().items():
+            rows, refused = sum(one.rows for one in inboxes), sum(one.refused for one in inboxes)
+            error = next((one.error for one in inboxes if one.error is not None), None)
+            found[name] = replace(found[name], rows=rows, refused=refused, error=error)
+        return found
 
     # While it runs
 

@@ -23,7 +23,7 @@ from millstream.flow.load import load
 from millstream.flow.rewire import rewired
 from millstream.flow.sources import Inbox
 from millstream.flow.targets import Memory
-from millstream.journal import Kind, Reader, Writer
+from millstream.journal import Kind, Reader
 from millstream.journal.layout import dead_folder
 from millstream.spark.run import FlowRun, Options
 from millstream.spark.session import session
@@ -63,26 +63,28 @@ class FlowTest:
         shutil.rmtree(self._data, ignore_errors=True)
 
     def send(self, source: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append rows to a source; times may be datetimes or text, in UTC."""
+        """Send rows to a source, as a program would; times may be datetimes or text, in UTC."""
         stage = self._source(source)
         batch = batch_of(rows, stage)
-        with Writer.open(self._run.journal(source), 0) as writer:
-            writer.append(f"test-{self._sent}", 0, batch)
-        self._sent += 1
+        if batch.num_rows:
+            self._run.host.inbox(source).enqueue(self._sender(), range(batch.num_rows), batch)
 
     def advance_to(self, moment: str | datetime, *sources: str) -> None:
         """Say that nothing before `moment` will come any more, in these or all sources."""
         floor = micros(moment)
         for name in sources or tuple(self._sources()):
             if self._source(name).time is not None:
-                with Writer.open(self._run.journal(name), 0) as writer:
-                    writer.instruct(Kind.WATERMARK, floor)
+                self._run.host.inbox(name).instruct_nowait(self._sender(), 0, Kind.WATERMARK, floor).result()
 
     def end(self, *sources: str) -> None:
         """End these or all sources: every window closes."""
         for name in sources or tuple(self._sources()):
-            with Writer.open(self._run.journal(name), 0) as writer:
-                writer.instruct(Kind.END_OF_STREAM)
+            self._run.host.inbox(name).instruct_nowait(self._sender(), 0, Kind.END_OF_STREAM).result()
+
+    def _sender(self) -> str:
+        """Return a new name: what a test sends twice it means twice."""
+        self._sent += 1
+        return f"test-{self._sent}"
 
     def results(self, name: str) -> Results:
         """Return all rows of a sink, or of one of the `stages` asked for, once everything sent so far is processed."""

@@ -17,7 +17,6 @@ from millstream.errors import AlreadyWriting, FileChanged, NotThere, SourceFaile
 from millstream.flow import sources
 from millstream.flow.stages import Source
 from millstream.ingest import reading
-from millstream.ingest.levelling import Levelling
 from millstream.journal.base import Kind
 from millstream.journal.files import Writer
 from support.ingest import NOON, NOON_US, SCHEMA, Steps, all_rows, kinds_of, letters_of, rows_of, source
@@ -265,24 +264,6 @@ def test_an_inbox_has_no_thread_and_ends_when_its_journal_does(journal: Path, cl
     with Writer.open(journal, 0) as writer:
         writer.instruct(Kind.END_OF_STREAM)
     assert found.statistics().ended
-
-
-def test_idle_partitions_of_an_inbox_are_levelled_while_nobody_writes(journal: Path, clock: ManualClock) -> None:
-    stage = source(sources.inbox(DDL), partitions=2)
-    description, settings = ingest.declare(stage, journal)
-    levelling = Levelling(journal, settings.idleness, clock)
-    batch = pa.RecordBatch.from_pylist([{"name": "a", "n": 0, "at": NOON}], schema=description.schema)
-    with Writer.open(journal, 0, clock=clock) as writer:
-        writer.append("me", 0, batch)
-        clock.advance_us(11_000_000)
-        levelling.level()
-        clock.advance_us(11_000_000)
-        levelling.level()
-    assert kinds_of(journal, 1) == [Kind.IDLE]
-    levelling.level()
-    assert kinds_of(journal, 1) == [Kind.IDLE]
-    (entry,) = (levelling._reader.partition(1)).entries(0, 1)
-    assert entry.floor_after == NOON_US - 60_000_000
 
 
 def test_idle_partitions_of_a_source_are_levelled_while_it_waits(

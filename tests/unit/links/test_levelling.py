@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millstream import ingest
+from millstream.clock import ManualClock, micros
+from millstream.flow import sources
+from millstream.journal import Kind, Reader
+from millstream.links.host import Host, declared_inboxes
+from support.ingest import kinds_of, source
+
+NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
+STEP_US = 11_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(micros(NOON))
+
+
+def test_idle_partitions_of_an_inbox_are_brought_level_with_the_others(tmp_path: Path, clock: ManualClock) -> None:
+    journal = tmp_path / "f/journals/events"
+    description, _ = ingest.declare(source(sources.inbox("n long, at timestamp"), partitions=2), journal)
+    host = Host(tmp_path / "f", declared_inboxes(tmp_path / "f"), clock=clock)
+    batch = pa.RecordBatch.from_pylist([{"n": 0, "at": NOON}], schema=description.schema)
+    assert host.inbox("events", 0).enqueue("me", range(1), batch) == 1
+    assert host.level() is not None
+    assert kinds_of(journal, 1) == []
+    clock.advance_us(STEP_US)
+    host.level()
+    assert host.level() is None, "all are idle and level: there is nothing to wake up for"
+    host.close()
+    assert kinds_of(journal, 1) == [Kind.IDLE]
+    (entry,) = Reader(journal).partition(1).entries(0, 1)
+    assert entry.floor_after == micros(NOON) - 60_000_000
