@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from millstream.errors import UnplaceableKey
+from millstream.journal.rows import as_numpy
 
 SEED = 42
 NOWHERE = -1
@@ -38,7 +39,7 @@ def places(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
         count=len(encoded.dictionary),
     )
     of_key = np.append(of_key, np.int32(NOWHERE))
-    numbers = pc.fill_null(encoded.indices, len(of_key) - 1).to_numpy(zero_copy_only=False)
+    numbers = as_numpy(pc.fill_null(encoded.indices, len(of_key) - 1), np.int32)
     found: npt.NDArray[np.int32] = of_key[numbers]
     return found
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import NullTime, SchemaConflict
 from millstream.journal.lateness import Times
+
+Number = TypeVar("Number", bound=np.number[Any])
 
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
@@ -70,10 +75,18 @@ def times_of(batch: pa.RecordBatch, column: str) -> Times:
         raise NullTime(msg, hint="send rows without a time to the dead letters")
     if array.type.unit != "us":
         array = pc.cast(array, pa.timestamp("us", array.type.tz), safe=False)
+    return as_numpy(array, np.int64)
+
+
+def as_numpy(array: pa.Array, dtype: type[Number]) -> npt.NDArray[Number]:
+    """Return the values of an array without nulls, not copied.
+
+    `to_numpy` would import pandas, which takes a second the first time.
+    """
     buffer = array.buffers()[1]
     if buffer is None:
-        return np.empty(0, dtype=np.int64)
-    return np.frombuffer(buffer, dtype=np.int64, count=len(array), offset=array.offset * 8)
+        return np.empty(0, dtype)
+    return np.frombuffer(buffer, dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize)
 
 
 def check_schema(schema: pa.Schema, time: str | None) -> pa.Schema:
