@@ -106,6 +106,7 @@ class Host:
         for name, inboxes in self._inboxes.items():
             settings = self._settings[name]
             listener.host(f"{self._folder.name}.{name}", inboxes, key=settings.key, allowed=settings.producers)
+        listener.start()
         address = listener.address
         _write(self._folder / _FILE, _Note(address.ip, address.port, address.node, os.getpid()))
         return listener

@@ -94,7 +94,11 @@ class Listener:
             known=None if security is None else security.known,
         )
         self.address = Address(ip, self._door.port, node, str(folder.resolve()))
+
+    def start(self) -> None:
+        """Begin to answer, once all sources are hosted: one that is not there yet would be refused."""
         REGISTERED[self.address.port] = self
+        self._door.start()
 
     def host(
         self,

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from millstream.errors import LinkBroken
@@ -34,6 +33,7 @@ _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 128
 _PATH_BYTES: Final = 100  # a UNIX socket's path has room for 107
 _PORTS: Final = 100
+_BACKLOG: Final = 1000
 _LAST_WORDS_MS: Final = 500
 
 Frames = Sequence[Any]
@@ -151,7 +151,7 @@ class Door:
         self._keys = keys
         self._loop = Loop("inbox door")
         self._answers: deque[tuple[Any, list[Any]]] = deque()
-        self._guard: ThreadAuthenticator | None = None
+        self._guard: Any = None  # pyzmq's authenticator has no types
         self._sockets: list[Any] = []
         self._folder = _Folder(folder)
         try:
@@ -161,10 +161,15 @@ class Door:
             raise
         for sock in self._sockets:
             self._loop.watch(sock, self._reader(sock))
+
+    def start(self) -> None:
+        """Begin to take requests; until then they wait."""
         self._loop.start()
 
     def _bind(self, ip: str, port: int) -> int:
         if self._keys is not None:
+            from zmq.auth.thread import ThreadAuthenticator  # slow to load, and few need it
+
             self._guard = ThreadAuthenticator(self._context, log=_log)
             self._guard.start()
             self._guard.configure_curve_callback(domain="*", credentials_provider=self)
@@ -174,8 +179,7 @@ class Door:
             tcp.ipv6 = ":" in ip
             found = _bound(tcp, host, port)
             if not listening(ipc_path(self._folder.path, found)):
-                ipc = self._router(curve=False)
-                ipc.bind(self._folder.endpoint(found))
+                self._folder.bind(self._router(curve=False), found)
                 return found
             # Another namespace of this host listens under that number.
             tcp.close(linger=0)
@@ -306,6 +310,17 @@ class _Folder:
 
     def endpoint(self, port: int) -> str:
         return f"ipc://{self.path_of(ipc_path(self.path, port).name)}"
+
+    def bind(self, sock: Any, port: int) -> None:
+        """Bind to a UNIX socket that no other user may connect to, at no moment."""
+        ipc_path(self.path, port).unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
+            os.fchmod(raw.fileno(), 0o600)
+            raw.bind(self.path_of(ipc_path(self.path, port).name))
+            ipc_path(self.path, port).chmod(0o600)  # where a socket has no mode before it has a name
+            raw.listen(_BACKLOG)
+            sock.use_fd = raw.detach()
+        sock.bind(self.endpoint(port))
 
     def close(self) -> None:
         if self._fd is not None:
