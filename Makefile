@@ -2,7 +2,7 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench soak lock clean
+.PHONY: help setup demo test check format bench soak sim lock clean
 
 BIN := .venv/bin
 CODE := src tests $(wildcard examples) $(wildcard benchmarks)
@@ -37,6 +37,9 @@ bench: setup ## measure, and write benchmarks/results/
 soak: ## run the tests that take minutes on purpose
 	@scripts/bootstrap postgres
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
+
+sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
+	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)
 
 lock: setup ## compile the lock files again (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
