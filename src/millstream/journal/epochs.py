@@ -12,7 +12,6 @@ is then rewritten with the last epoch of each sender, so it stays small.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
@@ -21,10 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from millstream.clock import Clock
-from millstream.errors import CorruptStaging, Ended
+from millstream.errors import Ended
 from millstream.journal.base import Accepted, Description, Staged
 from millstream.journal.description import describe
 from millstream.journal.disk import REAL, Disk, make_folder, replace
@@ -34,7 +31,7 @@ from millstream.journal.lock import Lock
 from millstream.journal.log import SEGMENT_BYTES
 from millstream.journal.retention import Trimmed
 from millstream.journal.senders import checked_line, checked_lines
-from millstream.journal.staging import stage
+from millstream.journal.staging import checksum, open_staged, stage
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -248,7 +245,7 @@ class EpochLog:
     def _queue(self, writer: Writer, decision: Decision) -> Future[Accepted]:
         staged = [item for item in decision.staged if item.partition == writer.partition]
         known = writer.highest(decision.sender) >= decision.epoch
-        buffers: Sequence[Buffer] = [] if known else [self._open_staged(item) for item in staged]
+        buffers: Sequence[Buffer] = [] if known else [open_staged(self.description.path, item) for item in staged]
         times = [(item.min_time, item.max_time) for item in staged]
         return writer.append_epoch(
             EpochPart(
@@ -258,7 +255,7 @@ class EpochLog:
                 parts=sum(item.parts for item in staged),
                 rows=sum(item.rows for item in staged),
                 length=sum(item.bytes for item in staged),
-                checksum=_checksum(buffers),
+                checksum=checksum(buffers),
                 min_time=min((low for low, _ in times if low is not None), default=None),
                 max_time=max((high for _, high in times if high is not None), default=None),
                 floor=decision.floor,
@@ -266,23 +263,6 @@ class EpochLog:
                 version=max((item.version for item in staged), default=self.description.version),
             )
         )
-
-    def _open_staged(self, item: Staged) -> mmap.mmap:
-        path = self._staged_folder / item.file
-        problem = "is gone"
-        try:
-            with path.open("rb") as source:
-                mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError:
-            mapped = None
-        except ValueError:  # empty
-            mapped, problem = None, "is empty"
-        if mapped is not None:
-            if len(mapped) == item.bytes and xxhash.xxh3_64_intdigest(mapped) == item.checksum:
-                return mapped
-            problem = "is damaged"
-        msg = f'staged file "{path}" of a decided epoch {problem}'
-        raise CorruptStaging(msg, hint="restore it from a copy: the epoch was promised")
 
     def _remove(self, staged: Iterable[Staged]) -> None:
         for item in staged:
@@ -312,12 +292,3 @@ class EpochLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _checksum(buffers: Sequence[Buffer]) -> int:
-    if len(buffers) == 1:
-        return xxhash.xxh3_64_intdigest(buffers[0])
-    total = xxhash.xxh3_64()
-    for buffer in buffers:
-        total.update(buffer)
-    return total.intdigest()

@@ -22,7 +22,8 @@ import xxhash
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import Ended, InternalError, JournalMissing, SchemaConflict, WriterBroken, WriterClosed
-from millstream.journal.base import Accepted, Description, Kind
+from millstream.journal.arrivals import Arrival, read_arrival
+from millstream.journal.base import Accepted, Description, Kind, Staged
 from millstream.journal.description import create, describe
 from millstream.journal.disk import REAL, Disk, make_folder
 from millstream.journal.index import NOBODY, NOTHING, Record, State
@@ -242,6 +243,25 @@ class Writer:
             self._wait_for_room()
             return self._enqueue(*self._epoch(part))
 
+    def append_staged(self, sender: str, epoch: int, staged: Sequence[Staged]) -> Future[Accepted]:
+        """Queue the rows of an epoch that a group elsewhere has staged here (`arrivals.py`), as one entry.
+
+        It is taken or ignored as a whole. Its rows may be late, by their positions, as those of any sender.
+
+        Raises:
+            CorruptStaging: A staged file is gone or damaged.
+            Ended: The partition takes no more rows.
+        """
+        if epoch <= self.highest(sender):
+            arrival = None  # its files may be gone
+        else:
+            newest = max((item.version for item in staged), default=0)
+            known = newest <= self.description.version
+            arrival = read_arrival(self.description if known else describe(self.description.path), staged)
+        with self._changed:
+            self._wait_for_room()
+            return self._enqueue(*self._arrival(sender, epoch, arrival))
+
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema.equals(self.description.schema):
             return batch
@@ -304,6 +324,39 @@ class Writer:
             data_checksum=xxhash.xxh3_64_intdigest(message),
         )
         return Item(record, [message])
+
+    def _arrival(self, sender: str, epoch: int, arrival: Arrival | None) -> tuple[list[Item], Accepted]:
+        state = self._ahead
+        rows = 0 if arrival is None else arrival.rows
+        number = self._senders.find(sender)
+        if arrival is None or rows == 0 or (number is not None and epoch <= state.highest.get(number, -1)):
+            return [], Accepted(rows, state.position, 0)
+        self._refuse_if_ended()
+        if arrival.version > self.description.version:
+            self._reload()
+        low = high = lag = None
+        if arrival.times is not None:
+            low, high, lag = spread(arrival.times, state.running_max, state.floor)
+        record = Record(
+            kind=Kind.ROWS,
+            position=state.position,
+            count=rows,
+            appended_at=self._clock.now_us(),
+            sender=self._senders.number(sender),
+            version=arrival.version,
+            parts=arrival.parts,
+            length=arrival.length,
+            first_seq=epoch,
+            last_seq=epoch,
+            min_time=low,
+            max_time=high,
+            max_before=state.running_max,
+            max_after=_higher(state.running_max, high),
+            max_lag=lag,
+            floor_after=state.floor,
+            data_checksum=arrival.checksum,
+        )
+        return [Item(record, arrival.buffers)], Accepted(rows, state.position, rows)
 
     def _instruction(
         self, kind: Kind, floor: int | None, sender: str | None, seq: int | None

@@ -7,22 +7,27 @@ journal; it is rubbish until a decision names it (`epochs.py`), and is removed a
 from __future__ import annotations
 
 import contextlib
+import mmap
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from millstream.errors import NullKey, SchemaConflict
+from millstream.errors import CorruptStaging, NullKey, SchemaConflict
 from millstream.journal.base import Description, Staged
 from millstream.journal.description import describe
 from millstream.journal.disk import REAL, Disk, make_folder
 from millstream.journal.hashing import NOWHERE, places
 from millstream.journal.layout import DATA, staged_folder
 from millstream.journal.rows import conform, times_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _ROWS = 2**16
 _BYTES = 8 * 2**20
@@ -36,11 +41,12 @@ def stage(
     batches: Iterable[pa.RecordBatch],
     partition_of: PartitionOf | None = None,
     *,
+    label: str = "",
     disk: Disk = REAL,
 ) -> list[Staged]:
     """Write rows into staged files, one per partition that gets any; they are synced when this returns.
 
-    If `partition_of` is None, whole batches go to the partitions in turn.
+    If `partition_of` is None, whole batches go to the partitions in turn. The files' names begin with `label`.
 
     Raises:
         NullKey: A row has no key.
@@ -54,7 +60,7 @@ def stage(
     try:
         for partition, batch in _split(batches, description, partition_of):
             if partition not in files:
-                files[partition] = _StagedFile(folder, partition, description, disk)
+                files[partition] = _StagedFile(staged_path(description, partition, label), partition, description, disk)
             files[partition].add(batch)
         done = [files[partition].finish() for partition in sorted(files)]
     except BaseException:
@@ -64,6 +70,45 @@ def stage(
     if done:
         disk.sync_folder(folder)
     return done
+
+
+def staged_path(description: Description, partition: int, label: str = "", ending: str = DATA) -> Path:
+    """Return a name that no other staged file has; what is labelled tells its schema too."""
+    begin = f"{label}-{description.version}-" if label else ""
+    return staged_folder(description.path) / f"{begin}{uuid.uuid4().hex}-{partition:04d}{ending}"
+
+
+def open_staged(path: Path, item: Staged) -> mmap.mmap:
+    """Map a staged file of the journal at `path`, compared with its checksum.
+
+    Raises:
+        CorruptStaging: It is gone or damaged.
+    """
+    file = staged_folder(path) / item.file
+    problem = "is gone"
+    try:
+        with file.open("rb") as source:
+            mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        mapped = None
+    except ValueError:  # empty
+        mapped, problem = None, "is empty"
+    if mapped is not None:
+        if len(mapped) == item.bytes and xxhash.xxh3_64_intdigest(mapped) == item.checksum:
+            return mapped
+        problem = "is damaged"
+    msg = f'staged file "{file}" of a decided epoch {problem}'
+    raise CorruptStaging(msg, hint="restore it from a copy: the epoch was promised")
+
+
+def checksum(buffers: Sequence[Buffer]) -> int:
+    """Return the checksum of buffers that will lie one after the other."""
+    if len(buffers) == 1:
+        return xxhash.xxh3_64_intdigest(buffers[0])
+    total = xxhash.xxh3_64()
+    for buffer in buffers:
+        total.update(buffer)
+    return total.intdigest()
 
 
 def _split(
@@ -121,8 +166,8 @@ def _by_partition(batch: pa.RecordBatch, numbers: npt.NDArray[np.integer]) -> It
 class _StagedFile:
     """Gathers one partition's rows into large batches and writes them."""
 
-    def __init__(self, folder: Path, partition: int, description: Description, disk: Disk) -> None:
-        self._path = folder / f"{uuid.uuid4().hex}-{partition:04d}{DATA}"
+    def __init__(self, path: Path, partition: int, description: Description, disk: Disk) -> None:
+        self._path = path
         self._file = disk.open(self._path)
         self._disk = disk
         self._partition = partition
