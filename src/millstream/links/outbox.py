@@ -8,18 +8,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+
 from millstream.errors import LinkClosed, MillstreamError
 from millstream.links import window as w
 from millstream.links.admission import NOTHING
+from millstream.links.envelope import MOST_ROWS
 from millstream.links.inbox import Taken
 from millstream.links.link import Instruction, Link, Way
 
 ROWS: Final = 1 << 18
 BYTES: Final = 32 << 20
+PIECE_BYTES: Final = 4 << 20
+"""What is sent in one request, unless a single row has more."""
 
 
 class Ticket:
@@ -79,7 +86,8 @@ class Outbox:
         self._limits = limits
         self._changed = changed
         self._window = w.Window()
-        self._incoming: deque[w.Piece] = deque()
+        #: With their sizes in bytes; an instruction has none.
+        self._incoming: deque[tuple[w.Piece, int]] = deque()
         self._held: deque[_Held] = deque()
         self._rows = self._bytes = 0
         self._acknowledged = self._repeated = self._refused = self._rewinds = 0
@@ -109,7 +117,7 @@ class Outbox:
             self._rows += len(numbers)
             self._bytes += size
             self._held.append(_Held(int(numbers[-1]), len(numbers), size, ticket))
-            self._incoming.append(w.Piece(numbers, payload))
+            self._incoming.append((w.Piece(numbers, payload), size))
 
     @property
     def empty(self) -> bool:
@@ -131,8 +139,8 @@ class Outbox:
 
     def step(self, now: float) -> float | None:
         """Do what is due; return when there is more to do."""
-        while self._incoming:
-            self._window = w.offer(self._window, self._incoming.popleft())
+        while len(self._window.pieces) < self._limits.requests and (piece := self._next()) is not None:
+            self._window = w.offer(self._window, piece)
         self._release(self._window.acked)
         self._window, overdue = w.expired(self._window, now, self._limits)
         if overdue:
@@ -142,6 +150,27 @@ class Outbox:
         for order in orders:
             self._transmit(order)
         return w.wake_at(self._window)
+
+    def _next(self) -> w.Piece | None:
+        """Return what to send next: all that has gathered while others were on their way, as one piece."""
+        with self._changed:
+            parts = self._following()
+        return _joined(parts) if len(parts) > 1 else next(iter(parts), None)
+
+    def _following(self) -> list[w.Piece]:
+        """Take pieces that make one: an instruction stays alone, and numbers rise."""
+        parts: list[w.Piece] = []
+        rows = size = 0
+        while self._incoming:
+            piece, more = self._incoming[0]
+            rows, size = rows + len(piece.numbers), size + more
+            if parts and (more == 0 or rows > MOST_ROWS or size > PIECE_BYTES or piece.numbers[0] <= parts[-1].last):
+                break
+            parts.append(piece)
+            self._incoming.popleft()
+            if more == 0:
+                break
+        return parts
 
     def _transmit(self, order: w.Send) -> None:
         first = order.piece.numbers[0] > self._reached
@@ -201,3 +230,13 @@ class Outbox:
         """Take no more; those who still wait are told `error`."""
         self._closed = True
         self._fail(error)
+
+
+def _joined(pieces: Sequence[w.Piece]) -> w.Piece:
+    """Return rows that follow each other as one piece."""
+    batch = pa.concat_batches([piece.payload for piece in pieces])
+    first, last = int(pieces[0].numbers[0]), pieces[-1].last
+    if last - first + 1 == batch.num_rows:
+        return w.Piece(range(first, last + 1), batch)
+    numbers: Any = np.concatenate([np.asarray(piece.numbers, np.int64) for piece in pieces])
+    return w.Piece(numbers, batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,8 @@ from millstream.journal.hashing import NOWHERE, places
 from millstream.links.admission import array
 from millstream.links.envelope import MOST_ROWS
 from millstream.links.link import Instruction
-from millstream.links.outbox import Outbox, Ticket
+from millstream.links.outbox import PIECE_BYTES, Outbox, Ticket
 from millstream.links.routing import Places, Policy, in_turn, least_loaded, split
-
-PIECE_BYTES: Final = 4 << 20
 
 Event = Any  # pa.RecordBatch | Instruction, of which the former has no types
 """What is routed: rows, or an instruction, which counts as one event."""
