@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from millstream.errors import (
     DuplicateName,
@@ -45,6 +45,9 @@ class Skip:
         return f"{self.kind.replace('_', ' ')}{'' if self.block is None else ' of ' + self.block}"
 
 
+NO_SKIP: Final = Skip()
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A sequence of blocks, with what holds for the whole of a run.
@@ -58,7 +61,7 @@ class Pattern:
     name: str | None = None
     blocks: tuple[Block, ...] = ()
     span: timedelta | None = None
-    skip: Skip = Skip()
+    skip: Skip = NO_SKIP
     required: tuple[Condition, ...] = ()
     halting: tuple[Condition, ...] = ()
     one_at_a_time: bool = False
@@ -206,7 +209,7 @@ class Pattern:
 
     def no_skip(self) -> Pattern:
         """Return the pattern where a match leaves all other runs alone; so it is unless you say otherwise."""
-        return replace(self, skip=Skip())
+        return replace(self, skip=NO_SKIP)
 
     def skip_to_next(self) -> Pattern:
         """Return the pattern where a match drops the other runs that began with the same event."""
@@ -289,7 +292,7 @@ class Pattern:
         return replace(self, blocks=(*self.blocks[:-1], replace(last, **options)))  # type: ignore[arg-type]
 
     def _check_loop(self, fact: str, *, leaf: bool = False) -> None:
-        if not self._last.loops and not (fact == "is greedy" and self._last.optional):
+        if not self._last.loops:
             raise self._mistake(
                 ImpossiblePattern, f"{fact} and is no loop", hint="say times() or one_or_more() before it"
             )

@@ -1,0 +1,408 @@
+"""Conditions: what of them SQL can tell of the event alone, and what looks at the history of a run.
+
+`delay > 60 and delay > late.delay` becomes a *test* with two parts: `delay > 60`, which Spark computes for every event and hands on as a
+bit, and a small tree over the value `delay` and the register last(late.delay), which the automaton evaluates, and only where the bit is
+set. A reference to a block means its last event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from sqlglot import exp
+
+from millstream.errors import FlowError, InvalidCondition, PatternError, UnknownBlock, UnknownColumn, Where
+from millstream.flow import expressions
+from millstream.flow.schema import Schema
+from millstream.flow.site import meant
+from millstream.patterns.blocks import Condition, Predicate
+from millstream.patterns.history import COMPARISONS, Function, Node, Register
+
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+}
+_UNARY: dict[type[exp.Expr], str] = {exp.Not: "not", exp.Neg: "neg", exp.Abs: "abs"}
+_AGGREGATES: dict[type[exp.Expr], Function] = {
+    exp.First: "first",
+    exp.FirstValue: "first",
+    exp.Last: "last",
+    exp.LastValue: "last",
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Any: "any",
+    exp.LogicalOr: "any",
+}
+_ANONYMOUS: dict[str, Function] = {"any": "any", "some": "any", "bool_or": "any"}
+_LENGTHS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6}
+_LENGTHS |= {"DAY": 24 * _LENGTHS["HOUR"], "WEEK": 7 * 24 * _LENGTHS["HOUR"]}
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What is true or not of an event and a run: all of its parts that are there.
+
+    Attributes:
+        label: The condition as its user wrote it.
+        event: Spark SQL over the event alone; None if there is nothing to ask of it.
+        history: What the automaton evaluates.
+        functions: Python predicates, of which any must hold.
+    """
+
+    __test__ = False  # not one of pytest's
+
+    label: str
+    event: str | None = None
+    history: Node | None = None
+    functions: tuple[Predicate, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether the event alone decides."""
+        return self.history is None and not self.functions
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a condition is, for the text of mistakes."""
+
+    said: str
+    where: Where | None = None
+
+    def mistake(self, error: type[FlowError], fact: str, *, hint: str | None = None) -> FlowError:
+        return error(f"{self.said} {fact}", hint=hint, where=self.where)
+
+
+@dataclass
+class Vocabulary:
+    """The words that a pattern's conditions and outputs use; values and registers are numbered as they are met.
+
+    `blocks` gives for each name, in lower case, the numbers of the blocks that it stands for. `known` are those that a condition may
+    look at: the ones before it.
+    """
+
+    blocks: Mapping[str, frozenset[int]]
+    schema: Schema | None = None
+    values: list[str] = field(default_factory=list)
+    registers: list[Register] = field(default_factory=list)
+
+    def value(self, sql: str) -> int:
+        return _placed(self.values, sql)
+
+    def register(self, function: Function, blocks: frozenset[int], value: int | None) -> int:
+        return _placed(self.registers, Register(function, blocks, value))
+
+    def type_of(self, node: Node) -> str | None:
+        """Return a coarse kind ("number", "text", "time", "boolean") where it is plain to see."""
+        match node.op:
+            case "literal":
+                return _literal_kind(node.of)
+            case "value":
+                return None if self.schema is None else kind_of(expressions.type_of(self.values[node.of], self.schema))
+            case "register":
+                register = self.registers[node.of]
+                if register.function in ("count", "avg", "sum"):
+                    return "number"
+                return None if register.value is None else self.type_of(Node("value", of=register.value))
+        return None
+
+
+def _placed(known: list[Any], one: Any) -> int:
+    if one not in known:
+        known.append(one)
+    return known.index(one)
+
+
+def kind_of(type_: str | None) -> str | None:
+    """Return the coarse kind of a Spark type."""
+    if type_ is None:
+        return None
+    if type_.split("(")[0] in _NUMBERS:
+        return "number"
+    return {"string": "text", "timestamp": "time", "timestamp_ntz": "time", "boolean": "boolean", "date": "date"}.get(
+        type_
+    )
+
+
+def _literal_kind(of: object) -> str | None:
+    if isinstance(of, bool):
+        return "boolean"
+    if isinstance(of, int | float):
+        return None  # a number, or a length of time
+    return "text" if isinstance(of, str) else None
+
+
+def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) -> Test | None:
+    """Return the test that any of `conditions` holds; None if there are none, which every event meets."""
+    if not conditions:
+        return None
+    texts = [one for one in conditions if isinstance(one, str)]
+    functions = tuple(one for one in conditions if not isinstance(one, str))
+    if texts and functions:
+        hint = "use functions alone, or make alternatives: Pattern.either(...)"
+        raise owner.mistake(InvalidCondition, "has SQL and Python conditions in one list", hint=hint)
+    if functions:
+        return Test(" or ".join(_function_name(one) for one in functions), functions=functions)
+    label = " OR ".join(texts) if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
+    return read_test(label, words, owner)
+
+
+def _function_name(function: Callable[..., object]) -> str:
+    return f"{getattr(function, '__name__', type(function).__name__)}()"
+
+
+def read_test(text: str, words: Vocabulary, owner: Owner) -> Test:
+    """Return the test that a Spark SQL condition stands for."""
+    try:
+        return _read_test(text, Reader(words, owner))
+    except FlowError as error:
+        if error.where is not None:
+            raise
+        raise owner.mistake(type(error), f"has a wrong condition: {error.message}", hint=error.hint) from None
+
+
+def _read_test(text: str, reader: Reader) -> Test:
+    tree = expressions.expression(text)
+    reader.check_boolean(tree, text)
+    event: list[exp.Expr] = []
+    history: list[exp.Expr] = []
+    for part in _conjuncts(tree):
+        (history if reader.historic(part) else event).append(part)
+    for part in event:
+        reader.check_columns(part)
+    nodes = tuple(reader.node(part) for part in history)
+    said = " AND ".join(
+        f"({part.sql(dialect='spark')})" if len(event) > 1 else part.sql(dialect="spark") for part in event
+    )
+    node = None if not nodes else nodes[0] if len(nodes) == 1 else Node("and", nodes)
+    return Test(text, said or None, node)
+
+
+def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(tree, exp.Paren):
+        yield from _conjuncts(tree.this)
+    elif isinstance(tree, exp.And):
+        yield from _conjuncts(tree.this)
+        yield from _conjuncts(tree.expression)
+    else:
+        yield tree
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads SQL trees into nodes, with the words of one pattern."""
+
+    words: Vocabulary
+    owner: Owner
+
+    def historic(self, tree: exp.Expr) -> bool:
+        """Tell whether a tree looks at more than the event."""
+        return any(True for _ in self.references(tree)) or any(function_of(node) for node in tree.walk())
+
+    def references(self, tree: exp.Expr) -> Iterator[exp.Column]:
+        """Yield the columns that belong to blocks."""
+        for node in tree.find_all(exp.Column):
+            if len(node.parts) > 1 and node.parts[0].name.lower() in self.words.blocks:
+                yield node
+
+    def node(self, tree: exp.Expr) -> Node:
+        """Return a tree that looks at the history, as nodes."""
+        if isinstance(tree, exp.Paren):
+            return self.node(tree.this)
+        if (constant := literal(tree)) is not None:
+            return constant
+        if not self.historic(tree):
+            self.check_columns(tree)
+            return Node("value", of=self.words.value(tree.sql(dialect="spark")))
+        if (function := function_of(tree)) is not None:
+            return self._aggregate(function, tree)
+        if isinstance(tree, exp.Column):
+            blocks, column = self.column_of(tree)
+            return self._register("last", blocks, column)
+        return self._checked(self._operator(tree), tree)
+
+    def _operator(self, tree: exp.Expr) -> Node:
+        if type(tree) in _BINARY:
+            return Node(_BINARY[type(tree)], (self.node(tree.this), self.node(tree.expression)))
+        if type(tree) in _UNARY:
+            return Node(_UNARY[type(tree)], (self.node(tree.this),))
+        match tree:
+            case exp.Is() if isinstance(tree.expression, exp.Null):
+                return Node("is null", (self.node(tree.this),))
+            case exp.Between():
+                this = self.node(tree.this)
+                low, high = self.node(tree.args["low"]), self.node(tree.args["high"])
+                return Node("and", (Node(">=", (this, low)), Node("<=", (this, high))))
+            case exp.In() if tree.expressions:
+                return Node("in", tuple(self.node(one) for one in (tree.this, *tree.expressions)))
+            case exp.Coalesce() | exp.Least() | exp.Greatest():
+                return Node(tree.key, tuple(self.node(one) for one in (tree.this, *tree.expressions)))
+            case exp.If() | exp.Case():
+                return self._case(tree)
+        fact = f'uses "{_shown(tree)}" over the history, which only Spark could compute'
+        hint = "compute it in a column before the pattern, or give a Python predicate"
+        raise self.owner.mistake(InvalidCondition, fact, hint=hint)
+
+    def _case(self, tree: exp.Expr) -> Node:
+        branches = tree.args.get("ifs") or [tree]
+        default = tree.args.get("default") or tree.args.get("false")
+        subject = tree.this if isinstance(tree, exp.Case) else None
+        args: list[Node] = []
+        for branch in branches:
+            test = self.node(branch.this)
+            args.append(test if subject is None else Node("=", (self.node(subject), test)))
+            args.append(self.node(branch.args["true"]))
+        return Node("case", (*args, Node("literal") if default is None else self.node(default)))
+
+    def _checked(self, node: Node, tree: exp.Expr) -> Node:
+        """Refuse a comparison of things that are of different kinds."""
+        if node.op in COMPARISONS:
+            left, right = (self.words.type_of(arg) for arg in node.args)
+            if left is not None and right is not None and left != right:
+                raise self.owner.mistake(
+                    InvalidCondition, f'compares a {left} with a {right}: "{_shown(tree)}"', hint="cast one of them"
+                )
+        return node
+
+    def _aggregate(self, function: Function, tree: exp.Expr) -> Node:
+        argument = argument_of(tree)
+        blocks = self.blocks_in(argument, tree)
+        if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
+            if function != "count":
+                raise self.owner.mistake(InvalidCondition, f'asks for "{_shown(tree)}"', hint="only count() takes a *")
+            return Node("register", of=self.words.register("count", blocks, None))
+        return self._register(function, blocks, self.unqualified(argument))
+
+    def blocks_in(self, argument: exp.Expr, tree: exp.Expr) -> frozenset[int]:
+        """Return the blocks that the argument of an aggregate is about; all, if it names none."""
+        named = {column.parts[0].name.lower() for column in self.references(argument)}
+        if len(named) > 1:
+            fact = f'mixes the blocks {", ".join(sorted(named))} in "{_shown(tree)}"'
+            raise self.owner.mistake(InvalidCondition, fact, hint="one aggregate is about one block")
+        plain = [name for name, node in expressions.columns_in(argument) if node not in list(self.references(argument))]
+        if named and plain:
+            fact = f'mixes column "{plain[0]}" of the event with block "{named.pop()}" in "{_shown(tree)}"'
+            raise self.owner.mistake(InvalidCondition, fact, hint="an aggregate is about the columns of one block")
+        every = frozenset().union(*self.words.blocks.values())
+        return self.words.blocks[named.pop()] if named else every
+
+    def _register(self, function: Function, blocks: frozenset[int], argument: exp.Expr) -> Node:
+        self.check_columns(argument)
+        value = self.words.value(argument.sql(dialect="spark"))
+        return Node("register", of=self.words.register(function, blocks, value))
+
+    def column_of(self, column: exp.Column) -> tuple[frozenset[int], exp.Expr]:
+        """Return the blocks and the plain column of a reference like late.delay."""
+        return self.words.blocks[column.parts[0].name.lower()], self.unqualified(column)
+
+    def unqualified(self, tree: exp.Expr) -> exp.Expr:
+        """Return a copy of a tree in which the columns have lost the names of their blocks."""
+
+        def strip(node: exp.Expr) -> exp.Expr:
+            if isinstance(node, exp.Column) and len(node.parts) > 1:
+                first, *rest = node.parts
+                if first.name.lower() in self.words.blocks and not isinstance(node.this, exp.Star):
+                    return _column([part.copy() for part in rest])
+            return node
+
+        return tree.copy().transform(strip)
+
+    def check_columns(self, tree: exp.Expr) -> None:
+        """Refuse columns that the events do not have."""
+        schema = self.words.schema
+        if schema is None:
+            return
+        for name, node in expressions.columns_in(tree):
+            if schema.find(name) is not None:
+                continue
+            qualified = isinstance(node, exp.Column) and len(node.parts) > 1
+            if qualified and (close := get_close_matches(name.lower(), self.words.blocks, n=1)):
+                fact, hint = f'looks at block "{name}", which is not before it', f'did you mean "{close[0]}"?'
+                raise self.owner.mistake(UnknownBlock, fact, hint=hint)
+            raise self.owner.mistake(
+                UnknownColumn, f'reads column "{name}", which the events do not have', hint=meant(schema, name)
+            )
+
+    def check_boolean(self, tree: exp.Expr, text: str) -> None:
+        found = expressions.type_in(tree, self.words.schema) if self.words.schema is not None else None
+        if isinstance(tree, exp.Literal) or (found is not None and found != "boolean"):
+            kind = found or "a literal"
+            fact = f'has the condition "{text}", which is {kind} and not true or false'
+            raise self.owner.mistake(InvalidCondition, fact, hint="compare it with something")
+
+
+def _column(parts: list[exp.Expr]) -> exp.Expr:
+    """Return the column that these parts name, outermost first."""
+    names = ["this", "table", "db", "catalog"]
+    return exp.Column(**dict(zip(names, reversed(parts), strict=False)))
+
+
+def function_of(node: exp.Expr) -> Function | None:
+    """Return which of our aggregates a node is."""
+    if isinstance(node, exp.Anonymous):
+        return _ANONYMOUS.get(node.name.lower())
+    return _AGGREGATES.get(type(node))
+
+
+def argument_of(tree: exp.Expr) -> exp.Expr:
+    """Return what an aggregate is about."""
+    found = tree.expressions[0] if isinstance(tree, exp.Anonymous) else tree.this
+    while isinstance(found, exp.Paren | exp.IgnoreNulls):
+        found = found.this
+    if isinstance(found, exp.Distinct):
+        msg = f'"{_shown(tree)}" counts distinct values'
+        raise PatternError(msg, hint="a run does not remember which values it has seen: leave DISTINCT out")
+    return found  # type: ignore[no-any-return]
+
+
+def literal(tree: exp.Expr) -> Node | None:
+    """Return the node of a literal, or None for anything else."""
+    match tree:
+        case exp.Literal() if tree.is_string:
+            return Node("literal", of=tree.this)
+        case exp.Literal():
+            return Node("literal", of=int(tree.this) if tree.this.isdigit() else float(tree.this))
+        case exp.Neg() if isinstance(tree.this, exp.Literal) and not tree.this.is_string:
+            number = literal(tree.this)
+            return None if number is None else Node("literal", of=-number.of)
+        case exp.Boolean():
+            return Node("literal", of=bool(tree.this))
+        case exp.Null():
+            return Node("literal")
+        case exp.Interval():
+            return Node("literal", of=_micros(tree))
+    return None
+
+
+def _micros(tree: exp.Interval) -> int | None:
+    unit = tree.args.get("unit")
+    length = None if unit is None else _LENGTHS.get(unit.name.upper().removesuffix("S"))
+    if length is None or not isinstance(tree.this, exp.Literal):
+        msg = f'"{_shown(tree)}" is an interval without a fixed length'
+        raise InvalidCondition(msg, hint="use seconds, minutes, hours, days or weeks: interval 5 minutes")
+    return round(timedelta(microseconds=length * float(tree.this.this)) / timedelta(microseconds=1))
+
+
+def _shown(tree: exp.Expr) -> str:
+    return tree.sql(dialect="spark")

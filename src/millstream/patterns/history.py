@@ -1,0 +1,201 @@
+"""Expressions over a run's history: small trees that the automaton evaluates by itself.
+
+Everything in a condition that is about the event alone is a *value*, computed in SQL before the automaton sees the event. What is
+left are values, literals and *registers*, which hold what the run remembers of the events that it took, joined by operators. Times
+are whole microseconds, so that differences and intervals are plain numbers. A missing value makes an expression unknown (None), as in
+SQL; so does a division by zero.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+# What a value is, only the user's columns know: numbers, text, booleans, or None.
+Value = Any
+Function = Literal["first", "last", "count", "sum", "avg", "min", "max", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """What a run remembers of the events that some blocks took: `function` over value number `value` (None: the events themselves)."""
+
+    function: Function
+    blocks: frozenset[int]
+    value: int | None = None
+
+    @property
+    def empty(self) -> Value:
+        """The content before any event."""
+        return 0 if self.function == "count" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator with its operands; "value" and "register" are numbers of them, "literal" is itself."""
+
+    op: str
+    args: tuple[Node, ...] = ()
+    of: Value = None
+
+    def walk(self) -> Sequence[Node]:
+        return [self, *(inner for arg in self.args for inner in arg.walk())]
+
+
+def updated(
+    registers: Sequence[Register], contents: tuple[Value, ...], block: int, values: Sequence[Value]
+) -> tuple[Value, ...]:
+    """Return the contents of the registers after `block` took an event with these values."""
+    if not registers:
+        return contents
+    return tuple(
+        _with(register, content, values) if block in register.blocks else content
+        for register, content in zip(registers, contents, strict=True)
+    )
+
+
+def _with(register: Register, content: Value, values: Sequence[Value]) -> Value:
+    value = True if register.value is None else values[register.value]
+    match register.function:
+        case "last":
+            return value
+        case "first":
+            # A pair, since the first value may itself be missing.
+            return content if content is not None else (value,)
+        case "count":
+            return content + (value is not None)
+    if value is None:
+        return content
+    match register.function:
+        case "sum":
+            return value if content is None else content + value
+        case "avg":
+            return (value, 1) if content is None else (content[0] + value, content[1] + 1)
+        case "min":
+            return value if content is None else min(content, value)
+        case "max":
+            return value if content is None else max(content, value)
+        case "any":
+            return bool(content or value)
+
+
+def read(register: Register, content: Value) -> Value:
+    """Return what a register says."""
+    if content is None:
+        return None
+    if register.function == "first":
+        return content[0]
+    return content[0] / content[1] if register.function == "avg" else content
+
+
+Evaluator = Callable[[Sequence[Value], Sequence[Value]], Value]
+
+
+def evaluate(node: Node, values: Sequence[Value], contents: Sequence[Value], registers: Sequence[Register]) -> Value:
+    """Return what an expression is for an event's values and a run's registers."""
+    read_out = [read(register, content) for register, content in zip(registers, contents, strict=True)]
+    return evaluator(node)(values, read_out)
+
+
+@lru_cache(maxsize=4096)
+def evaluator(node: Node) -> Evaluator:
+    """Return the function that evaluates an expression for values and what the registers say."""
+    match node.op:
+        case "literal":
+            constant = node.of
+            return lambda _values, _registers: constant
+        case "value":
+            place = node.of
+            return lambda values, _registers: values[place]
+        case "register":
+            place = node.of
+            return lambda _values, registers: registers[place]
+    args = [evaluator(arg) for arg in node.args]
+    function = _LAZY.get(node.op) or _strict(_PLAIN[node.op])
+    return lambda values, registers: function([arg(values, registers) for arg in args])
+
+
+def _strict(function: Callable[..., Value]) -> Callable[[list[Value]], Value]:
+    def apply(args: list[Value]) -> Value:
+        return None if any(arg is None for arg in args) else function(*args)
+
+    return apply
+
+
+def _and(args: list[Value]) -> Value:
+    if any(arg is False for arg in args):
+        return False
+    return None if any(arg is None for arg in args) else True
+
+
+def _or(args: list[Value]) -> Value:
+    if any(arg is True for arg in args):
+        return True
+    return None if any(arg is None for arg in args) else False
+
+
+def _in(args: list[Value]) -> Value:
+    return _or([None if args[0] is None or one is None else args[0] == one for one in args[1:]])
+
+
+def _case(args: list[Value]) -> Value:
+    """Return the value of the first pair whose condition holds; the last argument is what else."""
+    for place in range(0, len(args) - 1, 2):
+        if args[place] is True:
+            return args[place + 1]
+    return args[-1]
+
+
+def _divide(left: Value, right: Value) -> Value:
+    return left / right if right else None
+
+
+def _quotient(left: Value, right: Value) -> Value:
+    if not right:
+        return None
+    if isinstance(left, float) or isinstance(right, float):
+        return int(left / right)
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+def _remainder(left: Value, right: Value) -> Value:
+    """Return the remainder with the sign of the dividend, as in Spark."""
+    if not right:
+        return None
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
+
+
+_PLAIN: dict[str, Callable[..., Value]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "not": operator.not_,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divide,
+    "%": _remainder,
+    "div": _quotient,
+    "neg": operator.neg,
+    "abs": abs,
+}
+_LAZY: dict[str, Callable[[list[Value]], Value]] = {
+    "and": _and,
+    "or": _or,
+    "in": _in,
+    "case": _case,
+    "is null": lambda args: args[0] is None,
+    "<=>": lambda args: args[0] == args[1],
+    "coalesce": lambda args: next((arg for arg in args if arg is not None), None),
+    "least": lambda args: min((arg for arg in args if arg is not None), default=None),
+    "greatest": lambda args: max((arg for arg in args if arg is not None), default=None),
+}
+COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">=", "<=>"])
