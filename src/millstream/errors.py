@@ -26,6 +26,9 @@ MillstreamError
 │  └─ RowsRefused
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed
+├─ EngineError          an engine or a cluster cannot do what was asked
+│  ├─ NoSuchJob, JobExists, JobBusy, InvalidTransition, JobsRunning
+│  └─ EngineAway, EnginesDiffer, TokenRefused, RequestRefused
 └─ InternalError        our own mistake: please report it
 """
 
@@ -402,6 +405,49 @@ class GroupChanged(RunError):
 
 class GroupFailed(RunError):
     """The Spark query of a group died."""
+
+
+# engine
+
+
+class EngineError(MillstreamError):
+    """An engine or a cluster cannot do what was asked."""
+
+
+class NoSuchJob(EngineError):
+    """An engine has no job of that name or id."""
+
+
+class JobExists(EngineError):
+    """A job of that name is deployed already."""
+
+
+class JobBusy(EngineError):
+    """A job still has work to do, which would be lost."""
+
+
+class InvalidTransition(EngineError):
+    """A job cannot go from its state to the one that was asked for."""
+
+
+class JobsRunning(EngineError):
+    """An engine still runs jobs, and stays for them."""
+
+
+class EngineAway(EngineError):
+    """An engine cannot be reached, or did not answer in time; what was asked may or may not be done."""
+
+
+class EnginesDiffer(EngineError):
+    """The engines of a cluster do not agree about what they are, or about a job."""
+
+
+class TokenRefused(EngineError):
+    """A request that changes something came without the engine's token, or with another one."""
+
+
+class RequestRefused(EngineError):
+    """A request over HTTP is too large, too frequent, or cannot be read."""
 
 
 class InternalError(MillstreamError):
