@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from dataclasses import is_dataclass
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final
@@ -27,7 +28,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.clock import micros
-from millstream.errors import InvalidAddress, LinkClosed, LinkError, NoAnswer
+from millstream.errors import (
+    AlreadyWriting,
+    InvalidAddress,
+    LinkBroken,
+    LinkClosed,
+    LinkError,
+    NoAnswer,
+    WriterBroken,
+    WriterClosed,
+)
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.links import envelope as e
@@ -45,6 +55,23 @@ from millstream.links.transport import Loop
 
 GATHERED: Final = 2048
 _ASK_S: Final = 2.0
+_LONGEST_S: Final = 60.0
+_BUSY_S: Final = 0.1
+#: Errors that say nothing about the next try.
+_PASSING: Final = (NoAnswer, LinkBroken, WriterBroken, WriterClosed, AlreadyWriting)
+_PAUSE_S: Final = 0.02
+
+_Ready = tuple[Any, list[Future[int]]]  # a record batch, which has no types, and those who wait for its rows
+
+
+class _Room(threading.Condition):
+    """Where senders wait for room. It counts its news, so that none is missed between a look and a wait."""
+
+    news = 0
+
+    def notify_all(self) -> None:
+        self.news += 1
+        super().notify_all()
 
 
 class _Target:
@@ -59,9 +86,11 @@ class _Target:
         self._next = 0
         #: Held while rows get their numbers: their order is the order of the calls.
         self._turn = threading.Lock()
-        self._gathered: list[Any] = []
-        self._ticket: Ticket | None = None
+        self._gathered: list[tuple[Any, Future[int]]] = []
+        #: Gathered and converted, but there was no room.
+        self._ready: _Ready | None = None
         self.due: float | None = None
+        self._closed = False
 
     # handing over
 
@@ -72,34 +101,45 @@ class _Target:
             self._hand_over(events, ticket, deadline, numbers)
 
     def _hand_over(self, events: list[Event], ticket: Ticket, deadline: float, given: Numbers | None = None) -> None:
-        for event in events:
-            size = 1 if isinstance(event, Instruction) else event.num_rows
-            numbers = range(self._next, self._next + size) if given is None else given
-            if numbers[0] < self._next:
-                raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint="numbers only rise")
-            self._next = int(numbers[-1]) + 1
-            done = 0
-            while done < size:
-                rest = event if done == 0 else event[done:]
-                count = self.router.enqueue(numbers[done:], [rest], ticket)
-                done += count
-                if count:
-                    self._client.ring()
-                elif not self._client.wait_for_room(deadline):
-                    raise _no_room(self.card.source)
+        try:
+            for event in events:
+                self._hand_over_one(event, ticket, deadline, given)
+        except BaseException as error:
+            ticket.fail(error)
+            raise
         ticket.done()
+
+    def _hand_over_one(self, event: Event, ticket: Ticket, deadline: float, given: Numbers | None) -> None:
+        size = 1 if isinstance(event, Instruction) else event.num_rows
+        numbers = range(self._next, self._next + size) if given is None else given
+        if numbers[0] < self._next:
+            raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint="numbers only rise")
+        self._next = int(numbers[-1]) + 1
+        done = 0
+        while done < size:
+            news = self._client.news
+            count = self.router.enqueue(numbers[done:], [event if done == 0 else event[done:]], ticket)
+            done += count
+            if count:
+                self._client.ring()
+            elif not self._client.wait_for_room(news, deadline):
+                raise _no_room(self.card.source)
+
+    # gathering
 
     def gather(self, row: Any, deadline: float) -> Future[int]:
         """Keep a row until there are enough for a batch, or the linger time is over."""
+        future: Future[int] = Future()
+        future.set_running_or_notify_cancel()
         with self._turn:
-            if self._ticket is None:
-                self._ticket = Ticket(0)
-                self.due = time.monotonic() + self._linger_s
-                self._client.ring()
-            self._gathered.append(row)
-            future = self._ticket.future
+            if self._closed:
+                raise LinkClosed("the client is closed")
+            self._gathered.append((row, future))
             if len(self._gathered) >= GATHERED:
                 self._flush(deadline)
+            elif self.due is None:
+                self.due = time.monotonic() + self._linger_s
+                self._client.ring()
         return future
 
     def flush(self, deadline: float) -> None:
@@ -121,29 +161,64 @@ class _Target:
 
     def _flush(self, deadline: float | None) -> None:
         """Send what is gathered. Without a deadline there is no waiting: what finds no room stays."""
-        if self._ticket is None:
-            return
-        rows, ticket = self._gathered, self._ticket
-        try:
-            batch = to_batch(rows, self.schema, source=self.card.source)
-        except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for these rows)
-            batch = self._good(rows)
-            ticket.fail(error)
-        each = int(batch.nbytes) // max(1, batch.num_rows)
-        if deadline is None and any(one.room(each) < batch.num_rows for one in self.router.outboxes):
-            self.due = time.monotonic() + self._linger_s
-            return
-        ticket.rows = batch.num_rows
-        self._gathered, self._ticket, self.due = [], None, None
-        self._hand_over([batch] if batch.num_rows else [], ticket, deadline or 0.0)
+        while (ready := self._ready or self._converted()) is not None:
+            batch, futures = ready
+            if deadline is None and not self._fits(batch):
+                self._ready, self.due = ready, time.monotonic() + self._linger_s
+                return
+            self._ready = None
+            ticket = Ticket(batch.num_rows)
+            ticket.future.add_done_callback(lambda done, futures=futures: _share(done, futures))  # type: ignore[misc]
+            self._hand_over([batch], ticket, deadline or 0.0)
+        self.due = None
 
-    def _good(self, rows: list[Any]) -> pa.RecordBatch:
-        """Return the rows that fit: one that does not costs the others nothing."""
-        found = []
-        for row in rows:
-            with contextlib.suppress(Exception):
-                found.append(to_batch([row], self.schema, source=self.card.source))
-        return pa.concat_batches(found) if found else self.schema.empty_table().combine_chunks().to_batches()[0]
+    def _fits(self, batch: pa.RecordBatch) -> bool:
+        each = int(batch.nbytes) // batch.num_rows
+        return all(outbox.room(each) >= batch.num_rows for outbox in self.router.outboxes)
+
+    def _converted(self) -> _Ready | None:
+        """Return what is gathered as a batch; a row that does not fit is told so, and costs the others nothing."""
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            return None
+        try:
+            return self._batch([row for row, _ in gathered]), [future for _, future in gathered]
+        except Exception:  # noqa: BLE001 (whichever it is belongs to one of the rows: found below)
+            return self._good(gathered)
+
+    def _good(self, gathered: list[tuple[Any, Future[int]]]) -> _Ready | None:
+        batches, futures = [], []
+        for row, future in gathered:
+            try:
+                batches.append(self._batch([row]))
+            except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for this row)
+                future.set_exception(error)
+            else:
+                futures.append(future)
+        return (pa.concat_batches(batches), futures) if batches else None
+
+    def _batch(self, rows: list[Any]) -> pa.RecordBatch:
+        return to_batch(rows, self.schema, source=self.card.source)
+
+    def abandon(self, error: BaseException) -> None:
+        """Take no more; those whose rows are still gathered are told `error`."""
+        with self._turn:
+            self._closed = True
+            waiting = [future for _, future in self._gathered]
+            waiting += [] if self._ready is None else self._ready[1]
+            self._gathered, self._ready, self.due = [], None, None
+        for future in waiting:
+            future.set_exception(error)
+
+
+def _share(done: Future[int], futures: list[Future[int]]) -> None:
+    """Tell each of the rows that went together."""
+    error = done.exception()
+    for future in futures:
+        if error is None:
+            future.set_result(1)
+        else:
+            future.set_exception(error)
 
 
 def _no_room(source: str) -> NoAnswer:
@@ -157,7 +232,7 @@ class Client:
 
     def __init__(
         self,
-        where: str | PathLike[str],
+        where: str | PathLike[str] | Address,
         *,
         sender: str | None = None,
         key: KeyPair | None = None,
@@ -168,13 +243,14 @@ class Client:
         limits: w.Limits | None = None,
     ) -> None:
         self.sender = sender or f"client:{uuid.uuid4().hex}"
+        self._named = sender is not None
         self._where = where
         self._key, self._server = key, server
         self._linger_s = linger_s
-        self._time_limit_s = time_limit_s
+        self.time_limit_s = time_limit_s
         self._policy = policy
         self._limits = limits or w.Limits()
-        self._room = threading.Condition()
+        self._room = _Room()
         self._loop = Loop("client")
         self._loop.turn = self._turn
         self._links: dict[Address | str, Link] = {}
@@ -209,8 +285,8 @@ class Client:
     def send_nowait(self, target: str, rows: Any, *, numbers: Numbers | None = None) -> Future[int]:
         """Hand rows over, and return a future that resolves when they are in the journal.
 
-        It waits only while there is no room. Single rows are gathered into batches, and share a future; if one of
-        them does not fit, the future says so, and the others are sent.
+        It waits only while there is no room. Single rows are gathered into batches; if one of them does not fit, its
+        future says so, and the others are sent.
 
         `numbers` are the rows' places where they come from, rising from call to call: a named sender that sends rows
         again under the same numbers adds nothing, wherever it begins.
@@ -245,6 +321,36 @@ class Client:
         answer = self._called(link, lambda n: e.Bury(n, target, 0, self.sender, letters), target)
         return answer.rows if isinstance(answer, e.Done) else 0
 
+    def ask(
+        self,
+        target: str,
+        partition: int,
+        make: Callable[[int], e.Request],
+        *bodies: Any,
+        time_limit_s: float | None = None,
+    ) -> e.Answer:
+        """Ask an inbox for something that may be done twice; it is asked again until it answers.
+
+        Raises:
+            NoAnswer: It took too long; what was asked for may have been done.
+        """
+        deadline, patience = self._deadline(time_limit_s), _ASK_S
+        card = self._target(target).card
+        place = card.inboxes[partition]
+        while True:
+            link = self._link(Address(place.ip, place.port, place.node, place.folder), card)
+            try:
+                until = min(deadline, time.monotonic() + patience)
+                answer: e.Answer = self._result(link.call(make, *bodies), until, target)
+                return answer
+            except _PASSING as error:
+                if time.monotonic() + _BUSY_S >= deadline:
+                    raise self._nobody() from error
+            self._loop.soon(link.renew)
+            time.sleep(_BUSY_S)
+            # A large batch on a slow line, or a busy disk, may need longer than a peer that is gone is worth.
+            patience = min(2 * patience, _LONGEST_S)
+
     def flush(self, *, time_limit_s: float | None = None) -> None:
         """Wait until all that was handed over is in the journal."""
         deadline = self._deadline(time_limit_s)
@@ -258,6 +364,15 @@ class Client:
     def ended(self, target: str) -> bool:
         """Tell whether a source had ended when this client first asked for it."""
         return self._target(target).card.ended
+
+    def card(self, target: str) -> e.Card:
+        """Return what a source holds, and where its inboxes are."""
+        return self._target(target).card
+
+    @property
+    def hosting(self) -> bool:
+        """Whether nobody else had the inboxes, and this client has opened them."""
+        return any(found.host is not None for found in self._hosts.values())
 
     def schema(self, target: str) -> pa.Schema:
         """Return the columns of a source."""
@@ -276,6 +391,8 @@ class Client:
         if found is not None:
             return found
         with self._guard:
+            if self._closed:
+                raise LinkClosed("the client is closed")
             if name not in self._targets:
                 self._targets[name] = self._open(name)
             return self._targets[name]
@@ -288,6 +405,9 @@ class Client:
             way = Way(name, partition, self.sender, card.version)
             outboxes.append(Outbox(link, way, self._limits, self._room))
         policy = self._policy or (Policy.KEY if card.key is not None else Policy.IN_TURN)
+        if self._named and len(outboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
+            msg = f'a named sender cannot send to "{name}" with policy "{policy}": repeated rows may go elsewhere'
+            raise LinkError(msg, hint='leave out the name, or the policy (by key, or "in turn")')
         return _Target(self, card, Router(outboxes, policy, card.key), self._linger_s)
 
     def _card(self, name: str) -> e.Card:
@@ -299,13 +419,19 @@ class Client:
                 assert isinstance(answer, e.Card)
                 return answer
             if time.monotonic() > deadline:
-                raise NoAnswer(
-                    f'nobody answers at "{self._where}"',
-                    hint="is the flow or the engine running there? If it has keys, connect with key= and server=",
-                )
+                raise self._nobody()
             self._loop.soon(link.renew)
+            time.sleep(_PAUSE_S)
+
+    def _nobody(self) -> NoAnswer:
+        return NoAnswer(
+            f'nobody answers at "{self._where}"',
+            hint="is the flow or the engine running there? If it has keys, connect with key= and server=",
+        )
 
     def _first_link(self, name: str) -> Link:
+        if isinstance(self._where, Address):
+            return self._link(self._where)
         text = str(self._where)
         if text.startswith("tcp://"):
             return self._link(Address.parse(text))
@@ -313,7 +439,7 @@ class Client:
             raise InvalidAddress(f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow")
         flow = name.partition(".")[0]
         if flow not in self._hosts:
-            self._hosts[flow] = find(self._where, name, patience_s=self._time_limit_s)
+            self._hosts[flow] = find(self._where, name, patience_s=self.time_limit_s)
         found = self._hosts[flow]
         return self._linked(f"flow:{flow}", found.address)
 
@@ -341,7 +467,7 @@ class Client:
     # waiting
 
     def _deadline(self, time_limit_s: float | None) -> float:
-        return time.monotonic() + (self._time_limit_s if time_limit_s is None else time_limit_s)
+        return time.monotonic() + (self.time_limit_s if time_limit_s is None else time_limit_s)
 
     def _result(self, future: Future[Any], deadline: float, target: str) -> Any:
         try:
@@ -351,10 +477,15 @@ class Client:
                 return future.result()
             raise _no_room(target) from None
 
-    def wait_for_room(self, deadline: float) -> bool:
-        """Wait until an outbox has let go of something; False if that takes too long."""
+    @property
+    def news(self) -> int:
+        """How often an outbox has let go of something."""
+        return self._room.news
+
+    def wait_for_room(self, news: int, deadline: float) -> bool:
+        """Wait until there is more news than that; False if it takes too long."""
         with self._room:
-            return self._room.wait(max(0.0, deadline - time.monotonic()))
+            return self._room.wait_for(lambda: self._room.news != news, max(0.0, deadline - time.monotonic()))
 
     def ring(self) -> None:
         """Wake the loop: there is something to send."""
@@ -386,13 +517,16 @@ class Client:
         """Close at once; what is not acknowledged may or may not be there."""
         self._closed = True
         closed = LinkClosed("the client was closed before this was acknowledged")
-        for target in self._targets.values():
-            for outbox in target.router.outboxes:
-                outbox.close(closed)
-        for link in self._links.values():
+        with self._guard:
+            targets, links, hosts = list(self._targets.values()), list(self._links.values()), list(self._hosts.values())
+        for outbox in [outbox for target in targets for outbox in target.router.outboxes]:
+            self._loop.soon(partial(outbox.close, closed))
+        for link in links:
             self._loop.soon(link.close)
         self._loop.stop()
-        for host in self._hosts.values():
+        for target in targets:
+            target.abandon(closed)
+        for host in hosts:
             host.close()
 
     def __enter__(self) -> Client:
@@ -415,7 +549,12 @@ class AsyncClient:
 
     async def send(self, target: str, rows: Any, *, time_limit_s: float | None = None) -> int:
         """Send rows; see `Client.send`."""
-        return await asyncio.to_thread(self._client.send, target, rows, time_limit_s=time_limit_s)
+        sent = await self.send_nowait(target, rows)
+        try:
+            # A thread is needed to hand rows over, and none to wait: thousands may send at once.
+            return await asyncio.wait_for(sent, self._client.time_limit_s if time_limit_s is None else time_limit_s)
+        except TimeoutError:
+            raise _no_room(target) from None
 
     async def send_nowait(self, target: str, rows: Any) -> asyncio.Future[int]:
         """Hand rows over; awaiting the call waits for room, awaiting its result for the journal."""

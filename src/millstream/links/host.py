@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -82,20 +82,21 @@ class Host:
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._listener: Listener | None = None
+        self._thread: threading.Thread | None = None
         try:
             for name, (description, settings) in sources.items():
                 self._inboxes[name] = []
                 for partition in range(description.partitions):
                     self._inboxes[name].append(Inbox(description, partition, settings, clock=self._clock))
-            self._listener = self._listen(listening_at or Listening())
+            self._listen(listening_at or Listening())
         except BaseException:
             self.close()
             raise
         self._watched = [n for n, settings in self._settings.items() if _needs_levelling(self._inboxes[n], settings)]
         self._thread = self._leveller()
 
-    def _listen(self, how: Listening) -> Listener:
-        listener = Listener(
+    def _listen(self, how: Listening) -> None:
+        listener = self._listener = Listener(
             self._folder,
             network=how.network,
             # The port of before, if it is free: producers need not look for us after a restart.
@@ -109,7 +110,6 @@ class Host:
         listener.start()
         address = listener.address
         _write(self._folder / _FILE, _Note(address.ip, address.port, address.node, os.getpid()))
-        return listener
 
     @property
     def address(self) -> Address:
@@ -161,11 +161,14 @@ class Host:
         """Write what was taken, and let go of the inboxes."""
         self._stopping.set()
         self._news.set()
-        for inboxes in self._inboxes.values():
-            for inbox in inboxes:
-                inbox.close()
-        if self._listener is not None:
-            self._listener.close()
+        with contextlib.ExitStack() as stack:  # all of them, whatever one of them says
+            if self._listener is not None:
+                stack.callback(self._listener.close)
+            for inboxes in self._inboxes.values():
+                for inbox in inboxes:
+                    stack.callback(inbox.close)
+            if self._thread is not None:
+                stack.callback(self._thread.join)
 
 
 def _needs_levelling(inboxes: Sequence[Inbox], settings: Settings) -> bool:
@@ -183,6 +186,8 @@ class Found:
     patience_s: float
     host: Host | None = None
     _last: Address | None = field(default=None)
+    #: One thread at a time: two that find nobody would close each other's.
+    _guard: Any = field(default_factory=threading.RLock)  # the type of a lock has no name
 
     def address(self) -> Address:
         """Return where the inboxes are now; open them if nobody has them.
@@ -191,21 +196,19 @@ class Found:
             NotThere: The flow has no inboxes.
             AlreadyWriting: Someone has them and does not listen.
         """
-        until = time.monotonic() + (self.patience_s if self._last is None else 0.0)
-        while True:
-            at = read_address(self.folder)
-            if at is not None:
-                self._last = at
-                return at
-            try:
-                self._open()
-            except AlreadyWriting:
-                if time.monotonic() < until:
+        with self._guard:
+            until = time.monotonic() + (self.patience_s if self._last is None else 0.0)
+            while (at := read_address(self.folder)) is None:
+                try:
+                    self._open()
+                except AlreadyWriting:
+                    if time.monotonic() >= until:
+                        if self._last is None:
+                            raise
+                        return self._last
                     time.sleep(_PAUSE_S)
-                elif self._last is not None:
-                    return self._last
-                else:
-                    raise
+            self._last = at
+            return at
 
     def _open(self) -> None:
         self.close()
@@ -213,9 +216,10 @@ class Found:
 
     def close(self) -> None:
         """Let go of the inboxes, if this process has them."""
-        if self.host is not None:
-            self.host.close()
-            self.host = None
+        with self._guard:
+            if self.host is not None:
+                self.host.close()
+                self.host = None
 
 
 def find(data: str | PathLike[str], target: str, *, patience_s: float) -> Found:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millstream.errors import BadFrame, LinkBroken, MillstreamError, NotAllowed
+from millstream.errors import BadFrame, LinkBroken, LinkClosed, MillstreamError, NoAnswer, NotAllowed
 from millstream.journal import Kind
 from millstream.links import envelope as e
 from millstream.links.inbox import Taken
@@ -61,7 +61,10 @@ class Link(Protocol):
         ...
 
     def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
-        """Ask something; any thread may. The future may never resolve: give it a time limit."""
+        """Ask something; any thread may. The future may never resolve: give it a time limit.
+
+        NoAnswer: the link was lost; what was asked for may have been done.
+        """
         ...
 
     def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
@@ -101,7 +104,7 @@ class LocalLink:
                 )
             else:
                 pending = inbox.enqueue_nowait(way.sender, numbers, payload, after=order.after)
-        except LinkBroken:
+        except (LinkBroken, LinkClosed):
             return  # nobody is there: there is no answer, and the outbox asks again
         except MillstreamError as error:
             refused = error
@@ -141,6 +144,7 @@ class SocketLink:
         self._keys, self._server = keys, server
         self._ids = itertools.count()
         self._waiting: dict[int, Callable[[e.Answer], None]] = {}
+        self._calls: dict[int, Future[e.Answer]] = {}
         self._told: list[Callable[[MillstreamError | None], None]] = []
         self._address = where()
         self.transport = choose(self._address, own_ips=own_ips(), registered=())
@@ -189,6 +193,7 @@ class SocketLink:
 
     def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
         answer: Future[e.Answer] = Future()
+        answer.set_running_or_notify_cancel()
         self._loop.soon(lambda: self._call(make, bodies, answer))
         return answer
 
@@ -196,13 +201,13 @@ class SocketLink:
         number = next(self._ids)
 
         def settle(found: e.Answer) -> None:
-            if answer.done():  # nobody waits any more
-                return
+            del self._calls[number]
             if isinstance(found, e.Refusal):
                 answer.set_exception(e.error_of(found))
             else:
                 answer.set_result(found)
 
+        self._calls[number] = answer
         self._waiting[number] = settle
         self._send(e.frames_of(make(number), *bodies))
 
@@ -226,27 +231,47 @@ class SocketLink:
         self._told.append(told)
 
     def _lost(self, refused: bool) -> None:
-        if self._where() != self._address:
-            self.renew()
         error = None
         if refused:
             error = NotAllowed(
                 f"{self._address} does not let us in",
                 hint="it may not know our key, or its own is not the one we were given",
             )
+        self._give_up(error or NoAnswer(f"the link to {self._address} was lost"))
+        if self._found() != self._address:
+            self.renew()
         for told in self._told:
             told(error)
 
-    def renew(self) -> None:
+    def _found(self) -> Address:
+        try:
+            return self._where()
+        except (MillstreamError, OSError) as error:
+            _log.warning("it is not known where %s has gone: %s", self._address, error)
+            return self._address
+
+    def _give_up(self, error: MillstreamError) -> None:
+        """Forget what no answer will come to: rows are sent again, calls fail."""
         self._waiting.clear()
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            future.set_exception(error)
+
+    def renew(self) -> None:
+        self._give_up(NoAnswer(f"{self._address} did not answer"))
         if self._wire is not None:
             self._wire.close()
-        self._address = self._where()
-        self.transport = choose(self._address, own_ips=own_ips(), registered=())
+        found = self._found()
+        if found != self._address:
+            self._address = found
+            self.transport = choose(found, own_ips=own_ips(), registered=())
         self._connect()
+        for told in self._told:
+            told(None)
 
     def close(self) -> None:
         self._closed = True
+        self._give_up(NoAnswer("the client was closed"))
         if self._wire is not None:
             self._wire.close()
 
