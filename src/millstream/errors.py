@@ -28,6 +28,7 @@ MillstreamError
 │  └─ AlreadyRunning, GroupChanged, GroupFailed
 ├─ EngineError          an engine or a cluster cannot do what was asked
 │  ├─ NoSuchJob, JobExists, JobBusy, InvalidTransition, JobsRunning
+│  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken
 │  └─ EngineAway, EnginesDiffer, TokenRefused, RequestRefused
 └─ InternalError        our own mistake: please report it
 """
@@ -432,6 +433,26 @@ class InvalidTransition(EngineError):
 
 class JobsRunning(EngineError):
     """An engine still runs jobs, and stays for them."""
+
+
+class BadPackage(EngineError):
+    """What was deployed is not a flow's package, or is too large."""
+
+
+class DriverFailed(EngineError):
+    """The process that runs a job's flow did not start or did not answer."""
+
+
+class EngineRunning(EngineError):
+    """Another engine has the same data folder."""
+
+
+class EngineClosed(EngineError):
+    """The engine is not started, or closing."""
+
+
+class StoreBroken(EngineError):
+    """The engine could not write down what it was about to do, so it did not."""
 
 
 class EngineAway(EngineError):

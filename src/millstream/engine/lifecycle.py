@@ -1,0 +1,471 @@
+"""The life of a job: pure rules, from (job, event) to (job, orders).
+
+               Deployed              DriverReady
+    DEPLOYED ────────────▶ STARTING ─────────────▶ RUNNING ──── Finished ───▶ FINISHED
+                             ▲   │                   │ │                          ▲
+                   PauseOver │   │ DriverDied        │ │                          │ Finished
+                             │   ▼                   │ │ DrainAsked               │
+                          RESTARTING ◀── DriverDied ─┘ └──────────────▶ DRAINING ─┤
+                             │                                            │       │ Drained
+                             │ the 8th death, or a hopeless one           │       ▼
+                             └─────────────▶ FAILED ◀─────────────────────┘    DRAINED
+                                               │ ResumeAsked                      │ ResumeAsked
+                                               └──────────▶ STARTING ◀────────────┘
+
+    FINISHED, DRAINED, FAILED, DEPLOYED, and by force all others ── UndeployAsked ──▶ UNDEPLOYED
+
+Inboxes are open in all states but UNDEPLOYED, so nobody upstream ever waits for one that is gone; they take nothing
+(they answer "full", and senders hold on to what they have) from when a job is to drain until it is resumed. A job that drains with
+`flush` has END_OF_STREAM in every partition: it FINISHES, and never takes an event again. A driver that dies while its
+job drains is started again and drains on.
+
+The job is written down before its orders are carried out, and every order can be carried out twice: an engine that
+dies between any two steps begins again with `EngineStarted`, whose orders lead on from the state that was written.
+
+A job of a cluster has its driver on one engine; the others hold inboxes only (`driver` is False). A peer that does not
+answer while a job drains is missed, after a time limit: the job says which, and blocks nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from millstream.errors import InvalidTransition, JobBusy
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+MOST_DEATHS: Final = 8
+GOOD_RUNNING_S: Final = 300.0
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    DEPLOYED = "deployed"
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    FINISHED = "finished"
+    FAILED = "failed"
+    UNDEPLOYED = "undeployed"
+
+
+#: States in which a job has, or will have, a driver.
+ALIVE: Final = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RESTARTING, JobState.DRAINING})
+#: States that a job leaves only when it is asked to.
+SETTLED: Final = frozenset({JobState.DRAINED, JobState.FINISHED, JobState.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job, as it is written down. Moments are seconds since 1970."""
+
+    name: str
+    state: JobState = JobState.DEPLOYED
+    since: float = 0.0
+    driver: bool = True
+    flush: bool = False
+    #: Whether its inboxes take events.
+    intake: bool = True
+    #: Deaths of the driver since it last ran well; in all, `restarts`.
+    deaths: int = 0
+    restarts: int = 0
+    reason: str | None = None
+    #: When the driver became ready, if it is.
+    ready_at: float | None = None
+    #: When it may be started again, while it may not.
+    paused_until: float | None = None
+    #: The engine is closing: drivers end, and begin again with the next engine.
+    stopping: bool = False
+    missed: tuple[str, ...] = ()
+
+
+# events
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """All engines have the job's inboxes: it can begin, here with a driver or without."""
+
+    driver: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DriverReady:
+    """The driver runs the flow."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverDied:
+    """The driver is gone, or could not be started; `hopeless` if it would fail in the same way again."""
+
+    reason: str
+    hopeless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PauseOver:
+    """The time that `StartDriver` was to wait is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAsked:
+    """Somebody wants the job to process what it has; with `flush` also to end."""
+
+    flush: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """All that was taken is processed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All sources have ended, and all that they brought is processed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAsked:
+    """Somebody wants a drained or failed job to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndeployAsked:
+    """Somebody wants the job to be gone; by `force` even if that loses what is `unprocessed`."""
+
+    force: bool = False
+    unprocessed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStarted:
+    """A new engine has found the job in its store: whatever ran before is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStopping:
+    """The engine closes; the job goes on with the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerMissed:
+    """Another engine of the job has not answered for too long while the job was draining."""
+
+    peer: str
+
+
+Event = (
+    Deployed
+    | DriverReady
+    | DriverDied
+    | PauseOver
+    | DrainAsked
+    | Drained
+    | Finished
+    | ResumeAsked
+    | UndeployAsked
+    | EngineStarted
+    | EngineStopping
+    | PeerMissed
+)
+
+
+# orders: each may be given twice
+
+
+@dataclass(frozen=True, slots=True)
+class StartDriver:
+    """Start a driver, if there is none; with `after_s`, say `PauseOver` after so long and start nothing yet."""
+
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopDriver:
+    """Let the driver stop between two batches; kill it if that takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillDriver:
+    """End the driver at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainDriver:
+    """Have the driver stop its sources and process the rest; with `flush`, end them."""
+
+    flush: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInboxes:
+    """Open the job's inboxes that live here, and let them be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseInboxes:
+    """Write what was taken, and let go of the inboxes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseIntake:
+    """Take no more events; all that were taken are durable when this is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIntake:
+    """Take events again."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndIntake:
+    """Write END_OF_STREAM into every partition, however long the disk refuses."""
+
+
+Order = (
+    StartDriver
+    | StopDriver
+    | KillDriver
+    | DrainDriver
+    | OpenInboxes
+    | CloseInboxes
+    | PauseIntake
+    | OpenIntake
+    | EndIntake
+)
+
+Step = tuple[Job, list[Order]]
+
+
+def advance(job: Job, event: Event, now: float) -> Step:
+    """Return the job after an event, and what to do about it. What changes nothing has no orders.
+
+    Raises:
+        InvalidTransition: Somebody asked for what makes no sense in this state.
+        JobBusy: It would lose events.
+    """
+    match event:
+        case DriverReady() | DriverDied() | PauseOver() | Drained() | Finished():
+            return _told(job, event, now)
+        case Deployed() | DrainAsked() | ResumeAsked() | UndeployAsked():
+            return _asked(job, event, now)
+        case EngineStarted():
+            return _engine_started(job, now)
+        case EngineStopping():
+            return _engine_stopping(job)
+        case PeerMissed():
+            return _peer_missed(job, event, now)
+
+
+def _told(job: Job, event: DriverReady | DriverDied | PauseOver | Drained | Finished, now: float) -> Step:
+    match event:
+        case DriverReady():
+            return _ready(job, now)
+        case DriverDied():
+            return _died(job, event, now)
+        case PauseOver():
+            return _pause_over(job, now)
+        case Drained():
+            return _drained(job, now)
+        case Finished():
+            return _finished(job, now)
+
+
+def _asked(job: Job, event: Deployed | DrainAsked | ResumeAsked | UndeployAsked, now: float) -> Step:
+    match event:
+        case Deployed():
+            return _deployed(job, event, now)
+        case DrainAsked():
+            return _drain_asked(job, event, now)
+        case ResumeAsked():
+            return _resume_asked(job, now)
+        case UndeployAsked():
+            return _undeploy_asked(job, event, now)
+
+
+def _to(job: Job, state: JobState, now: float, **changes: object) -> Job:
+    since = job.since if state is job.state else now
+    return replace(job, state=state, since=since, **changes)  # type: ignore[arg-type]  # fields of Job, by name
+
+
+# starting and dying
+
+
+def _deployed(job: Job, event: Deployed, now: float) -> Step:
+    if job.state is not JobState.DEPLOYED:
+        return job, []
+    if not event.driver:
+        return _to(job, JobState.RUNNING, now, driver=False), [OpenInboxes()]
+    return _to(job, JobState.STARTING, now), [OpenInboxes(), StartDriver()]
+
+
+def _ready(job: Job, now: float) -> Step:
+    if job.state not in ALIVE:
+        return job, []
+    up = replace(job, ready_at=now, paused_until=None)
+    if job.state is JobState.DRAINING:
+        return up, [DrainDriver(job.flush)]
+    if job.stopping:
+        return up, [StopDriver()]
+    return _to(up, JobState.RUNNING, now, reason=None), []
+
+
+def _died(job: Job, event: DriverDied, now: float) -> Step:
+    if job.state not in ALIVE:
+        return job, []
+    well = job.ready_at is not None and now - job.ready_at >= GOOD_RUNNING_S
+    deaths = 1 if well else job.deaths + 1
+    dead = replace(job, deaths=deaths, restarts=job.restarts + 1, ready_at=None, reason=event.reason)
+    if event.hopeless or deaths >= MOST_DEATHS:
+        return _to(dead, JobState.FAILED, now, paused_until=None), []
+    if job.stopping:
+        return dead, []
+    pause = min(FIRST_PAUSE_S * 2 ** (deaths - 1), LONGEST_PAUSE_S)
+    state = JobState.DRAINING if job.state is JobState.DRAINING else JobState.RESTARTING
+    return _to(dead, state, now, paused_until=now + pause), [StartDriver(pause)]
+
+
+def _pause_over(job: Job, now: float) -> Step:
+    if job.state not in ALIVE or job.stopping or job.paused_until is None or now < job.paused_until:
+        return job, []
+    state = JobState.DRAINING if job.state is JobState.DRAINING else JobState.STARTING
+    return _to(job, state, now, paused_until=None), [StartDriver()]
+
+
+# draining and ending
+
+
+def _drain_asked(job: Job, event: DrainAsked, now: float) -> Step:
+    match job.state:
+        case JobState.FINISHED:
+            return job, []
+        case JobState.DRAINED if not event.flush:
+            return job, []
+        case JobState.DRAINING if event.flush <= job.flush:
+            return job, []
+        case JobState.DEPLOYED | JobState.UNDEPLOYED:
+            raise InvalidTransition(f'job "{job.name}" is {job.state} and has nothing to drain')
+        case JobState.FAILED:
+            hint = f"millstream resume {job.name}, then drain it; or undeploy it"
+            raise InvalidTransition(f'job "{job.name}" has failed and cannot drain', hint=hint)
+    orders: list[Order] = [PauseIntake(), EndIntake()] if event.flush else [PauseIntake()]
+    draining = _to(job, JobState.DRAINING, now, flush=event.flush, intake=False)
+    if not job.driver:
+        return draining, orders
+    if job.ready_at is not None:
+        return draining, [*orders, DrainDriver(event.flush)]
+    # One that starts, or waits to be started, is told when it is ready.
+    starting = job.state is not JobState.DRAINED
+    return draining, orders if starting else [*orders, StartDriver()]
+
+
+def _drained(job: Job, now: float) -> Step:
+    if job.state is not JobState.DRAINING:
+        # Drained because the engine closes: it goes on with the next one.
+        return (replace(job, ready_at=None), [StopDriver()]) if job.stopping and job.state in ALIVE else (job, [])
+    down = replace(job, ready_at=None, paused_until=None)
+    if job.flush and not job.missed:
+        # The flush was asked for after the driver had drained: it has to be there for the end as well.
+        return (down, [StopDriver(), StartDriver()]) if job.driver else (down, [])
+    reason = _missing(job)
+    return _to(down, JobState.DRAINED, now, deaths=0, flush=False, reason=reason), [StopDriver()]
+
+
+def _finished(job: Job, now: float) -> Step:
+    if job.state not in ALIVE:
+        return job, []
+    return _to(job, JobState.FINISHED, now, ready_at=None, paused_until=None, deaths=0, reason=None), [StopDriver()]
+
+
+def _peer_missed(job: Job, event: PeerMissed, now: float) -> Step:
+    if job.state is not JobState.DRAINING or event.peer in job.missed:
+        return job, []
+    missed = replace(job, missed=(*job.missed, event.peer))
+    if job.driver and not job.flush:
+        # It drains what it can reach, and says what is missing when that is done.
+        return missed, []
+    # The end cannot be written into partitions that nobody has; and without a driver there is nothing to wait for.
+    state = JobState.FAILED if job.flush else JobState.DRAINED
+    return _to(missed, state, now, ready_at=None, paused_until=None, reason=_missing(missed)), [StopDriver()]
+
+
+def _missing(job: Job) -> str | None:
+    if not job.missed:
+        return None
+    return f"{', '.join(job.missed)} did not answer: what is there is not processed"
+
+
+# going on and going away
+
+
+def _resume_asked(job: Job, now: float) -> Step:
+    match job.state:
+        case JobState.STARTING | JobState.RUNNING | JobState.RESTARTING:
+            return job, []
+        case JobState.DRAINED | JobState.FAILED:
+            fresh = replace(job, deaths=0, reason=None, ready_at=None, paused_until=None, missed=())
+            if job.flush:
+                return _to(fresh, JobState.DRAINING, now), [OpenInboxes(), PauseIntake(), EndIntake(), *_driver(job)]
+            state = JobState.STARTING if job.driver else JobState.RUNNING
+            return _to(fresh, state, now, intake=True), [OpenInboxes(), OpenIntake(), *_driver(job)]
+        case JobState.FINISHED:
+            hint = f"millstream undeploy {job.name}, and deploy it anew"
+            raise InvalidTransition(f'job "{job.name}" has finished: its sources have ended for good', hint=hint)
+        case JobState.DRAINING:
+            hint = f"millstream wait {job.name}, then resume it"
+            raise InvalidTransition(f'job "{job.name}" is still draining', hint=hint)
+    raise InvalidTransition(f'job "{job.name}" is {job.state} and cannot be resumed')
+
+
+def _driver(job: Job) -> list[Order]:
+    return [StartDriver()] if job.driver else []
+
+
+def _undeploy_asked(job: Job, event: UndeployAsked, now: float) -> Step:
+    if job.state is JobState.UNDEPLOYED:
+        return job, []
+    if job.state in ALIVE and not event.force:
+        left = "" if not event.unprocessed else f"; {events(event.unprocessed)} not processed yet"
+        hint = f"millstream drain {job.name} && millstream undeploy {job.name}, or --force to lose them"
+        raise JobBusy(f'job "{job.name}" is {job.state}{left}', hint=hint)
+    gone = _to(job, JobState.UNDEPLOYED, now, ready_at=None, paused_until=None)
+    return gone, [KillDriver(), CloseInboxes()]
+
+
+def events(count: int) -> str:
+    """Return a number of events with its verb: "1 event is", "1,204 events are"."""
+    return f"{count:,} event is" if count == 1 else f"{count:,} events are"
+
+
+# the engine itself
+
+
+def _engine_started(job: Job, now: float) -> Step:
+    job = replace(job, stopping=False, ready_at=None, paused_until=None)
+    if job.state is JobState.UNDEPLOYED:
+        return job, [KillDriver(), CloseInboxes()]
+    orders: list[Order] = [OpenInboxes(), OpenIntake() if job.intake else PauseIntake()]
+    if job.flush and job.state is not JobState.FINISHED:
+        orders.append(EndIntake())
+    if job.state not in ALIVE:
+        return job, orders
+    state = JobState.DRAINING if job.state is JobState.DRAINING else JobState.STARTING
+    if not job.driver:
+        return job, orders
+    return _to(job, state, now), [*orders, StartDriver()]
+
+
+def _engine_stopping(job: Job) -> Step:
+    stopping = replace(job, stopping=True)
+    if job.state not in ALIVE:
+        return stopping, []
+    if job.ready_at is None:
+        return stopping, [PauseIntake(), StopDriver()]
+    # A job that is draining anyway has been told.
+    told: list[Order] = [] if job.state is JobState.DRAINING else [DrainDriver()]
+    return stopping, [PauseIntake(), *told]
