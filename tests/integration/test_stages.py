@@ -208,15 +208,17 @@ def test_fold_and_distinct_see_rows_in_order_of_event_time() -> None:
 
 def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
     flow = ms.Flow("chained")
-    hourly = events(flow).window("hourly", every="1 hour", n="count(*)").journal("hours", partitions=2, key="k")
+    named = events(flow).sql("named", "SELECT nullif(k, 'nobody') AS k, v, at FROM events")
+    hourly = named.window("hourly", every="1 hour", by="k", n="count(*)").journal("hours", partitions=2, key="k")
     hourly.window("daily", every="1 day", by="k", hours="count(*)", most="max(n)").sink("days", ms.memory())
     hourly.sink("hours_out", ms.memory())
     with flow_test(flow) as t:
         t.send(
             "events", [event("a", 1, "10:00"), event("a", 1, "10:30"), event("b", 1, "11:00"), event("a", 1, "13:00")]
         )
-        t.send("events", [{"k": None, "v": 1, "at": at("13:30")}])
+        t.send("events", [event("nobody", 1, "13:30"), {"k": None, "v": 1, "at": at("13:30")}])
         t.advance_to("2020-01-02 00:00")
+        assert [letter["reason"] for letter in t.dead_letters("events")] == ['key "k" is null']
         assert [letter["reason"] for letter in t.dead_letters("hours")] == ['key "k" is null']
         assert rows(t.results("hours_out"), "k", "n") == [("a", 1), ("a", 2), ("b", 1)]
         assert rows(t.results("days"), "k", "hours", "most") == [("a", 2, 2), ("b", 1, 1)]

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BooleanType, StructField, StructType
@@ -247,7 +248,17 @@ class GroupQuery:
             slack_ms=self._slack_ms,
         )
         option = msgspec.json.encode(settings).decode()
-        return self.spark.readStream.format("millstream").option("settings", option).load()
+        frame = self.spark.readStream.format("millstream").option("settings", option).load()
+        # A column that no result depends on is not read, but a stage may name it.
+        unread = [field for field in whole.fields if field.name not in frame.columns]
+        return (
+            frame.select(
+                *(F.col(f"`{name}`") for name in frame.columns),
+                *(F.lit(None).cast(field.dataType).alias(field.name) for field in unread),
+            )
+            if unread
+            else frame
+        )
 
 
 def inputs_of(flow: Flow, group: Group, folder: Path) -> dict[str, Input]:
