@@ -63,7 +63,7 @@ def batch(begin: int, end: int) -> pa.RecordBatch:
     numbers = range(begin, end)
     moments = [int((NOON + timedelta(seconds=n)).timestamp()) * 1_000_000 for n in numbers]
     columns = [
-        pa.array([f"k{n % 7}" for n in numbers]),
+        pa.array([f"k{n % 7}" for n in numbers], pa.string()),
         pa.array(numbers, pa.int64()),
         pa.array(moments, pa.int64()).cast(pa.timestamp("us", "UTC")),
     ]
