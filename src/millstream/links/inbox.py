@@ -116,7 +116,8 @@ class Inbox:
         self._waiting_rows = self._waiting_bytes = self._waiting_requests = 0
         self._error: str | None = None
         self._reopen_at = 0.0
-        self._closed = False
+        self._closed = self._paused = False
+        self._ending: Future[Accepted] | None = None
         self._rows = self._repeated = self._refused = 0
         self._rows_at_us = self._clock.now_us()
         self.on_rows: Callable[[], None] = lambda: None
@@ -131,7 +132,11 @@ class Inbox:
 
     @property
     def free(self) -> int:
-        """How many more rows can wait for the disk."""
+        """How many more rows may come: as many as can wait for the disk, none while the inbox is paused."""
+        return 0 if self._paused else self._space
+
+    @property
+    def _space(self) -> int:
         if self._error is not None or self._waiting_bytes >= self._capacity.bytes:
             return 0
         if self._waiting_requests >= self._capacity.requests:
@@ -227,8 +232,53 @@ class Inbox:
         """Say that this partition is idle and nothing before `floor` will come."""
         with self._guard:
             # With no room the call would wait for the disk, with the guard held.
-            if not self._closed and self.free > 0 and not self._writer.ended:
+            if not self._closed and self._space > 0 and not self._writer.ended:
                 self._writer.instruct_nowait(Kind.IDLE, floor)
+
+    # what its host decides
+
+    def pause(self) -> None:
+        """Take nothing more: senders are told that there is no room, and wait."""
+        with self._guard:
+            self._paused = True
+
+    def resume(self) -> None:
+        """Take events again."""
+        with self._guard:
+            self._paused = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was taken is durable, or its sender knows that it is not."""
+        return self._waiting_requests == 0
+
+    def end(self, sender: str) -> bool:
+        """End the partition, whoever may still want to send; return whether it has ended. If not, call again."""
+        with self._guard:
+            if self._closed or not self.working():
+                return False
+            if self._ending is None and self._writer.ended and self.settled:
+                return True
+            if self._ending is None:
+                return self._trying_to_end(sender)
+            if not self._ending.done():
+                return False
+            error, self._ending = self._ending.exception(), None
+            if error is not None:
+                self._broke(error)
+            return error is None
+
+    def _trying_to_end(self, sender: str) -> bool:
+        try:
+            self._ending = self._writer.instruct_nowait(Kind.END_OF_STREAM, None, sender=sender, seq=0)
+        except (JournalError, OSError) as error:
+            self._broke(error)
+        return False
+
+    def working(self) -> bool:
+        """Tell whether the disk takes events; tries again if it has refused, and that is a moment ago."""
+        with self._guard:
+            return self._error is None or (not self._closed and self._reopened())
 
     # storing
 
@@ -247,6 +297,8 @@ class Inbox:
         return self._sender(sender)
 
     def _room(self, batch: pa.RecordBatch) -> int:
+        if self._paused:
+            return 0
         free = min(self.free, MOST_ROWS)
         each = max(1, int(batch.nbytes) // int(batch.num_rows))
         fitting = min(free, (self._capacity.bytes - self._waiting_bytes) // each)
