@@ -1,0 +1,111 @@
+"""What an engine says about a job: plain data, for the API, the command line and the page.
+
+The numbers of groups and sources are those of `spark.run.RunStatistics`, spelled out here so that an engine, which
+runs no Spark itself, need not load it to speak of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.engine.lifecycle import JobState
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    """The numbers of a group that people watch."""
+
+    name: str
+    batch: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    batch_seconds: float = 0.0
+    watermark_ms: int | None = None
+    lag_rows: int = 0
+    lag_seconds: float = 0.0
+    state_rows: int = 0
+    finished: bool = False
+
+
+class SourceStatus(msgspec.Struct, frozen=True):
+    """What a source has brought in since its engine or its driver was started."""
+
+    rows: int = 0
+    refused: int = 0
+    bytes: int = 0
+    ended: bool = False
+    error: str | None = None
+
+
+class InboxStatus(msgspec.Struct, frozen=True):
+    """An inbox of a job on this engine: where it is, what waits in it and how much more it can take."""
+
+    source: str
+    partition: int
+    address: str
+    rows: int = 0
+    repeated: int = 0
+    refused: int = 0
+    waiting: int = 0
+    free: int = 0
+    senders: int = 0
+    error: str | None = None
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is now on one engine; moments are ISO 8601 in UTC."""
+
+    id: str
+    name: str
+    state: JobState
+    reason: str | None = None
+    flush: bool = False
+    node: int = 0
+    of: int = 1
+    deployed_at: str
+    since: str
+    restarts: int = 0
+    pid: int | None = None
+    groups: tuple[GroupStatus, ...] = ()
+    sources: dict[str, SourceStatus] = {}
+    late: int = 0
+    dead: int = 0
+    unprocessed: int = 0
+    inboxes: tuple[InboxStatus, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an inbox is: the address of `links.network`."""
+
+    ip: str
+    port: int
+    node: int = 0
+    folder: str | None = None
+
+
+class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine as it is now."""
+
+    node: int
+    of: int
+    version: str
+    url: str
+    inbox: Place
+    data: str
+    started_at: str
+    jobs: int
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A job that is ready to begin: for each source, its partitions that live on this engine and where they are."""
+
+    id: str
+    name: str
+    addresses: dict[str, dict[int, Place]]
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something that has happened to a job."""
+
+    at: str
+    what: str
+    detail: str | None = None
