@@ -10,15 +10,18 @@ ranges, the batch down to its offsets and texts. What does not hold raises `BadF
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millstream import errors
 from millstream.errors import BadFrame, LinkBroken, MillstreamError
+from millstream.journal import Staged
 from millstream.links.admission import Numbers
 
 VERSION: Final = 1
@@ -27,6 +30,7 @@ MOST_ROWS: Final = 1 << 16
 MOST_BYTES: Final = 64 << 20
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Number = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
 Moment = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
@@ -83,6 +87,9 @@ class Stage(_Frame, frozen=True, tag="stage"):
 
     source: Name
     partition: Count
+    sender: Name
+    epoch: Epoch
+    rows: Count
     version: Count
 
 
@@ -106,7 +113,7 @@ class Publish(_Frame, frozen=True, tag="publish"):
     source: Name
     partition: Count
     sender: Name
-    epoch: Count
+    epoch: Epoch
     staged: list[StagedRows]
 
 
@@ -218,15 +225,36 @@ def decode_batch(body: Any, schema: pa.Schema, rows: int) -> tuple[pa.RecordBatc
     """
     buffer = pa.py_buffer(body)
     try:
+        if _compressed(pa.ipc.read_message(buffer)):
+            # A few kilobytes can swell to all the memory there is.
+            raise BadFrame("a batch is compressed", hint="send it as it is")
         batch = pa.ipc.read_record_batch(buffer, schema)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
+    except (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, struct.error) as exc:
         raise BadFrame(f"a batch cannot be read: {exc}") from exc
     if batch.num_rows != rows or rows == 0 or rows > MOST_ROWS:
         raise BadFrame(f"a batch has {batch.num_rows} rows, {rows} were announced (1 to {MOST_ROWS:,} are allowed)")
     # Compressed or padded otherwise than we do: it is written anew.
     plain = buffer.size % 8 == 0 and pa.ipc.get_record_batch_size(batch) == buffer.size
     return batch, buffer if plain else None
+
+
+def _compressed(message: Any) -> bool:
+    """Tell whether the buffers of a record batch are compressed: what its metadata, a FlatBuffer, says."""
+    raw = memoryview(message.metadata)
+
+    def field(table: int, number: int) -> int:
+        """Return where a field of a table lies, seen from its beginning; 0: it is not there."""
+        offsets = table - struct.unpack_from("<i", raw, table)[0]
+        slot = 4 + 2 * number
+        there = slot + 2 <= struct.unpack_from("<H", raw, offsets)[0]
+        return int(struct.unpack_from("<H", raw, offsets + slot)[0]) if there else 0
+
+    if message.type != "record batch":
+        raise BadFrame(f"a batch is wanted, and this is a {message.type}")
+    root = int(struct.unpack_from("<I", raw, 0)[0])
+    header = root + field(root, 2)
+    return field(header + struct.unpack_from("<I", raw, header)[0], 3) != 0
 
 
 def decode_numbers(frame: Any, header: Rows) -> Numbers:
@@ -240,9 +268,14 @@ def decode_numbers(frame: Any, header: Rows) -> Numbers:
     if len(frame) != 8 * header.rows:
         raise BadFrame(f"{len(frame)} bytes of numbers for {header.rows} rows")
     numbers = np.frombuffer(frame, dtype="<i8")
-    if not len(numbers) or numbers[0] != header.first or numbers[-1] > 1 << 62 or not (np.diff(numbers) > 0).all():
+    if not len(numbers) or numbers[0] != header.first or numbers[-1] > 1 << 62 or not _rise(numbers):
         raise BadFrame("the numbers of a batch do not rise from the first")
     return numbers  # type: ignore[return-value]  # an array is a sequence in all but name
+
+
+def _rise(numbers: npt.NDArray[np.int64]) -> bool:
+    # Compared, not subtracted: a difference can overflow and look small.
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def encode_numbers(numbers: Numbers) -> bytes | None:
@@ -259,6 +292,16 @@ def frames_of(header: Request | Answer, *bodies: Any) -> Sequence[Any]:
     while frames and frames[-1] is None:
         frames.pop()
     return frames
+
+
+def staged_rows(staged: Iterable[Staged]) -> list[StagedRows]:
+    """Return what a journal says of staged rows, as it travels."""
+    return [msgspec.convert(item, StagedRows, from_attributes=True) for item in staged]
+
+
+def staged_items(staged: Iterable[StagedRows]) -> list[Staged]:
+    """Return what has travelled as a journal says it."""
+    return [Staged(**msgspec.structs.asdict(item)) for item in staged]
 
 
 def error_of(refusal: Refusal) -> MillstreamError:

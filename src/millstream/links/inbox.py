@@ -11,32 +11,38 @@ rest. If the disk refuses, the inbox takes nothing until it can open its partiti
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import JournalError, LinkClosed, WriterClosed
+from millstream.errors import AlreadyWriting, JournalError, LinkClosed, WriterBroken, WriterClosed
 from millstream.ingest import Progress, Refused, Settings
 from millstream.ingest import Rows as Numbered
 from millstream.ingest.checks import check
-from millstream.journal import DeadLetter, DeadLetters, Description, Kind, Writer, describe
+from millstream.ingest.rows import numbered
+from millstream.journal import DeadLetter, DeadLetters, Description, Kind, Staged, Writer, describe
+from millstream.journal.arrivals import Reasoned, checked, discard, read_refused, stage_arrival
 from millstream.journal.base import Accepted
+from millstream.journal.disk import REAL
 from millstream.journal.layout import partition_folder
+from millstream.journal.rows import conform
 from millstream.journal.senders import checked_line, checked_lines
 from millstream.links.admission import NOTHING, Admission, Ends, Numbers, admit, array
 from millstream.links.envelope import MOST_ROWS
 
 _log = logging.getLogger(__name__)
 _REOPEN_EVERY_S: Final = 1.0
+_DEAD_LETTERS_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,8 @@ class Inbox:
     def highest(self, sender: str) -> int:
         """Return the highest number that is durable of a sender, or -1."""
         with self._guard:
-            return self._sender(sender).durable
+            known = self._opened(sender)
+            return NOTHING if known is None else known.durable
 
     # taking
 
@@ -197,11 +204,13 @@ class Inbox:
             admission = admit(known.highest, after, numbers, self._room(batch))
             self._repeated += admission.repeated
             begin, end = admission.repeated, admission.taken
-            refused = 0
+            refused: int | None = 0
             if admission.fresh:
                 whole = admission.fresh == batch.num_rows
                 rows = Numbered(batch[begin:end], array(numbers[begin:end]))
-                refused = self._store(sender, known, rows, message if whole else None)
+                refused = self._trying(lambda: self._store(sender, known, rows, message if whole else None))
+            if refused is None:
+                return _resolved(Taken(0, known.durable, 0))
             if end == 0:
                 return self._answer(0, known)
             return self._when_durable(known, int(numbers[end - 1]), admission, refused)
@@ -217,23 +226,109 @@ class Inbox:
             admission = admit(known.highest, after, [number], self.free)
             if admission.taken == 0:
                 return self._answer(0, known)
-            if admission.fresh:
-                self._instruct(sender, known, number, kind, floor)
+            if admission.fresh and self._trying(lambda: self._instruct(sender, known, number, kind, floor)) is None:
+                return _resolved(Taken(0, known.durable, 0))
             return self._when_durable(known, number, admission, 0)
 
-    def bury(self, sender: str, refused: Iterable[Refused]) -> int:
+    def bury(self, sender: str, refused: Iterable[Refused], *, wait_s: float = 30.0) -> int:
         """Keep records that a sender could not make rows of as dead letters, each once; return how many were new."""
-        with DeadLetters.open(self._description.path, clock=self._clock) as dead:
+        with DeadLetters.open(self._description.path, clock=self._clock, wait_s=wait_s) as dead:
             new = dead.put_all([DeadLetter(sender, r.number, r.reason, r.record) for r in refused])
         self._refused += new
         return new
+
+    # epochs of groups elsewhere
+
+    def stage(self, sender: str, epoch: int, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+        """Keep rows aside for an epoch that may be published; they are synced when this returns.
+
+        Rows that the source does not take are kept too, to become dead letters if it is: the clock of this moment
+        decides, however often the epoch is published. Nothing is staged for an epoch that is there.
+        """
+        if epoch <= self.highest(sender):
+            return []
+        description, now = describe(self._description.path), self._clock.now_us()
+        given = [numbered(conform(batch, description.schema), 0) for batch in batches]
+        found = [check(rows, self._rules, now) for rows in given]
+        refused = [(one.reason, one.record) for rows in found for one in rows.refused]
+        return stage_arrival(description, self.partition, sender, epoch, [rows.batch for rows in found], refused)
+
+    def publish(self, sender: str, epoch: int, staged: Sequence[Staged]) -> int:
+        """Put what was staged into the journal as a whole, unless this epoch of the sender is there.
+
+        It is durable when this returns how many rows were new. It may be repeated.
+
+        Raises:
+            CorruptStaging: A staged file is gone or damaged, or was not staged for this epoch.
+            WriterBroken: The disk refuses; ask again.
+        """
+        rows, refused = checked(staged, self.partition, sender, epoch)
+        path = self._description.path
+        if epoch > self._queued(sender):
+            # Before the rows: where they are, even if only on their way, the letters are.
+            self._bury_staged(sender, epoch, read_refused(path, refused))
+        stored = self._arrive(sender, epoch, rows) if rows else 0
+        # Without an entry nothing tells a repetition that the epoch was here: its files stay until the next one.
+        discard(path, self.partition, sender, epoch if rows else epoch - 1)
+        return stored
+
+    def _queued(self, sender: str) -> int:
+        with self._guard:
+            self._opened_or_raise(sender)
+            return self._writer.highest(sender)
+
+    def _opened_or_raise(self, sender: str) -> _Sender:
+        known = self._opened(sender)
+        if known is None:
+            raise WriterBroken(f'inbox "{self.name}" takes nothing: {self._error}', hint="ask again")
+        return known
+
+    def _bury_staged(self, sender: str, epoch: int, refused: Sequence[Reasoned]) -> None:
+        if refused:
+            first = epoch << 32
+            letters = [
+                DeadLetter(sender, first + number, reason, record, self.partition)
+                for number, (reason, record) in enumerate(refused)
+            ]
+            with DeadLetters.open(self._description.path, clock=self._clock) as dead:
+                self._refused += dead.put_all(letters)
+
+    def _arrive(self, sender: str, epoch: int, staged: Sequence[Staged]) -> int:
+        rows, size = sum(item.rows for item in staged), sum(item.bytes for item in staged)
+        with self._guard:
+            known = self._opened_or_raise(sender)
+            if epoch <= self._writer.highest(sender):
+                self._repeated += rows
+                rows = size = 0
+            # Counted before it is appended, which is done without the guard: the writer may make us wait for those
+            # before, who need the guard to be told. Until then others find no room, and nobody opens it anew.
+            self._hold(rows, size)
+            writer = self._writer
+        try:
+            pending = writer.append_staged(sender, epoch, staged)
+        except BaseException as error:
+            self._let_go(rows, size, error)
+            raise
+        with self._guard:
+            known.highest = max(known.highest, epoch)
+            self._watch(known, rows, size, epoch, pending)
+        return pending.result().stored
+
+    def _let_go(self, rows: int, size: int, error: BaseException) -> None:
+        with self._guard:
+            self._hold(-rows, -size, requests=-1)
+            if isinstance(error, WriterBroken | OSError):
+                self._broke(error)
+
+    # idling
 
     def level(self, floor: int) -> None:
         """Say that this partition is idle and nothing before `floor` will come."""
         with self._guard:
             # With no room the call would wait for the disk, with the guard held.
             if not self._closed and self._space > 0 and not self._writer.ended:
-                self._writer.instruct_nowait(Kind.IDLE, floor)
+                with contextlib.suppress(WriterBroken):  # its senders find out
+                    self._writer.instruct_nowait(Kind.IDLE, floor)
 
     # what its host decides
 
@@ -305,43 +400,63 @@ class Inbox:
         # One that is larger than all there is passes alone.
         return max(fitting, 1 if self._waiting_requests == 0 and self._error is None else 0)
 
+    def _trying(self, store: Callable[[], int | None]) -> int | None:
+        """Return what `store` returns; None if the disk refuses, or others are busy with the dead letters."""
+        try:
+            return store()
+        except AlreadyWriting as error:
+            _log.warning("inbox %s takes nothing for a moment: %s", self.name, error)
+        except (WriterBroken, OSError) as error:
+            self._broke(error)
+        return None
+
     def _store(self, sender: str, known: _Sender, rows: Numbered, message: pa.Buffer | None) -> int:
         """Append the rows that keep to the rules, bury the others, and return how many those are."""
         last = int(rows.numbers[-1])
-        checked = check(rows, self._rules, self._clock.now_us())
-        if checked.refused:
+        good = check(rows, self._rules, self._clock.now_us())
+        if good.refused:
             message = None
-            self.bury(sender, checked.refused)
-        if len(checked):
+            self.bury(sender, good.refused, wait_s=_DEAD_LETTERS_S)
+        if len(good):
             # One entry, numbered backwards from its last row: the highest number is right, whatever lies between.
-            first = int(checked.numbers[-1]) - len(checked) + 1
+            first = int(good.numbers[-1]) - len(good) + 1
             self._append(
                 known,
-                len(checked),
-                checked.batch.nbytes,
+                len(good),
+                good.batch.nbytes,
                 last,
-                self._writer.append_nowait(sender, first, checked.batch, message=message),
+                self._writer.append_nowait(sender, first, good.batch, message=message),
             )
         elif known.tail is None:
             known.durable = max(known.durable, last)
         known.highest = last
-        return len(checked.refused)
+        return len(good.refused)
 
-    def _instruct(self, sender: str, known: _Sender, number: int, kind: Kind, floor: int | None) -> None:
+    def _instruct(self, sender: str, known: _Sender, number: int, kind: Kind, floor: int | None) -> int | None:
         if kind is Kind.END_OF_STREAM:
-            self._ends = self._ends.after(sender)
-            if not self._ends.complete:
+            ends = self._ends.after(sender)
+            if not ends.complete:
+                if known.tail is not None:
+                    return None  # noted before its rows are safe, the end could outlive them
                 _write_end(self._ends_file, sender)
-                known.highest = number
-                known.durable = number if known.tail is None else known.durable
-                return
+                self._ends = ends
+                known.highest = known.durable = number
+                return 1
+            self._ends = ends
         self._append(known, 0, 0, number, self._writer.instruct_nowait(kind, floor, sender=sender, seq=number))
         known.highest = number
+        return 1
 
     def _append(self, known: _Sender, rows: int, size: int, last: int, pending: Future[Accepted]) -> None:
+        self._hold(rows, size)
+        self._watch(known, rows, size, last, pending)
+
+    def _hold(self, rows: int, size: int, *, requests: int = 1) -> None:
         self._waiting_rows += rows
         self._waiting_bytes += size
-        self._waiting_requests += 1
+        self._waiting_requests += requests
+
+    def _watch(self, known: _Sender, rows: int, size: int, last: int, pending: Future[Accepted]) -> None:
         known.tail = pending
         if rows:
             self._rows_at_us = self._clock.now_us()
@@ -353,9 +468,7 @@ class Inbox:
 
     def _settle(self, known: _Sender, rows: int, size: int, last: int, done: Future[Accepted]) -> None:
         with self._guard:
-            self._waiting_rows -= rows
-            self._waiting_bytes -= size
-            self._waiting_requests -= 1
+            self._hold(-rows, -size, requests=-1)
             if known.tail is done:
                 known.tail = None
             error = done.exception()
@@ -387,10 +500,8 @@ class Inbox:
         return answer
 
     def _answer(self, taken: int, known: _Sender | None, repeated: int = 0, refused: int = 0) -> Future[Taken]:
-        answer: Future[Taken] = Future()
         highest = NOTHING if known is None else known.durable
-        answer.set_result(Taken(taken, highest, self.free, repeated, refused))
-        return answer
+        return _resolved(Taken(taken, highest, self.free, repeated, refused))
 
     # a disk that refuses
 
@@ -399,8 +510,6 @@ class Inbox:
             _log.error("inbox %s takes nothing: %s", self.name, error)
         self._error = str(error)
         self._reopen_at = time.monotonic() + _REOPEN_EVERY_S
-        # What was queued is gone: the numbers are those that the next recovery finds.
-        self._senders.clear()
 
     def _reopened(self) -> bool:
         # Those whose rows are lost must have been told: they need the guard that is held here.
@@ -415,6 +524,9 @@ class Inbox:
             return False
         _log.warning("inbox %s takes events again", self.name)
         self._error = None
+        # What was queued is gone: the numbers and the ends are those that the recovery has found.
+        self._senders.clear()
+        self._ends = replace(self._ends, ended=frozenset(_read_ends(self._ends_file)))
         return True
 
     def close(self) -> None:
@@ -430,11 +542,21 @@ class Inbox:
         self._writer.abort()
 
 
+def _resolved(taken: Taken) -> Future[Taken]:
+    answer: Future[Taken] = Future()
+    answer.set_result(taken)
+    return answer
+
+
 def _read_ends(file: Path) -> list[str]:
     try:
-        return [str(value) for value in checked_lines(file.read_bytes())[0]]
+        raw = file.read_bytes()
     except FileNotFoundError:
         return []
+    values, used = checked_lines(raw)
+    if used < len(raw):
+        os.truncate(file, used)  # torn by a crash: what is written after it would never be read
+    return [str(value) for value in values]
 
 
 def _write_end(file: Path, sender: str) -> None:
@@ -442,3 +564,4 @@ def _write_end(file: Path, sender: str) -> None:
         sink.write(checked_line(sender))
         sink.flush()
         os.fsync(sink.fileno())
+    REAL.sync_folder(file.parent)

@@ -7,13 +7,23 @@ Listeners register in their process: an outbox in the same process calls its inb
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from millstream.errors import BadFrame, InternalError, LinkError, MillstreamError, NotAllowed, NotThere
+from millstream.errors import (
+    BadFrame,
+    InternalError,
+    LinkBroken,
+    LinkClosed,
+    LinkError,
+    MillstreamError,
+    NotAllowed,
+    NotThere,
+)
 from millstream.ingest import Refused
 from millstream.journal import Description, Kind, describe
 from millstream.links import envelope as e
@@ -23,6 +33,8 @@ from millstream.links.network import Address, guard, preferred
 from millstream.links.transport import Door, Reply
 
 _log = logging.getLogger(__name__)
+_STAGING: Final = 32
+"""How many batches may wait to be staged; a client sends some megabytes in each."""
 
 REGISTERED: Final[dict[int, Listener]] = {}
 """The listeners of this process, by port."""
@@ -84,6 +96,7 @@ class Listener:
         folder.mkdir(parents=True, exist_ok=True)
         self._sources: dict[str, Hosted] = {}
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="inbox files")
+        self._room_to_stage = threading.Semaphore(_STAGING)
         self.refused_frames = 0
         self._door = Door(
             folder.resolve(),
@@ -223,8 +236,12 @@ class Listener:
                 inbox = self.inbox(request.source, request.partition, producer)
                 letters = [Refused(*letter) for letter in request.letters]
                 self._slowly(request.request, lambda: self._bury(inbox, request, letters), reply)
-            case _:
-                raise NotThere(f'"{type(request).__name__}" is not served here')
+            case e.Stage():
+                inbox = self.inbox(request.source, request.partition, producer)
+                self._staging(inbox, request, frames, reply)
+            case e.Publish():
+                inbox = self.inbox(request.source, request.partition, producer)
+                self._slowly(request.request, lambda: self._publish(inbox, request), reply)
 
     def _rows(self, inbox: Inbox, request: e.Rows, frames: list[Any]) -> Future[Taken]:
         schemas = inbox.described(request.version).schemas
@@ -236,6 +253,29 @@ class Listener:
 
     def _bury(self, inbox: Inbox, request: e.Bury, letters: list[Refused]) -> e.Done:
         return e.Done(request.request, rows=inbox.bury(request.sender, letters))
+
+    # epochs of groups elsewhere
+
+    def _staging(self, inbox: Inbox, request: e.Stage, frames: list[Any], reply: Reply) -> None:
+        schemas = inbox.described(request.version).schemas
+        if len(frames) != 2 or request.version >= len(schemas):
+            raise BadFrame("staging needs a batch, and a schema that the journal has or had", hint="connect again")
+        batch, _ = e.decode_batch(frames[1], schemas[request.version], request.rows)
+        if not self._room_to_stage.acquire(blocking=False):
+            raise LinkBroken("too many tasks stage rows here at once", hint="ask again")
+
+        def work() -> e.Answer:
+            try:
+                staged = inbox.stage(request.sender, request.epoch, [batch])
+            finally:
+                self._room_to_stage.release()
+            return e.Done(request.request, e.staged_rows(staged), sum(item.rows for item in staged))
+
+        self._slowly(request.request, work, reply)
+
+    def _publish(self, inbox: Inbox, request: e.Publish) -> e.Done:
+        stored = inbox.publish(request.sender, request.epoch, e.staged_items(request.staged))
+        return e.Done(request.request, rows=stored)
 
     # answering
 
@@ -263,6 +303,8 @@ class Listener:
         self._slow.submit(work).add_done_callback(settled)
 
     def _refuse(self, request: int, error: BaseException, reply: Reply) -> None:
+        if isinstance(error, LinkClosed):
+            return  # the inbox is being closed: its sender asks again, and finds who opens it next
         if isinstance(error, BadFrame):
             self.refused_frames += 1
         if not isinstance(error, MillstreamError):
