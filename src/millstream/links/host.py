@@ -14,9 +14,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +24,10 @@ import msgspec
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import AlreadyWriting, NotThere
-from millstream.ingest import Settings, declared, proposals
+from millstream.ingest import Settings, declared
 from millstream.journal import Description
 from millstream.links.inbox import Inbox, InboxStatistics
+from millstream.links.levels import Levels
 from millstream.links.listener import Listener, Security
 from millstream.links.network import Address, ipc_path
 from millstream.links.transport import listening
@@ -35,7 +35,6 @@ from millstream.links.transport import listening
 _log = logging.getLogger(__name__)
 _FILE: Final = "inboxes.json"
 _PAUSE_S: Final = 0.05
-_LEVEL_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,8 @@ class Host:
         self._clock = clock or SystemClock()
         self._inboxes: dict[str, list[Inbox]] = {}
         self._settings = {name: settings for name, (_, settings) in sources.items()}
-        self._watched: list[str] = []
-        self._news = threading.Event()
-        self._stopping = threading.Event()
+        self._levels = Levels(self._clock)
         self._listener: Listener | None = None
-        self._thread: threading.Thread | None = None
         try:
             for name, (description, settings) in sources.items():
                 self._inboxes[name] = []
@@ -92,15 +88,15 @@ class Host:
         except BaseException:
             self.close()
             raise
-        self._watched = [n for n, settings in self._settings.items() if _needs_levelling(self._inboxes[n], settings)]
-        self._thread = self._leveller()
+        for name, settings in self._settings.items():
+            self._levels.add(name, self._inboxes[name], settings)
 
     def _listen(self, how: Listening) -> None:
         listener = self._listener = Listener(
             self._folder,
             network=how.network,
             # The port of before, if it is free: producers need not look for us after a restart.
-            port=how.port or _last_port(self._folder),
+            port=how.port or last_port(self._folder),
             security=how.security,
             open_without_keys=how.open_without_keys,
         )
@@ -108,8 +104,7 @@ class Host:
             settings = self._settings[name]
             listener.host(f"{self._folder.name}.{name}", inboxes, key=settings.key, allowed=settings.producers)
         listener.start()
-        address = listener.address
-        _write(self._folder / _FILE, _Note(address.ip, address.port, address.node, os.getpid()))
+        note_address(self._folder, listener.address)
 
     @property
     def address(self) -> Address:
@@ -123,56 +118,19 @@ class Host:
         """Return the numbers of each source's inboxes."""
         return {name: [inbox.statistics() for inbox in inboxes] for name, inboxes in self._inboxes.items()}
 
-    # idle partitions
-
-    def _leveller(self) -> threading.Thread | None:
-        if not self._watched:
-            return None
-        for name in self._watched:
-            for inbox in self._inboxes[name]:
-                inbox.on_rows = self._news.set
-        thread = threading.Thread(target=self._keep_level, name="inbox levels", daemon=True)
-        thread.start()
-        return thread
-
-    def _keep_level(self) -> None:
-        """Bring idle partitions level with the others; sleeps for good while nothing comes."""
-        while not self._stopping.wait(_LEVEL_EVERY_S):
-            self._news.clear()
-            due = self.level()
-            self._news.wait(None if due is None else max(0.0, (due - self._clock.now_us()) / 1e6))
-
     def level(self) -> int | None:
         """Give idle partitions the floors that are due; return when the next one can become idle."""
-        moments = [self._level_source(self._inboxes[name], self._settings[name]) for name in self._watched]
-        return min((moment for moment in moments if moment is not None), default=None)
-
-    def _level_source(self, inboxes: Sequence[Inbox], settings: Settings) -> int | None:
-        microsecond = timedelta(microseconds=1)
-        now, idle_us = self._clock.now_us(), settings.idle // microsecond
-        states = [inbox.progress() for inbox in inboxes]
-        floors = proposals(states, now_us=now, idle_us=idle_us, lateness_us=settings.lateness // microsecond)
-        for partition, floor in floors:
-            inboxes[partition].level(floor)
-        awake = [state.rows_at_us + idle_us for state in states if not state.ended]
-        return min((moment for moment in awake if moment > now), default=None)
+        return self._levels.level()
 
     def close(self) -> None:
         """Write what was taken, and let go of the inboxes."""
-        self._stopping.set()
-        self._news.set()
         with contextlib.ExitStack() as stack:  # all of them, whatever one of them says
             if self._listener is not None:
                 stack.callback(self._listener.close)
             for inboxes in self._inboxes.values():
                 for inbox in inboxes:
                     stack.callback(inbox.close)
-            if self._thread is not None:
-                stack.callback(self._thread.join)
-
-
-def _needs_levelling(inboxes: Sequence[Inbox], settings: Settings) -> bool:
-    return len(inboxes) > 1 and settings.time is not None
+            stack.callback(self._levels.close)
 
 
 # finding
@@ -261,7 +219,13 @@ def read_address(folder: Path) -> Address | None:
     return Address(note.ip, note.port, note.node, str(folder.resolve()))
 
 
-def _last_port(folder: Path) -> int:
+def note_address(folder: Path, address: Address) -> None:
+    """Leave word where the inboxes in this folder are listened for."""
+    _write(folder / _FILE, _Note(address.ip, address.port, address.node, os.getpid()))
+
+
+def last_port(folder: Path) -> int:
+    """Return the port that was listened on in this folder before, or 0."""
     note = _read(folder / _FILE)
     return 0 if note is None else note.port
 

@@ -1,0 +1,71 @@
+"""Idle partitions of hosted inboxes, brought level with the others: the thread that does it, for any number of sources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from millstream.clock import Clock
+from millstream.ingest import Settings, proposals
+from millstream.links.inbox import Inbox
+
+_LEVEL_EVERY_S: Final = 1.0
+
+
+class Levels:
+    """Watches over the partitions of sources that one process hosts; sleeps for good while nothing comes.
+
+    The thread is started with the first source that needs it: one with a time and more than one partition.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watched: dict[str, tuple[Sequence[Inbox], Settings]] = {}
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, source: str, inboxes: Sequence[Inbox], settings: Settings) -> None:
+        """Watch over the partitions of a source, if it needs that."""
+        if len(inboxes) < 2 or settings.time is None:
+            return
+        self._watched = self._watched | {source: (inboxes, settings)}
+        for inbox in inboxes:
+            inbox.on_rows = self._news.set
+        self._news.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_level, name="inbox levels", daemon=True)
+            self._thread.start()
+
+    def remove(self, source: str) -> None:
+        self._watched = {name: one for name, one in self._watched.items() if name != source}
+
+    def _keep_level(self) -> None:
+        while not self._stopping.wait(_LEVEL_EVERY_S):
+            self._news.clear()
+            due = self.level()
+            self._news.wait(None if due is None else max(0.0, (due - self._clock.now_us()) / 1e6))
+
+    def level(self) -> int | None:
+        """Give idle partitions the floors that are due; return when the next one can become idle."""
+        moments = [self._level(*one) for one in self._watched.values()]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _level(self, inboxes: Sequence[Inbox], settings: Settings) -> int | None:
+        microsecond = timedelta(microseconds=1)
+        now, idle_us = self._clock.now_us(), settings.idle // microsecond
+        states = [inbox.progress() for inbox in inboxes]
+        floors = proposals(states, now_us=now, idle_us=idle_us, lateness_us=settings.lateness // microsecond)
+        by_partition = {inbox.partition: inbox for inbox in inboxes}
+        for partition, floor in floors:
+            by_partition[partition].level(floor)
+        awake = [state.rows_at_us + idle_us for state in states if not state.ended]
+        return min((moment for moment in awake if moment > now), default=None)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._news.set()
+        if self._thread is not None:
+            self._thread.join()

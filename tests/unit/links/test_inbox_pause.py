@@ -1,0 +1,75 @@
+"""An inbox whose host pauses it, or ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.clock import ManualClock, micros
+from millstream.errors import Ended
+from millstream.journal import Kind
+from millstream.links.inbox import Inbox
+from millstream.links.levels import Levels
+from support.links import NOON, batch, declare, entries, stored, wait_for
+
+
+def test_a_paused_inbox_is_full_and_takes_events_again_when_it_is_resumed(tmp_path: Path) -> None:
+    inbox = Inbox(*_source(tmp_path))
+    assert inbox.enqueue("me", range(2), batch(0, 2)) == 2
+    inbox.pause()
+    assert inbox.free == 0
+    assert inbox.enqueue("me", range(2, 4), batch(2, 4)) == 0
+    assert inbox.enqueue("me", range(2), batch(0, 2)) == 2, "what is there already is counted"
+    assert inbox.instruct_nowait("me", 2, Kind.END_OF_STREAM).result().taken == 0
+    inbox.resume()
+    assert inbox.enqueue("me", range(2, 4), batch(2, 4)) == 2
+    inbox.close()
+    assert stored(tmp_path) == [[0, 1, 2, 3]]
+
+
+def test_a_paused_inbox_can_be_ended_by_its_host_and_is_ended_once(tmp_path: Path) -> None:
+    inbox = Inbox(*_source(tmp_path))
+    inbox.pause()
+    for _ in range(3):
+        wait_for(lambda: inbox.end("engine"))
+    inbox.close()
+    again = Inbox(*_source(tmp_path))
+    assert again.end("engine")
+    with pytest.raises(Ended):
+        again.enqueue("me", range(1), batch(0, 1))
+    again.close()
+    assert [kind for kind, _, _ in entries(tmp_path)] == [Kind.END_OF_STREAM]
+
+
+def test_an_inbox_that_others_would_have_to_end_is_ended_by_its_host_alone(tmp_path: Path) -> None:
+    inbox = Inbox(*_source(tmp_path), upstreams=["a", "b"])
+    inbox.instruct_nowait("a", 0, Kind.END_OF_STREAM).result()
+    assert not inbox.progress().ended
+    wait_for(lambda: inbox.end("engine"))
+    assert inbox.progress().ended
+    inbox.close()
+
+
+def test_idle_partitions_are_brought_level_while_their_inboxes_are_paused(tmp_path: Path) -> None:
+    clock = ManualClock(micros(NOON))
+    description, settings = declare(tmp_path, partitions=2)
+    inboxes = [Inbox(description, n, settings, clock=clock) for n in range(2)]
+    levels = Levels(clock)
+    levels.add("f.s", inboxes, settings)
+    inboxes[0].enqueue("me", range(1), batch(0, 1))
+    for inbox in inboxes:
+        inbox.pause()
+    clock.advance_us(11_000_000)
+    levels.level()
+    levels.remove("f.s")
+    assert levels.level() is None
+    levels.close()
+    for inbox in inboxes:
+        inbox.close()
+    assert [kind for kind, _, _ in entries(tmp_path)] == [Kind.ROWS, Kind.IDLE]
+
+
+def _source(data: Path) -> tuple:  # type: ignore[type-arg]
+    description, settings = declare(data)
+    return description, 0, settings
