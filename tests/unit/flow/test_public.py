@@ -34,9 +34,10 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
 
 def test_the_public_names_are_these():
     names = {"Flow", "Stream", "MillstreamError", "load", "__version__"}
+    clients = {"connect", "connect_async", "Client", "AsyncClient"}
     sources = {"inbox", "files", "rate", "replay"}
     targets = {"parquet", "jsonl", "csv", "console", "memory", "postgres", "table"}
-    assert set(ms.__all__) == names | sources | targets
+    assert set(ms.__all__) == names | clients | sources | targets
 
 
 def test_the_version_is_the_project_s():
