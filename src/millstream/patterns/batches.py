@@ -1,0 +1,88 @@
+"""What goes into a matcher and comes out of it: batches of events, and what was found in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Truths = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events of several keys in the order of their times.
+
+    Attributes:
+        keys: Whose each event is.
+        times: In microseconds, never falling.
+        masks: Bit i is set if the event's part of test i holds.
+        values: The values that the automaton asks for; times among them as whole microseconds.
+        rows: The columns that outputs, and Python predicates, need.
+    """
+
+    keys: pa.Array
+    times: Numbers
+    masks: Numbers
+    values: list[pa.Array]
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Matches, and runs that ran out of time, with their histories one after the other.
+
+    Attributes:
+        keys: Whose each is.
+        at: When it was known, in microseconds.
+        late: Whether it ran out of time.
+        ends: Where its history ends in `blocks` and `rows`; it begins where the one before ends.
+        blocks: The block that took each event.
+        rows: The events.
+    """
+
+    keys: pa.Array
+    at: Numbers
+    late: Truths
+    ends: Numbers
+    blocks: Numbers
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def starts(self) -> Numbers:
+        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]]) if len(self) else self.ends
+
+    def select(self, chosen: Truths) -> Found:
+        """Return those for which `chosen` holds."""
+        lengths = self.ends - self.starts
+        rows = np.repeat(chosen, lengths)
+        kept = np.flatnonzero(rows)
+        return Found(
+            self.keys.filter(pa.array(chosen)),
+            self.at[chosen],
+            self.late[chosen],
+            np.cumsum(lengths[chosen]),
+            self.blocks[rows],
+            self.rows.take(pa.array(kept)),
+        )
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def table_of(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()

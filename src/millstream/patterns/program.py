@@ -1,0 +1,214 @@
+"""Expressions over the history as short programs for the kernel's stack machine.
+
+A number is whole ("i") or not ("f"); truth is 1 or 0. What the machine does not know (text, decimals, Python predicates) makes a pattern
+run on the plain automaton instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from millstream.patterns.history import Node, Register
+
+Kind = Literal["i", "f", "x"]
+"""Whole numbers, times and truth; other numbers; what the kernel does not know."""
+
+# Operations. Those of a pair are for whole numbers, and one more for others.
+INT, FLOAT, NULL, VALUE_I, VALUE_F, REGISTER_I, REGISTER_F, AVG, TO_FLOAT = range(9)
+ADD, SUB, MUL = 10, 12, 14
+EQ, NE, LT, LE, GT, GE = 16, 18, 20, 22, 24, 26
+NEG, ABS, SELECT, NULL_SAFE = 28, 30, 32, 34
+DIV, REM, QUOTIENT = 36, 37, 39
+AND, OR, NOT, IS_NULL, COALESCE = 40, 41, 42, 43, 44
+LEAST, GREATEST = 46, 48
+
+_PAIRS: Final = {
+    "+": ADD,
+    "-": SUB,
+    "*": MUL,
+    "=": EQ,
+    "<>": NE,
+    "<": LT,
+    "<=": LE,
+    ">": GT,
+    ">=": GE,
+    "%": REM,
+    "<=>": NULL_SAFE,
+    "least": LEAST,
+    "greatest": GREATEST,
+}
+_TRUTHS: Final = frozenset(["=", "<>", "<", "<=", ">", ">=", "<=>"])
+#: The highest stack that a program may need.
+DEPTH: Final = 32
+
+
+class Unsupported(Exception):
+    """The kernel cannot evaluate this expression."""
+
+
+@dataclass
+class Program:
+    """Operations with a whole and another number each."""
+
+    steps: list[tuple[int, int, float]] = field(default_factory=list)
+
+    def add(self, operation: int, whole: int = 0, other: float = 0.0) -> None:
+        self.steps.append((operation, whole, other))
+
+
+def register_kind(register: Register, values: Sequence[Kind]) -> Kind:
+    """Return what kind of number a register holds."""
+    if register.function == "count" or register.value is None:
+        return "i"
+    kind = values[register.value]
+    return "f" if register.function == "avg" and kind == "i" else kind
+
+
+def program(node: Node, values: Sequence[Kind], registers: Sequence[Register]) -> list[tuple[int, int, float]]:
+    """Return the program of an expression.
+
+    Raises:
+        Unsupported: It needs more than numbers and truth.
+    """
+    made = Program()
+    _Lowering(values, registers, made).lower(node)
+    if _depth(node) > DEPTH - 2:
+        raise Unsupported("the expression is too deep")
+    return made.steps
+
+
+def _depth(node: Node) -> int:
+    return 1 + max((place + _depth(arg) for place, arg in enumerate(node.args)), default=0)
+
+
+@dataclass
+class _Lowering:
+    values: Sequence[Kind]
+    registers: Sequence[Register]
+    made: Program
+
+    def lower(self, node: Node) -> Kind:
+        match node.op:
+            case "literal":
+                return self._literal(node)
+            case "value":
+                kind = self._known(self.values[node.of])
+                self.made.add(VALUE_I if kind == "i" else VALUE_F, node.of)
+                return kind
+            case "register":
+                return self._register(node)
+            case "and" | "or":
+                return self._chain(AND if node.op == "and" else OR, node.args)
+            case "not" | "is null":
+                self.lower(node.args[0])
+                self.made.add(NOT if node.op == "not" else IS_NULL)
+                return "i"
+            case "neg" | "abs":
+                kind = self.lower(node.args[0])
+                self.made.add((NEG if node.op == "neg" else ABS) + (kind == "f"))
+                return kind
+            case "in":
+                pairs = tuple(Node("=", (node.args[0], other)) for other in node.args[1:])
+                return self._chain(OR, pairs)
+            case "/" | "div":
+                return self._divide(node)
+        return self._several(node)
+
+    def _several(self, node: Node) -> Kind:
+        match node.op:
+            case "case":
+                return self._case(node.args)
+            case "coalesce":
+                return self._fold(node.args, COALESCE)
+            case "least" | "greatest":
+                return self._fold(node.args, _PAIRS[node.op])
+        if node.op not in _PAIRS:
+            raise Unsupported(node.op)
+        kind = self._pair(*node.args)
+        self.made.add(_PAIRS[node.op] + (kind == "f"))
+        return "i" if node.op in _TRUTHS else kind
+
+    def _literal(self, node: Node) -> Kind:
+        if node.of is None:
+            self.made.add(NULL)
+            return "i"
+        if isinstance(node.of, bool | int):
+            self.made.add(INT, int(node.of))
+            return "i"
+        if isinstance(node.of, float):
+            self.made.add(FLOAT, 0, node.of)
+            return "f"
+        raise Unsupported("text")
+
+    def _register(self, node: Node) -> Kind:
+        register = self.registers[node.of]
+        kind = self._known(register_kind(register, self.values))
+        if register.function == "avg":
+            self.made.add(AVG, node.of)
+            return "f"
+        self.made.add(REGISTER_I if kind == "i" else REGISTER_F, node.of)
+        return kind
+
+    def _known(self, kind: Kind) -> Kind:
+        if kind == "x":
+            raise Unsupported("neither a number nor a truth")
+        return kind
+
+    def _chain(self, operation: int, args: Sequence[Node]) -> Kind:
+        for place, arg in enumerate(args):
+            self.lower(arg)
+            if place:
+                self.made.add(operation)
+        return "i"
+
+    def _pair(self, left: Node, right: Node) -> Kind:
+        """Put two numbers of one kind on the stack."""
+        if self._kind(left) == self._kind(right):
+            self.lower(left)
+            return self.lower(right)
+        for node in (left, right):
+            self._as_float(node)
+        return "f"
+
+    def _as_float(self, node: Node) -> None:
+        if self.lower(node) == "i":
+            self.made.add(TO_FLOAT)
+
+    def _kind(self, node: Node) -> Kind:
+        return _Lowering(self.values, self.registers, Program()).lower(node)
+
+    def _divide(self, node: Node) -> Kind:
+        if node.op == "div" and all(self._kind(arg) == "i" for arg in node.args):
+            self._pair(*node.args)
+            self.made.add(QUOTIENT)
+            return "i"
+        if node.op == "div":
+            raise Unsupported("div of numbers that are not whole")
+        for arg in node.args:
+            self._as_float(arg)
+        self.made.add(DIV)
+        return "f"
+
+    def _case(self, args: Sequence[Node]) -> Kind:
+        """Lower "condition, value, rest" to a choice; the rest may be a case again."""
+        if len(args) == 1:
+            return self.lower(args[0])
+        rest = args[2] if len(args) == 3 else Node("case", tuple(args[2:]))
+        self.lower(args[0])
+        kind = self._pair(args[1], rest)
+        self.made.add(SELECT + (kind == "f"))
+        return kind
+
+    def _fold(self, args: Sequence[Node], operation: int) -> Kind:
+        """Lower an operation of several to one of two after the other."""
+        kind: Kind = "f" if any(self._kind(arg) == "f" for arg in args) else "i"
+        for place, arg in enumerate(args):
+            if kind == "f":
+                self._as_float(arg)
+            else:
+                self.lower(arg)
+            if place:
+                self.made.add(operation + (kind == "f"))
+        return kind

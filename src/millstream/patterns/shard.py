@@ -1,0 +1,232 @@
+"""A shard: the runs of many keys in columns, with the events that they have taken, moved on by the kernel batch by batch.
+
+Its bytes hold, for each live run, nine numbers of 8 bytes and one more for each register (two for a first or an average), and for each
+event of a history, shared by the runs that forked, 12 bytes and the columns that the output needs. A key is there once, while it has runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import InternalError
+from millstream.patterns import kernel
+from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
+from millstream.patterns.kernel import Table
+from millstream.patterns.tables import Tables
+
+#: What the bytes of a shard begin with: a mark and the version of what follows.
+MARK: Final = b"MSPS"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What is kept between two batches."""
+
+    keys: pa.Array
+    runs: Table
+    held: Table
+    nodes: Table
+    rows: pa.Table
+    numbers: Numbers
+    sequence: int
+
+    @property
+    def live(self) -> int:
+        """How many runs are live."""
+        return len(self.runs)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for the time to go on."""
+        return not len(self.runs) and not len(self.held)
+
+
+def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
+    """Return a shard without runs."""
+    none = np.zeros(0, np.int64)
+    return Shard(
+        pa.array([], keys),
+        none.reshape(0, tables.width),
+        none.reshape(0, kernel.MATCH_WIDTH),
+        none.reshape(0, 3),
+        rows.empty_table(),
+        none,
+        0,
+    )
+
+
+def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple[Shard, Found]:
+    """Return what becomes of a shard by a batch of events, in the order of their times, and by the watermark after it."""
+    keys, order, event_ends = _by_key(shard, batch)
+    values, reals, missing = columns(tables, batch.values, order)
+    numbers = np.concatenate([shard.numbers, shard.sequence + order])
+    count = len(event_ends)
+    runs, runs_used, nodes, nodes_used, found, found_used, held, held_used = kernel.match_shard(
+        tables.edges,
+        tables.states,
+        tables.asks,
+        tables.programs,
+        tables.ends,
+        tables.constants,
+        tables.registers,
+        tables.settings,
+        np.ascontiguousarray(batch.times[order]),
+        np.ascontiguousarray(batch.masks[order]),
+        numbers,
+        len(shard.numbers),
+        values,
+        reals,
+        missing,
+        event_ends,
+        shard.runs,
+        _ends(shard.runs[:, kernel.KEY], count),
+        shard.held,
+        _ends(shard.held[:, kernel.M_KEY], count),
+        _roomy(shard.nodes),
+        len(shard.nodes),
+        watermark,
+    )
+    rows = _Rows(shard.rows, batch.rows, order)
+    results = _found(found[:found_used], nodes[:nodes_used], keys, rows)
+    kept = _kept(runs[:runs_used], held[:held_used], nodes[:nodes_used], keys, rows, numbers)
+    return Shard(*kept, shard.sequence + len(batch)), results
+
+
+def _by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers, Numbers]:
+    """Return all keys, those that are known first, the order of the events by key, and where each key's end."""
+    both = pa.concat_arrays([shard.keys, batch.keys.cast(shard.keys.type)]).dictionary_encode()
+    places: Numbers = both.indices.to_numpy()[len(shard.keys) :].astype(np.int64)
+    order = np.argsort(places, kind="stable").astype(np.int64)
+    return both.dictionary, order, _ends(places[order], len(both.dictionary))
+
+
+def _ends(keys: Numbers, count: int) -> Numbers:
+    """Return where the rows of each key end, given the keys in order."""
+    found: Numbers = np.searchsorted(keys, np.arange(count), side="right").astype(np.int64)
+    return found
+
+
+def _roomy(nodes: Table) -> Table:
+    """Return the nodes with room for some more."""
+    room = np.empty((len(nodes) + 64, 3), np.int64)
+    room[: len(nodes)] = nodes
+    return room
+
+
+def columns(tables: Tables, values: Sequence[pa.Array], order: Numbers) -> tuple[Table, Any, Any]:
+    """Return the values as whole numbers, as other numbers, and where they are missing."""
+    rows = len(order)
+    whole = np.zeros((len(values), rows), np.int64)
+    real = np.zeros((len(values), rows), np.float64)
+    missing = np.zeros((len(values), rows), np.bool_)
+    for place, (kind, column) in enumerate(zip(tables.kinds, values, strict=True)):
+        if column.null_count:
+            missing[place] = column.is_null().to_numpy(zero_copy_only=False)[order]
+        if kind == "x":
+            continue  # only counted: what it is does not matter
+        plain = column.cast(pa.int64() if kind == "i" else pa.float64())
+        filled = (pc.fill_null(plain, 0) if column.null_count else plain).to_numpy(zero_copy_only=False)
+        (whole if kind == "i" else real)[place] = filled[order]
+    return whole, real, missing
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows that nodes speak of: those kept from before, then the new ones by key."""
+
+    old: pa.Table
+    new: pa.Table
+    order: Numbers
+
+    def take(self, places: Numbers) -> pa.Table:
+        """Return rows by their places, in that order."""
+        base = len(self.old)
+        moved = places.copy()
+        new = places >= base
+        if not base:
+            return self.new.take(pa.array(self.order[places]))
+        moved[new] = self.order[places[new] - base] + base
+        return pa.concat_tables([self.old, self.new.cast(self.old.schema)]).take(pa.array(moved))
+
+
+def _found(found: Table, nodes: Table, keys: pa.Array, rows: _Rows) -> Found:
+    ends = np.cumsum(found[:, kernel.M_LENGTH]).astype(np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    blocks, events = np.empty(total, np.int64), np.empty(total, np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), ends])
+    kernel.unrolled(found, len(found), nodes, offsets, blocks, events)
+    return Found(
+        keys.take(pa.array(found[:, kernel.M_KEY])),
+        found[:, kernel.M_AT].copy(),
+        found[:, kernel.M_LATE] == 1,
+        ends,
+        blocks,
+        rows.take(events),
+    )
+
+
+def _kept(
+    runs: Table, held: Table, nodes: Table, keys: pa.Array, rows: _Rows, numbers: Numbers
+) -> tuple[pa.Array, Table, Table, Table, pa.Table, Numbers]:
+    """Return what is left of keys, runs, held matches, nodes and rows, without what nobody needs any more."""
+    marks = np.zeros(len(nodes), np.int64)
+    kernel.reachable(runs, kernel.NODE, nodes, marks)
+    kernel.reachable(held, kernel.M_NODE, nodes, marks)
+    left = nodes[marks == 1]
+    node_places = np.concatenate([np.cumsum(marks) - 1, [-1]])
+    events, event_places = np.unique(left[:, kernel.EVENT], return_inverse=True)
+    left[:, kernel.EVENT] = event_places
+    left[:, kernel.BEFORE_NODE] = node_places[left[:, kernel.BEFORE_NODE]]
+    runs, held = runs.copy(), held.copy()
+    runs[:, kernel.NODE] = node_places[runs[:, kernel.NODE]]
+    held[:, kernel.M_NODE] = node_places[held[:, kernel.M_NODE]]
+    used = np.union1d(runs[:, kernel.KEY], held[:, kernel.M_KEY])
+    runs[:, kernel.KEY] = np.searchsorted(used, runs[:, kernel.KEY])
+    held[:, kernel.M_KEY] = np.searchsorted(used, held[:, kernel.M_KEY])
+    return keys.take(pa.array(used)), runs, held, left, rows.take(events), numbers[events]
+
+
+def dump(shard: Shard) -> bytes:
+    """Return a shard as bytes."""
+    content = {
+        "keys": table_bytes(pa.table({"key": shard.keys})),
+        "runs": shard.runs.tobytes(),
+        "held": shard.held.tobytes(),
+        "nodes": shard.nodes.astype(np.int32).tobytes(),
+        "rows": table_bytes(shard.rows),
+        "numbers": shard.numbers.tobytes(),
+        "sequence": shard.sequence,
+    }
+    return MARK + VERSION.to_bytes(2, "little") + msgspec.msgpack.encode(content)
+
+
+def load(tables: Tables, data: bytes) -> Shard:
+    """Return the shard that `dump` made bytes of.
+
+    Raises:
+        InternalError: They are not of this version.
+    """
+    if data[:4] != MARK or int.from_bytes(data[4:6], "little") != VERSION:
+        raise InternalError("the state of a pattern is not of a version that this release reads")
+    content = msgspec.msgpack.decode(data[6:])
+    return Shard(
+        table_of(content["keys"]).column("key").combine_chunks(),
+        _numbers(content["runs"], tables.width),
+        _numbers(content["held"], kernel.MATCH_WIDTH),
+        np.frombuffer(content["nodes"], np.int32).astype(np.int64).reshape(-1, 3),
+        table_of(content["rows"]),
+        np.frombuffer(content["numbers"], np.int64).copy(),
+        content["sequence"],
+    )
+
+
+def _numbers(data: bytes, width: int) -> Table:
+    return np.frombuffer(data, np.int64).reshape(-1, width).copy()

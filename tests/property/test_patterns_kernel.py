@@ -1,0 +1,82 @@
+"""The kernel finds what the automaton finds, however the stream is cut into batches, through bytes and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.patterns import events, shard
+from millstream.patterns.automaton import Automaton, Key, advance, step
+from millstream.patterns.batches import Batch, Found
+from millstream.patterns.compile import compile_pattern
+from millstream.patterns.tables import tables
+from property.patterns_random import patterns, streams, table
+
+FAR = 10**15
+
+
+def batch_of(automaton: Automaton, rows: pa.Table) -> Batch:
+    masks = events.met(automaton, rows).astype(np.int64)
+    values = events.values(automaton, rows)
+    return Batch(rows.column("key").combine_chunks(), events.micros(rows.column("at")), masks, values, rows)
+
+
+def shown(automaton: Automaton, found: Found) -> Counter:
+    numbers = found.rows.column("number").to_pylist()
+    return Counter(
+        (key, at, late, tuple((automaton.blocks[b], n) for b, n in zip(found.blocks[a:z], numbers[a:z], strict=True)))
+        for key, at, late, a, z in zip(
+            found.keys.to_pylist(), found.at.tolist(), found.late.tolist(), found.starts, found.ends, strict=True
+        )
+    )
+
+
+def by_the_kernel(automaton: Automaton, rows: pa.Table, cuts: list[int]) -> Counter:
+    made = tables(automaton, [pa.int64()] * len(automaton.values), late=True)
+    state = shard.empty(made, pa.string(), rows.schema)
+    found: Counter = Counter()
+    for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        part = rows.slice(first, last - first)
+        watermark = int(events.micros(part.column("at")).max()) - 1 if len(part) else 0
+        state, some = shard.process(made, state, batch_of(automaton, part), watermark)
+        found += shown(automaton, some)
+        state = shard.load(made, shard.dump(state))
+    state, some = shard.process(made, state, batch_of(automaton, rows.slice(0, 0)), FAR)
+    if automaton.within is not None:
+        assert (state.live, len(state.keys), len(state.nodes), len(state.rows)) == (0, 0, 0, 0)
+    return found + shown(automaton, some)
+
+
+def by_the_automaton(automaton: Automaton, rows: pa.Table) -> Counter:
+    keys: dict[str, Key] = {}
+    found: Counter = Counter()
+
+    def note(name, matches):
+        for one in matches:
+            taken = tuple((automaton.blocks[block], event.number) for block, event in one.history)
+            found[name, one.at, one.timed_out, taken] += 1
+
+    for event in events.events(automaton, rows, "at"):
+        name = event.row["key"]
+        keys[name], matches, late = step(automaton, keys.get(name, Key()), event)
+        note(name, [*matches, *late])
+    for name, key in keys.items():
+        _, matches, late = advance(automaton, key, FAR)
+        note(name, [*matches, *late])
+    return found
+
+
+@settings(max_examples=300)
+@given(pattern=patterns(), rows=streams(14), data=st.data())
+def test_the_kernel_finds_what_the_automaton_finds(pattern, rows, data):
+    if data.draw(st.integers(0, 4)) == 0:
+        pattern = pattern.singleton()
+    keyed = [{**row, "key": data.draw(st.sampled_from("kl"))} for row in rows]
+    events_table = table(keyed, key=True).append_column("number", pa.array(range(len(rows)), pa.int64()))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    automaton = compile_pattern(pattern)
+    assert by_the_kernel(automaton, events_table, cuts) == by_the_automaton(automaton, events_table)
