@@ -1,4 +1,4 @@
-"""The same flow with other ends: what a test, or a recording, is fed with and writes to."""
+"""The same flow with other ends, which a test, or a recording, is fed with and writes to; or with another name."""
 
 from __future__ import annotations
 
@@ -22,4 +22,17 @@ def rewired(
     copy._stages.update(
         {name: source(stage) if isinstance(stage, Source) else stage for name, stage in flow.stages.items()}
     )
+    return copy
+
+
+def renamed(flow: Flow, name: str) -> Flow:
+    """Return a copy of `flow` under another name.
+
+    Raises:
+        InvalidName: It is not a name for a flow.
+    """
+    copy = Flow(name, flow.window)
+    copy._streams.update(flow._streams)
+    copy._sinks.update(flow.sinks)
+    copy._stages.update(flow.stages)
     return copy

@@ -61,6 +61,8 @@ class Options:
     state: str | None = None
     log: Path | None = None
     listening: Listening = field(default_factory=Listening)
+    #: Whether to host the flow's inboxes here; an engine hosts those of its jobs.
+    hosting: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class FlowRun:
         self._ingests: dict[str, ingest.Ingest] = {}
         self._host: Host | None = None
         self._host_at = 0.0
+        self._levelled: list[ingest.Feed] = []
+        self._still = 0
         self.queries: dict[str, GroupQuery] = {}
         self._trim_at = time.monotonic() + TRIM_EVERY_S
         self.memory: dict[str, MemoryTarget] = {}
@@ -167,6 +171,36 @@ class FlowRun:
         self.poll()
         return all(query.caught_up() for query in self.queries.values())
 
+    def drain(self, *, flush: bool = False) -> None:
+        """Let the sources that run here bring nothing more, and `drained` tell when the rest is processed.
+
+        With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their host's business.
+        """
+        for name, source in self._ingests.items():
+            source.stop()
+            if name not in self._inboxes and not source.ended:
+                feed = ingest.open_feed(*ingest.declared(self.journal(name)), self._clock)
+                if flush:
+                    feed.end()
+                    feed.close()
+                else:
+                    # Its idle partitions still hold up the others.
+                    self._levelled.append(feed)
+
+    def drained(self) -> bool:
+        """Tell whether all that is in the journals is processed, and nothing is on its way; ask every moment."""
+        for feed in self._levelled:
+            feed.tick()
+        before = self._ends()
+        done = self.caught_up() and all(map(_at_rest, self.queries.values())) and self._ends() == before
+        # Twice: a group that has caught up may have a batch to run because the watermark has moved.
+        self._still = self._still + 1 if done else 0
+        return self._still >= 2
+
+    def _ends(self) -> list[int]:
+        readers = [journal.Reader.cached(self.journal(name)) for name in self.plan.journals]
+        return [one.partition(n).end for one in readers for n in range(one.description.partitions)]
+
     def statistics(self) -> RunStatistics:
         """Return the numbers as they are now."""
         now = self._clock.now_us()
@@ -186,6 +220,8 @@ class FlowRun:
             self._host = None
         for source in self._ingests.values():
             source.stop()
+        while self._levelled:
+            self._levelled.pop().close()
         stoppers = [threading.Thread(target=query.stop) for query in self.queries.values()]
         for thread in stoppers:
             thread.start()
@@ -292,7 +328,7 @@ class FlowRun:
 
     def _host_inboxes(self) -> None:
         """Host the flow's inboxes; while a client does, events come in through it, and we try again."""
-        if self._host is not None or not self._inboxes or time.monotonic() < self._host_at:
+        if not self._options.hosting or self._host is not None or not self._inboxes or time.monotonic() < self._host_at:
             return
         self._host_at = time.monotonic() + HOST_EVERY_S
         found = {name: source for name, source in declared_inboxes(self._folder).items() if name in self._inboxes}
@@ -385,6 +421,13 @@ class FlowRun:
             if not other.inputs_ended(outside) or not other.caught_up():
                 return False
         return True
+
+
+def _at_rest(query: GroupQuery) -> bool:
+    if query.finished or query.query is None:
+        return True
+    committed = query.checkpoint.last("offsets") == query.checkpoint.last("commits")
+    return committed and not query.query.status["isDataAvailable"]
 
 
 def snapshot(path: Path) -> str:
