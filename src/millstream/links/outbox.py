@@ -21,11 +21,11 @@ from millstream.links import window as w
 from millstream.links.admission import NOTHING
 from millstream.links.envelope import MOST_ROWS
 from millstream.links.inbox import Taken
-from millstream.links.link import Instruction, Link, Way
+from millstream.links.link import Link, Way
 
 ROWS: Final = 1 << 18
 BYTES: Final = 32 << 20
-PIECE_BYTES: Final = 4 << 20
+PIECE_BYTES: Final = 2 << 20
 """What is sent in one request, unless a single row has more."""
 
 
@@ -107,9 +107,11 @@ class Outbox:
             return ROWS
         return max(0, min(ROWS - self._rows, (BYTES - self._bytes) // max(1, each)))
 
-    def put(self, numbers: Any, payload: Any, ticket: Ticket) -> None:
-        """Keep rows, or an instruction, until the inbox has them; numbers rise from call to call."""
-        size = 0 if isinstance(payload, Instruction) else int(payload.nbytes)
+    def put(self, numbers: Any, payload: Any, size: int, ticket: Ticket) -> None:
+        """Keep rows of `size` bytes, or an instruction of none, until the inbox has them.
+
+        Numbers rise from call to call.
+        """
         ticket.hold()
         with self._changed:
             if self._closed:

@@ -14,7 +14,7 @@ from millstream.links.admission import array
 from millstream.links.envelope import MOST_ROWS
 from millstream.links.link import Instruction
 from millstream.links.outbox import PIECE_BYTES, Outbox, Ticket
-from millstream.links.routing import Places, Policy, in_turn, least_loaded, split
+from millstream.links.routing import Indices, Places, Policy, in_turn, least_loaded, split
 
 Event = Any  # pa.RecordBatch | Instruction, of which the former has no types
 """What is routed: rows, or an instruction, which counts as one event."""
@@ -52,21 +52,26 @@ class Router:
         if any(outbox.room(1) < 1 for outbox in self.outboxes):
             return 0
         for outbox in self.outboxes:
-            outbox.put(range(number, number + 1), instruction, ticket)
+            outbox.put(range(number, number + 1), instruction, 0, ticket)
         return 1
 
     def _rows(self, numbers: Any, batch: pa.RecordBatch, ticket: Ticket) -> int:
-        each = max(1, int(batch.nbytes) // max(1, batch.num_rows))
+        size = int(batch.nbytes)
+        each = max(1, size // max(1, batch.num_rows))
         rooms = [outbox.room(each) for outbox in self.outboxes]
         if len(self.outboxes) == 1 or self._policy in (Policy.LEAST_LOADED, Policy.LOCAL):
             chosen = self._chosen(rooms)
             count = min(int(batch.num_rows), rooms[chosen])
-            self._put(chosen, numbers[:count], batch[:count], each, ticket)
+            if count == batch.num_rows:
+                self._put(chosen, numbers, batch, size, ticket)
+            else:
+                self._put(chosen, numbers[:count], batch[:count], each * count, ticket)
             return count
         numbers = array(numbers)
         count, parts = split(self._places(batch, numbers), rooms)
         for chosen, rows in parts:
-            self._put(chosen, numbers[rows], batch.take(pa.array(rows)), each, ticket)
+            part = batch.take(indices(rows))
+            self._put(chosen, numbers[rows], part, int(part.nbytes), ticket)
         return count
 
     def _chosen(self, rooms: Sequence[int]) -> int:
@@ -81,7 +86,17 @@ class Router:
         # A row without a key has no place: the first inbox tells so, and keeps it among its dead letters.
         return np.where(found == NOWHERE, 0, found)
 
-    def _put(self, chosen: int, numbers: Any, batch: pa.RecordBatch, each: int, ticket: Ticket) -> None:
-        step = max(1, min(MOST_ROWS, PIECE_BYTES // each))
+    def _put(self, chosen: int, numbers: Any, batch: pa.RecordBatch, size: int, ticket: Ticket) -> None:
+        outbox = self.outboxes[chosen]
+        if size <= PIECE_BYTES and 0 < batch.num_rows <= MOST_ROWS:
+            outbox.put(numbers, batch, size, ticket)
+            return
+        step = max(1, min(MOST_ROWS, PIECE_BYTES * batch.num_rows // max(1, size)))
         for begin in range(0, batch.num_rows, step):
-            self.outboxes[chosen].put(numbers[begin : begin + step], batch[begin : begin + step], ticket)
+            part = batch[begin : begin + step]
+            outbox.put(numbers[begin : begin + step], part, int(part.nbytes), ticket)
+
+
+def indices(rows: Indices) -> pa.Array:
+    """Return row numbers as `take` wants them; `pa.array` would import pandas."""
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows.astype(np.int64, copy=False))])

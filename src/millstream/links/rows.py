@@ -44,8 +44,15 @@ class _Into:
         self.schema = schema
         self.source = source
 
+    @property
+    def unquestioned(self) -> bool:
+        """Whether arrays of the right types are all that is wanted."""
+        return all(field.nullable for field in self.schema)
+
     def batch(self, rows: Any) -> pa.RecordBatch:
         if isinstance(rows, pa.RecordBatch):
+            if rows.schema.equals(self.schema, check_metadata=True) and self.unquestioned:
+                return rows
             return self.columns(rows.schema.names, rows.columns, rows.num_rows)
         if isinstance(rows, pa.Table):
             return self.batch(one_batch(rows))
