@@ -31,7 +31,7 @@ Numbers = Sequence[int]
 def array(numbers: Numbers) -> npt.NDArray[np.int64]:
     """Return numbers as an array."""
     if isinstance(numbers, range):
-        return np.arange(numbers.start, numbers.stop, dtype=np.int64)
+        return np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
     return np.asarray(numbers, dtype=np.int64)
 
 

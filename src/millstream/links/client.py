@@ -112,6 +112,8 @@ class _Target:
     def _hand_over_one(self, event: Event, ticket: Ticket, deadline: float, given: Numbers | None) -> None:
         size = 1 if isinstance(event, Instruction) else event.num_rows
         numbers = range(self._next, self._next + size) if given is None else given
+        if len(numbers) != size:
+            raise LinkError(f"{size} rows have {len(numbers)} numbers", hint="give each row its own")
         if numbers[0] < self._next:
             raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint="numbers only rise")
         self._next = int(numbers[-1]) + 1

@@ -17,6 +17,7 @@ import pyarrow as pa
 from millstream.errors import BadFrame, LinkBroken, LinkClosed, MillstreamError, NoAnswer, NotAllowed
 from millstream.journal import Kind
 from millstream.links import envelope as e
+from millstream.links.admission import NOTHING
 from millstream.links.inbox import Taken
 from millstream.links.keys import KeyPair
 from millstream.links.listener import REGISTERED, Listener
@@ -105,7 +106,9 @@ class LocalLink:
             else:
                 pending = inbox.enqueue_nowait(way.sender, numbers, payload, after=order.after)
         except (LinkBroken, LinkClosed):
-            return  # nobody is there: there is no answer, and the outbox asks again
+            # Nobody is there now: the outbox asks again after a pause.
+            self._loop.soon(lambda: on_answer(Taken(0, NOTHING, 0)))
+            return
         except MillstreamError as error:
             refused = error
             self._loop.soon(lambda: on_answer(refused))

@@ -46,6 +46,7 @@ def test_a_repeated_batch_is_counted_however_often_it_comes() -> None:
 
 def test_numbers_as_an_array() -> None:
     assert array(range(2, 5)).tolist() == [2, 3, 4]
+    assert array(range(2, 9, 3)).tolist() == [2, 5, 8]
     assert array([2, 7]).dtype == np.int64
 
 

@@ -114,6 +114,8 @@ def test_numbers_only_rise(client: Client, tmp_path: Path) -> None:
     client.send_nowait(TARGET, batch(0, 3), numbers=[4, 7, 9]).result(10)
     with pytest.raises(LinkError, match="a row numbered 9 comes after 9"):
         client.send_nowait(TARGET, batch(3, 4), numbers=[9])
+    with pytest.raises(LinkError, match="1 rows have 2 numbers"):
+        client.send_nowait(TARGET, batch(3, 4), numbers=[10, 11])
     assert client.send(TARGET, batch(3, 4)) == 1
     assert stored(tmp_path) == [[0, 1, 2, 3]]
 
