@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.flow.load import load
     from millstream.flow.sources import files, inbox, rate, replay
     from millstream.flow.stream import Stream
-    from millstream.flow.targets import console, csv, jsonl, memory, parquet, postgres, table
+    from millstream.flow.targets import console, csv, jsonl, memory, outbox, parquet, postgres, table
     from millstream.links.client import AsyncClient, Client, connect, connect_async
 
 __version__ = "0.1.0"
@@ -42,6 +42,7 @@ __all__ = [
     "jsonl",
     "load",
     "memory",
+    "outbox",
     "parquet",
     "postgres",
     "rate",
@@ -55,7 +56,7 @@ _HOMES: Final = {
     "millstream.flow.load": ("load",),
     "millstream.flow.sources": ("files", "inbox", "rate", "replay"),
     "millstream.flow.stream": ("Stream",),
-    "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "parquet", "postgres", "table"),
+    "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "outbox", "parquet", "postgres", "table"),
     "millstream.links.client": ("AsyncClient", "Client", "connect", "connect_async"),
 }
 

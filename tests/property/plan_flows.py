@@ -115,6 +115,7 @@ class Builder:
     def sink(self) -> None:
         targets = [ms.parquet("out"), ms.jsonl("out"), ms.csv("out"), ms.console(rows=3), ms.memory()]
         targets.append(ms.postgres("postgresql://me:pw@host/db", table="t"))
+        targets.append(ms.outbox("tcp://host:7000", "other.rows", end=True))
         self.any().sink(self.name("sink"), self.draw(st.sampled_from(targets)))
 
     def build(self, most: int) -> ms.Flow:

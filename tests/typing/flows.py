@@ -6,7 +6,7 @@ from typing import Any, assert_type
 import millstream as ms
 from millstream.flow.schema import Schema
 from millstream.flow.sources import Files, Inbox, Rate, Replay
-from millstream.flow.targets import Postgres, Table
+from millstream.flow.targets import Outbox, Postgres, Table
 from millstream.plan.groups import Group, Plan, plan
 
 flow = ms.Flow("flights", window=timedelta(hours=1))
@@ -16,6 +16,7 @@ assert_type(ms.rate(2.5, rows=3), Rate)
 assert_type(ms.replay("x.csv", "a int", speed=60), Replay)
 assert_type(ms.table("x.csv"), Table)
 assert_type(ms.postgres("postgresql://h/d", table="t"), Postgres)
+assert_type(ms.outbox("tcp://h:1", "b.rows"), Outbox)
 
 rows = flow.source("rows", ms.inbox("k string, at timestamp"), time="at", lateness="1 h", key="k")
 assert_type(rows, ms.Stream)

@@ -28,7 +28,7 @@ from millstream.flow.stages import (
     Stage,
     Window,
 )
-from millstream.flow.targets import Console, Memory, Postgres
+from millstream.flow.targets import Console, Memory, Outbox, Postgres
 
 # A tree of YAML values, whose types Python cannot say shortly.
 Tree = dict[str, Any]
@@ -176,5 +176,8 @@ def _sink(sink: Sink) -> Tree:
             return {"from": sink.input, "memory": None}
         case Postgres(url, table):
             return {"from": sink.input, "postgres": url, "table": table}
+        case Outbox(address, source, key, server, end):
+            options = _given({"key": key, "server": server, "end": end or None})
+            return {"from": sink.input, "outbox": address, "source": source, **options}
         case target:
             return {"from": sink.input, type(target).__name__.lower().replace("jsonlines", "jsonl"): target.path}

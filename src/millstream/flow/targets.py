@@ -53,7 +53,18 @@ class Postgres:
     mode: Literal["append"] = "append"
 
 
-TargetSpec = Parquet | JsonLines | Csv | Console | Memory | Postgres
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """A source of another flow, on this host or elsewhere; each result is in its journal once."""
+
+    address: str
+    source: str
+    key_file: str | None = None
+    server_file: str | None = None
+    end: bool = False
+
+
+TargetSpec = Parquet | JsonLines | Csv | Console | Memory | Postgres | Outbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,39 @@ def postgres(url: str, *, table: str) -> Postgres:
         msg = f'"{url}" is not the address of a PostgreSQL database'
         raise InvalidOption(msg, hint='write "postgresql://user@host/database"')
     return Postgres(url, table)
+
+
+def outbox(
+    where: str | PathLike[str],
+    source: str,
+    *,
+    key: str | PathLike[str] | None = None,
+    server: str | PathLike[str] | None = None,
+    end: bool = False,
+) -> Outbox:
+    """Results as events of another flow's inbox, each once.
+
+    An epoch is in all partitions of that source or in none; who reads two of them may see it in one before the other.
+
+    Args:
+        where: "tcp://host:port", or a data folder on this host, as for `connect`.
+        source: "flow.source"; its columns are matched by name.
+        key: The file of our own key, if the other side wants keys.
+        server: The file of the other side's public key.
+        end: Whether that source ends when the results do.
+    """
+    address = fspath(where)
+    if "://" in address and not address.startswith("tcp://"):
+        raise InvalidOption(f'"{address}" is not an address', hint='write "tcp://host:port", or a data folder')
+    flow, _, name = source.partition(".")
+    if not flow or not name:
+        raise InvalidOption(f'"{source}" does not name a source of another flow', hint='write "flow.source"')
+    if (key is None) != (server is None):
+        raise InvalidOption(
+            "keys come in twos: our own, and the public one of the other side", hint="give key= and server="
+        )
+    ours, theirs = (None if file is None else fspath(file) for file in (key, server))
+    return Outbox(address, source, ours, theirs, end)
 
 
 def table(path: str | PathLike[str], *, format: str | None = None, schema: str | None = None) -> Table:

@@ -60,7 +60,8 @@
     sinks:
       hourly:
         from: hourly
-        parquet: out/hourly           # or jsonl, csv, console (rows), memory, postgres (address) with table
+        parquet: out/hourly           # or jsonl, csv, console (rows), memory, postgres (address) with table,
+                                      # outbox (address or data folder) with source; also: key, server, end
 
 Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`) are written in Python.
 """
@@ -283,7 +284,7 @@ _STAGES: dict[str, Callable[[str, Entry, list[Stream]], Stream]] = {
 
 
 def _target(entry: Entry) -> TargetSpec:
-    kind = entry.one_of(("parquet", "jsonl", "csv", "console", "memory", "postgres"))
+    kind = entry.one_of(("parquet", "jsonl", "csv", "console", "memory", "postgres", "outbox"))
     if kind == "console":
         rows = entry.whole("console")
         return targets.console() if rows is None else targets.console(rows=rows)
@@ -292,6 +293,9 @@ def _target(entry: Entry) -> TargetSpec:
         return targets.memory()
     if kind == "postgres":
         return targets.postgres(entry.needed("postgres", "an address"), table=entry.needed("table", "its name"))
+    if kind == "outbox":
+        where, source = entry.needed("outbox", "an address"), entry.needed("source", '"flow.source"')
+        return targets.outbox(where, source, key=entry.text("key"), server=entry.text("server"), end=entry.flag("end"))
     return _FOLDERS[kind](entry.needed(kind, "a path"))
 
 

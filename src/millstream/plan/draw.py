@@ -11,7 +11,7 @@ from millstream.flow.describe import describe
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Distinct, Fold, Join, Journal, Window
-from millstream.flow.targets import Console, Memory, Postgres, TargetSpec
+from millstream.flow.targets import Console, Memory, Outbox, Postgres, TargetSpec
 from millstream.plan.groups import Group, Plan
 from millstream.plan.horizon import Reach, reach
 from millstream.plan.picture import svg
@@ -191,6 +191,8 @@ def target_text(target: TargetSpec) -> str:
     match target:
         case Postgres():
             return f"postgresql {target.table}"
+        case Outbox():
+            return f"outbox {target.source}"
         case Console():
             return "console"
         case Memory():

@@ -5,7 +5,7 @@ a normal form *now*: SQL by its syntax tree, functions by theirs. So neither ano
 library makes a group look changed.
 
 It leaves out what does not change the results or the state: where a source's events come from (the group reads its journal), how long
-journals are kept, how many rows a console shows, passwords, the service window.
+journals are kept, how many rows a console shows, where the flow of an outbox is, passwords and keys, the service window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millstream.plan.groups import Group, Plan, journal_read
 # JSON: what can be in it, Python's types cannot say shortly.
 Data = Any
 _FORMAT = 1
-_UNIMPORTANT = ("keep_for", "keep_bytes", "rows")
+_UNIMPORTANT = ("keep_for", "keep_bytes", "rows", "address", "key_file", "server_file", "end")
 
 
 _Lines = Callable[[str, dict[str, Data], dict[str, Data]], Iterator[str]]

@@ -29,7 +29,7 @@ from millstream.flow.stages import (
     Stage,
     Window,
 )
-from millstream.flow.targets import Console, Memory, Postgres
+from millstream.flow.targets import Console, Memory, Outbox, Postgres
 from millstream.plan.groups import Group, Plan, journal_read
 from millstream.plan.layout import Box, Edge, Layout, Size, layers, place
 
@@ -390,6 +390,8 @@ def _target(sink: Sink) -> str:
             return "memory"
         case Postgres(table=table):
             return f"postgresql {table}"
+        case Outbox(source=source):
+            return f"outbox {_last(source)}"
         case target:
             return f"{type(target).__name__.lower().replace('jsonlines', 'jsonl')} {_last(target.path)}"
 

@@ -335,6 +335,9 @@ def test_options_that_make_no_sense_are_refused(flow, departures):
         lambda: ms.table("airports"),
         lambda: ms.console(rows=0),
         lambda: ms.postgres("mysql://x", table="t"),
+        lambda: ms.outbox("ipc://x", "b.rows"),
+        lambda: ms.outbox("tcp://h:1", "rows"),
+        lambda: ms.outbox("tcp://h:1", "b.rows", key="a.key"),
     ],
 )
 def test_specs_that_make_no_sense_are_refused(make):

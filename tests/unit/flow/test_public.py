@@ -36,7 +36,7 @@ def test_the_public_names_are_these():
     names = {"Flow", "Stream", "MillstreamError", "load", "__version__"}
     clients = {"connect", "connect_async", "Client", "AsyncClient"}
     sources = {"inbox", "files", "rate", "replay"}
-    targets = {"parquet", "jsonl", "csv", "console", "memory", "postgres", "table"}
+    targets = {"parquet", "jsonl", "csv", "console", "memory", "outbox", "postgres", "table"}
     assert set(ms.__all__) == names | clients | sources | targets
 
 

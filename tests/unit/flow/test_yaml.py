@@ -135,6 +135,11 @@ def test_stages_may_stand_in_any_order(tmp_path):
         ("console: 5", ms.console(rows=5)),
         ("memory:", ms.memory()),
         ("{postgres: 'postgresql://h/d', table: t}", ms.postgres("postgresql://h/d", table="t")),
+        ("{outbox: 'tcp://h:7000', source: b.rows}", ms.outbox("tcp://h:7000", "b.rows")),
+        (
+            "{outbox: ../b/.millstream, source: b.rows, key: a.key, server: b.public, end: true}",
+            ms.outbox("../b/.millstream", "b.rows", key="a.key", server="b.public", end=True),
+        ),
     ],
 )
 def test_every_target_can_be_named(tmp_path, target, spec):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 import millstream as ms
-from millstream.plan import draw
+from millstream.plan import draw, picture
 from millstream.plan.groups import plan as plan_of
 
 DDL = "flight string, origin string, delay double, at timestamp"
@@ -38,6 +38,12 @@ def test_the_tree_of_a_small_flow(flow, departures):
         a switch of hourly would overlap for 30 min, of alerts for 30 min; no state is carried over
         results appear the lateness after the event time that completes them: of hourly 30 min
         """)
+
+
+def test_a_source_of_another_flow_is_named(flow, departures):
+    departures.sink("on", ms.outbox("tcp://other:7000", "late.departures"))
+    assert "──▶ on   outbox late.departures   no state" in draw.tree(plan_of(flow))
+    assert "outbox late.departures" in picture.svg(plan_of(flow))
 
 
 def test_ways_that_meet_run_together(flow, departures):

@@ -463,6 +463,21 @@ def test_a_password_is_neither_kept_nor_compared():
     assert "one" not in json.dumps(described("one")["output"])
 
 
+def test_another_flow_may_move_but_not_become_another_source():
+    def described(where: str, source: str, **options: object) -> dict:
+        flow = ms.Flow("f")
+        flow.source("rows", ms.rate(1)).sink("out", ms.outbox(where, source, **options))
+        return fingerprint(plan_of(flow), "out")
+
+    moved = described("tcp://other:1", "b.rows", key="k", server="s", end=True)
+    same(described("tcp://h:1", "b.rows"), moved)
+    differs(
+        described("tcp://h:1", "b.rows"),
+        described("tcp://h:1", "b.others"),
+        'the output, "sinks", "out": "source" was b.rows, now b.others',
+    )
+
+
 def test_a_static_table_counts_by_path_and_snapshot():
     flow = ms.Flow("f")
     flow.source("rows", ms.inbox("a int")).join("j", ms.table("t.csv"), on="a").sink("out", ms.memory())
