@@ -35,6 +35,7 @@ from millstream.errors import (
     LinkClosed,
     LinkError,
     NoAnswer,
+    RowsRefused,
     WriterBroken,
     WriterClosed,
 )
@@ -48,7 +49,7 @@ from millstream.links.keys import KeyPair, read_key, read_public
 from millstream.links.link import Instruction, Link, Way, open_link, schema_of
 from millstream.links.network import Address
 from millstream.links.outbox import Outbox, OutboxStatistics, Ticket
-from millstream.links.router import Event, Router
+from millstream.links.router import Event, Router, too_large
 from millstream.links.routing import Policy
 from millstream.links.rows import to_batch
 from millstream.links.transport import Loop
@@ -200,7 +201,7 @@ class _Target:
         return (pa.concat_batches(batches), futures) if batches else None
 
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:
-        return to_batch(rows, self.schema, source=self.card.source)
+        return _fitting(rows, self.schema, self.card.source)
 
     def abandon(self, error: BaseException) -> None:
         """Take no more; those whose rows are still gathered are told `error`."""
@@ -278,7 +279,7 @@ class Client:
         """
         found = self._target(target)
         deadline = self._deadline(time_limit_s)
-        batches = _batches(to_batch(rows, found.schema, source=target))
+        batches = _batches(_fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches))
         found.put(batches, ticket, deadline)
         self._result(ticket.future, deadline, target)
@@ -296,7 +297,7 @@ class Client:
         found = self._target(target)
         if numbers is None and (isinstance(rows, dict) or _instance(rows)):
             return found.gather(rows, self._deadline(None))
-        batches = _batches(to_batch(rows, found.schema, source=target))
+        batches = _batches(_fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches))
         found.put(batches, ticket, self._deadline(None), numbers)
         return ticket.future
@@ -628,6 +629,15 @@ def connect(
 def connect_async(where: str | PathLike[str] = ".millstream", **options: Any) -> AsyncClient:
     """Connect as `connect` does, for asyncio: `async with ms.connect_async(...) as c`."""
     return AsyncClient(connect(where, **options))
+
+
+def _fitting(rows: Any, schema: pa.Schema, source: str) -> pa.RecordBatch:
+    batch = to_batch(rows, schema, source=source)
+    row = too_large(batch)
+    if row is not None:
+        msg = f'row {row} for "{source}" is larger than the {e.MOST_BYTES >> 20} MB that can be sent at once'
+        raise RowsRefused(msg, hint="keep it in a file, and send where it is")
+    return batch
 
 
 def _batches(batch: pa.RecordBatch) -> list[Event]:

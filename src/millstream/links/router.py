@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,12 @@ import pyarrow as pa
 from millstream.errors import LinkError
 from millstream.journal.hashing import NOWHERE, places
 from millstream.links.admission import array
-from millstream.links.envelope import MOST_ROWS
+from millstream.links.envelope import MOST_BYTES, MOST_ROWS
 from millstream.links.link import Instruction
 from millstream.links.outbox import PIECE_BYTES, Outbox, Ticket
 from millstream.links.routing import Indices, Places, Policy, in_turn, least_loaded, split
+
+_METADATA: Final = 1 << 20  # what a frame has beside the rows, generously
 
 Event = Any  # pa.RecordBatch | Instruction, of which the former has no types
 """What is routed: rows, or an instruction, which counts as one event."""
@@ -65,7 +67,8 @@ class Router:
             if count == batch.num_rows:
                 self._put(chosen, numbers, batch, size, ticket)
             else:
-                self._put(chosen, numbers[:count], batch[:count], each * count, ticket)
+                part = batch[:count]
+                self._put(chosen, numbers[:count], part, int(part.nbytes), ticket)
             return count
         numbers = array(numbers)
         count, parts = split(self._places(batch, numbers), rooms)
@@ -87,14 +90,26 @@ class Router:
         return np.where(found == NOWHERE, 0, found)
 
     def _put(self, chosen: int, numbers: Any, batch: pa.RecordBatch, size: int, ticket: Ticket) -> None:
-        outbox = self.outboxes[chosen]
-        if size <= PIECE_BYTES and 0 < batch.num_rows <= MOST_ROWS:
-            outbox.put(numbers, batch, size, ticket)
+        rows = batch.num_rows
+        if rows == 1 or (size <= PIECE_BYTES and 0 < rows <= MOST_ROWS):
+            self.outboxes[chosen].put(numbers, batch, size, ticket)
             return
-        step = max(1, min(MOST_ROWS, PIECE_BYTES * batch.num_rows // max(1, size)))
-        for begin in range(0, batch.num_rows, step):
+        step = max(1, min(MOST_ROWS, PIECE_BYTES * rows // max(1, size)))
+        for begin in range(0, rows, step):
             part = batch[begin : begin + step]
-            outbox.put(numbers[begin : begin + step], part, int(part.nbytes), ticket)
+            # Rows are not equally large: a part may be more than can be sent at once.
+            self._put(chosen, numbers[begin : begin + step], part, int(part.nbytes), ticket)
+
+
+def too_large(batch: pa.RecordBatch) -> int | None:
+    """Return the first row that is larger than a frame, which no inbox can be sent; None: there is none."""
+    if batch.nbytes <= MOST_BYTES - _METADATA:
+        return None
+    if batch.num_rows == 1:
+        return 0
+    half = batch.num_rows // 2
+    first, second = too_large(batch[:half]), too_large(batch[half:])
+    return first if first is not None or second is None else half + second
 
 
 def indices(rows: Indices) -> pa.Array:

@@ -100,6 +100,18 @@ def test_rows_that_do_not_fit_are_refused_whole(client: Client, tmp_path: Path) 
     assert stored(tmp_path) == [[]]
 
 
+def test_a_row_that_no_frame_can_hold_is_refused_and_holds_up_nothing(tmp_path: Path) -> None:
+    declare(tmp_path, "origin string, n long, at timestamp, body string")
+    with closing(hosted(tmp_path)), connect(tmp_path) as client:
+        large = {**row(0), "body": "x" * (64 << 20)}
+        with pytest.raises(RowsRefused, match=r"row 1 .* is larger than the 64 MB"):
+            client.send(TARGET, [row(0), large])
+        futures = [client.send_nowait(TARGET, one) for one in (row(1), large, row(2))]
+        client.flush()
+        assert [future.exception() is None for future in futures] == [True, False, True]
+    assert stored(tmp_path) == [[1, 2]]
+
+
 def test_no_rows_are_sent_at_once(client: Client) -> None:
     assert client.send(TARGET, []) == 0
     assert client.send_nowait(TARGET, []).result(1) == 0
