@@ -27,6 +27,7 @@ from millstream.plan.groups import Group, journal_read
 from millstream.spark.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.build import Builder, place_field
 from millstream.spark.checkpoint import Checkpoint, Logged
+from millstream.spark.outflow import InboxTarget
 from millstream.spark.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.sink import GroupSink, Input
 from millstream.spark.source import MARKER, Settings, watermark_ms
@@ -107,6 +108,9 @@ class GroupQuery:
 
     def stop(self) -> None:
         """Stop between or inside a batch; what is not committed is run again at the next start."""
+        for target in self.sink.targets:
+            if isinstance(target, InboxTarget):
+                target.interrupt()  # a batch that waits for another host would let the query wait too
         if self.query is not None:
             self.query.stop()
         committed = self.checkpoint.committed()
@@ -146,7 +150,7 @@ class GroupQuery:
         """Note the end, and tell those who read this group's journal that nothing more will come."""
         self.halt()
         for target in self.sink.targets:
-            if isinstance(target, JournalTarget):
+            if isinstance(target, JournalTarget | InboxTarget):
                 # An epoch after all others, under a sender of its own: the group's numbers are Spark's.
                 target.end(f"{self.checkpoint.sender(self.flow.name)}/end", 0)
 

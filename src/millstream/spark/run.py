@@ -305,7 +305,8 @@ class FlowRun:
         targets = []
         for name in group.sinks:
             sink = self.flow.sinks[name]
-            target = open_target(self.flow.name, name, sink.target, self._options.root, self._terminal)
+            folder = self._folder.resolve() / "groups" / group.name
+            target = open_target(self.flow.name, name, sink.target, self._options.root, folder, self._terminal)
             if isinstance(target, MemoryTarget):
                 self.memory[name] = target
             if isinstance(target, PostgresTarget):

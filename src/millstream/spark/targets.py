@@ -7,6 +7,8 @@ each target does with it, and what it cannot promise:
     files        exactly once: staged, decided by one record, renamed into place; a reader that
                  lists the folder while files are being renamed may see a part of an epoch
     postgresql   exactly once: the key and the rows are one transaction
+    inboxes      exactly once: staged there, decided by one record here, published in every
+                 partition; a reader of two may see it in one before the other (outflow.py)
     memory       exactly once within the process
     console      shown at least once: a batch that is run again is shown again
 """
@@ -33,6 +35,7 @@ from millstream.flow import targets as t
 from millstream.journal import DeadLetter, DeadLetters, EpochLog, Staged
 from millstream.spark.checkpoint import write_whole
 from millstream.spark.failpoints import passing
+from millstream.spark.outflow import InboxTarget
 from millstream.spark.source import PLACE
 from millstream.spark.staging import StageFiles, StageJournal
 
@@ -361,8 +364,10 @@ class ConsoleTarget:
         """The terminal stays open."""
 
 
-def open_target(flow: str, name: str, target: t.TargetSpec, root: Path, terminal: Terminal | None = None) -> Target:
-    """Make the writer for a sink of a flow; relative paths count from `root`."""
+def open_target(
+    flow: str, name: str, target: t.TargetSpec, root: Path, folder: Path, terminal: Terminal | None = None
+) -> Target:
+    """Make the writer for a sink of a flow; relative paths count from `root`, `folder` is its group's."""
     owner = f"{flow}.{name}"
     match target:
         case t.Parquet():
@@ -377,6 +382,8 @@ def open_target(flow: str, name: str, target: t.TargetSpec, root: Path, terminal
             return MemoryTarget()
         case t.Console():
             return ConsoleTarget(target, name, terminal)
+        case t.Outbox():
+            return InboxTarget(target, name, root, folder)
         case _:
             raise InternalError(f'sink "{name}" has a target that Spark does not write')
 
