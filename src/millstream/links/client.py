@@ -49,6 +49,7 @@ from millstream.links.keys import KeyPair, read_key, read_public
 from millstream.links.link import Instruction, Link, Way, open_link, schema_of
 from millstream.links.network import Address
 from millstream.links.outbox import Outbox, OutboxStatistics, Ticket
+from millstream.links.promise import Group, Promise
 from millstream.links.router import Event, Router, too_large
 from millstream.links.routing import Policy
 from millstream.links.rows import to_batch
@@ -62,7 +63,7 @@ _BUSY_S: Final = 0.1
 _PASSING: Final = (NoAnswer, LinkBroken, WriterBroken, WriterClosed, AlreadyWriting)
 _PAUSE_S: Final = 0.02
 
-_Ready = tuple[Any, list[Future[int]]]  # a record batch, which has no types, and those who wait for its rows
+_Ready = tuple[Any, Group]  # a record batch, which has no types, and those who wait for its rows
 
 
 class _Room(threading.Condition):
@@ -87,7 +88,8 @@ class _Target:
         self._next = 0
         #: Held while rows get their numbers: their order is the order of the calls.
         self._turn = threading.Lock()
-        self._gathered: list[tuple[Any, Future[int]]] = []
+        self._gathered: list[tuple[Any, Promise]] = []
+        self._group = Group()
         #: Gathered and converted, but there was no room.
         self._ready: _Ready | None = None
         self.due: float | None = None
@@ -132,18 +134,17 @@ class _Target:
 
     def gather(self, row: Any, deadline: float) -> Future[int]:
         """Keep a row until there are enough for a batch, or the linger time is over."""
-        future: Future[int] = Future()
-        future.set_running_or_notify_cancel()
         with self._turn:
             if self._closed:
                 raise LinkClosed("the client is closed")
-            self._gathered.append((row, future))
+            promise = Promise(self._group)
+            self._gathered.append((row, promise))
             if len(self._gathered) >= GATHERED:
                 self._flush(deadline)
             elif self.due is None:
                 self.due = time.monotonic() + self._linger_s
                 self._client.ring()
-        return future
+        return promise
 
     def flush(self, deadline: float) -> None:
         """Send what is gathered."""
@@ -165,13 +166,13 @@ class _Target:
     def _flush(self, deadline: float | None) -> None:
         """Send what is gathered. Without a deadline there is no waiting: what finds no room stays."""
         while (ready := self._ready or self._converted()) is not None:
-            batch, futures = ready
+            batch, group = ready
             if deadline is None and not self._fits(batch):
                 self._ready, self.due = ready, time.monotonic() + self._linger_s
                 return
             self._ready = None
             ticket = Ticket(batch.num_rows)
-            ticket.future.add_done_callback(lambda done, futures=futures: _share(done, futures))  # type: ignore[misc]
+            ticket.future.add_done_callback(group.settle)
             self._hand_over([batch], ticket, deadline or 0.0)
         self.due = None
 
@@ -184,21 +185,21 @@ class _Target:
         gathered, self._gathered = self._gathered, []
         if not gathered:
             return None
+        group, self._group = self._group, Group()
         try:
-            return self._batch([row for row, _ in gathered]), [future for _, future in gathered]
+            return self._batch([row for row, _ in gathered]), group
         except Exception:  # noqa: BLE001 (whichever it is belongs to one of the rows: found below)
-            return self._good(gathered)
+            batches = self._good(gathered)
+        return (pa.concat_batches(batches), group) if batches else None
 
-    def _good(self, gathered: list[tuple[Any, Future[int]]]) -> _Ready | None:
-        batches, futures = [], []
-        for row, future in gathered:
+    def _good(self, gathered: list[tuple[Any, Promise]]) -> list[pa.RecordBatch]:
+        batches = []
+        for row, promise in gathered:
             try:
                 batches.append(self._batch([row]))
             except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for this row)
-                future.set_exception(error)
-            else:
-                futures.append(future)
-        return (pa.concat_batches(batches), futures) if batches else None
+                promise.set_exception(error)
+        return batches
 
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:
         return _fitting(rows, self.schema, self.card.source)
@@ -207,21 +208,10 @@ class _Target:
         """Take no more; those whose rows are still gathered are told `error`."""
         with self._turn:
             self._closed = True
-            waiting = [future for _, future in self._gathered]
-            waiting += [] if self._ready is None else self._ready[1]
+            groups = [self._group, *([] if self._ready is None else [self._ready[1]])]
             self._gathered, self._ready, self.due = [], None, None
-        for future in waiting:
-            future.set_exception(error)
-
-
-def _share(done: Future[int], futures: list[Future[int]]) -> None:
-    """Tell each of the rows that went together."""
-    error = done.exception()
-    for future in futures:
-        if error is None:
-            future.set_result(1)
-        else:
-            future.set_exception(error)
+        for group in groups:
+            group.fail(error)
 
 
 def _no_room(source: str) -> NoAnswer:
