@@ -1,0 +1,457 @@
+"""What an engine answers over HTTP.
+
+    GET     /health /ready /engine /metrics /openapi.json
+    GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
+    POST    /jobs    /prepare    /stop
+    POST    /jobs/{job}/begin, drain, resume, wait
+    POST    /jobs/{job}/sources/{source}/events
+    DELETE  /jobs/{job}
+
+Whatever changes something needs the engine's token. The engine is called in threads, so that one slow call holds up no
+other; calls that wait for a job or for room in an inbox have threads of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Protocol
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import Meta
+
+from millstream import __version__
+from millstream.engine import intake
+from millstream.engine.intake import Intake, Numbering, Taken
+from millstream.engine.lifecycle import SETTLED, JobState
+from millstream.engine.limits import Limits
+from millstream.engine.metrics import CONTENT_TYPE, Metrics
+from millstream.engine.openapi import Operation, Parameter, describe
+from millstream.engine.status import EngineStatus, GroupStatus, Happening, JobStatus, Place, Prepared
+from millstream.errors import NotThere, RequestRefused
+from millstream.journal.summary import Summary
+from millstream.links.network import Address
+
+_SLICE_S: Final = 1.0
+_THREADS: Final = 32
+_SENDING: Final = 16
+
+
+class Served(Protocol):
+    """What the API asks of an engine; see `engine.Engine`."""
+
+    node: int
+    of: int
+
+    @property
+    def address(self) -> Address: ...
+    def deploy(self, package: bytes, *, name: str | None, root: str | None, options: dict[str, Any]) -> JobStatus: ...
+    def prepare(self, package: bytes, *, name: str | None, root: str | None, options: dict[str, Any]) -> Prepared: ...
+    def begin(self, job: str, places: dict[str, list[Place]], *, driver: bool) -> JobStatus: ...
+    def jobs(self) -> list[JobStatus]: ...
+    def status(self, job: str) -> JobStatus: ...
+    def wait(self, job: str, timeout_s: float | None) -> JobStatus: ...
+    def logs(self, job: str, lines: int) -> list[str]: ...
+    def history(self, job: str) -> list[Happening]: ...
+    def statistics(self, job: str) -> dict[str, Any]: ...
+    def journals(self, job: str) -> list[Summary]: ...
+    def drain(self, job: str, *, flush: bool) -> JobStatus: ...
+    def resume(self, job: str) -> JobStatus: ...
+    def undeploy(self, job: str, *, force: bool, purge: bool) -> JobStatus: ...
+    def stop(self, *, force: bool) -> None: ...
+
+
+# what goes in and out
+
+
+class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A flow to deploy: what `millstream.engine.package` has packed, in base64.
+
+    `root` is the folder that the flow's paths count from, if it is there on the engine's host.
+    """
+
+    package: bytes
+    name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    root: str | None = None
+    options: dict[str, Any] = {}
+
+
+class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the inboxes of a prepared job are, one for each partition of each source; whether its driver runs here."""
+
+    places: dict[str, list[Place]]
+    driver: bool = True
+
+
+class Health(msgspec.Struct, frozen=True):
+    """An engine that answers."""
+
+    status: str = "up"
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """An engine that can take jobs and events."""
+
+    ready: bool
+    jobs: int
+
+
+class Log(msgspec.Struct, frozen=True):
+    """The last lines of a job's log."""
+
+    lines: list[str]
+
+
+class Stopping(msgspec.Struct, frozen=True):
+    """An engine that ends once this is answered."""
+
+    stopping: bool = True
+
+
+class PartitionStatus(msgspec.Struct, frozen=True):
+    """A partition of a journal on this engine."""
+
+    partition: int
+    begin: int
+    end: int
+    rows: int
+    bytes: int
+    segments: int
+    ended: bool
+    lost: int
+
+
+class ReaderStatus(msgspec.Struct, frozen=True):
+    """A reader of a journal and how far behind it is."""
+
+    reader: str
+    positions: dict[str, int]
+    lag: int
+
+
+class JournalStatus(msgspec.Struct, frozen=True):
+    """A journal in numbers."""
+
+    name: str
+    written_by: str
+    time: str | None
+    columns: dict[str, str]
+    rows: int
+    bytes: int
+    partitions: list[PartitionStatus]
+    readers: list[ReaderStatus]
+    dead: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, read and checked: all parameters by name, and the body."""
+
+    values: dict[str, Any]
+    body: Any = None
+    media: str = ""
+
+    @property
+    def job(self) -> str:
+        return str(self.values["job"])
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer that is not JSON."""
+
+    body: bytes
+    media: str
+
+
+class Api:
+    """An engine, as it is asked over HTTP. The event loop's thread calls `answer`, nothing else."""
+
+    def __init__(
+        self,
+        engine: Served,
+        about: Callable[[int], EngineStatus],
+        *,
+        limits: Limits,
+        stop: Callable[[], None],
+    ) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.stop = stop
+        self.stopping = False
+        self._about = about
+        self.intake = Intake(lambda: engine.address, at_once=_SENDING)
+        self.metrics = Metrics(self.about, engine.jobs, engine.journals)
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._sending = anyio.CapacityLimiter(_SENDING)
+        self._waiting = anyio.CapacityLimiter(limits.waiting)
+
+    def about(self) -> EngineStatus:
+        return self._about(len(self.engine.jobs()))
+
+    async def answer(self, operation: Operation, asked: Asked) -> Any:
+        """Do what was asked and return the answer.
+
+        Raises:
+            MillstreamError: It cannot be done.
+        """
+        if operation.call is wait:
+            return await self._wait(asked)
+        limiter = self._sending if operation.call is send else self._threads
+        return await anyio.to_thread.run_sync(operation.call, self, asked, limiter=limiter)
+
+    async def _wait(self, asked: Asked) -> JobStatus:
+        until = anyio.current_time() + asked.values["limit"]
+        while True:
+            # In slices: an engine that stops need not wait for those who wait.
+            slice_s = max(0.0, min(_SLICE_S, until - anyio.current_time()))
+            status = await anyio.to_thread.run_sync(self.engine.wait, asked.job, slice_s, limiter=self._waiting)
+            settled = status.state in SETTLED or status.state is JobState.UNDEPLOYED
+            if settled or self.stopping or anyio.current_time() >= until:
+                return status
+
+
+# operations
+
+
+def health(api: Api, asked: Asked) -> Health:  # noqa: ARG001 (all operations are called alike)
+    """Tell whether the engine answers at all."""
+    return Health()
+
+
+def ready(api: Api, asked: Asked) -> Ready:  # noqa: ARG001
+    """Tell whether the engine can take jobs and events; 503 if not."""
+    return Ready(ready=not api.stopping, jobs=len(api.engine.jobs()))
+
+
+def engine(api: Api, asked: Asked) -> EngineStatus:  # noqa: ARG001
+    """Return which node this engine is, and where its inboxes are."""
+    return api.about()
+
+
+def metrics(api: Api, asked: Asked) -> Text:  # noqa: ARG001
+    """Return the engine's numbers for Prometheus."""
+    return Text(api.metrics.text(), CONTENT_TYPE)
+
+
+def openapi(api: Api, asked: Asked) -> dict[str, Any]:  # noqa: ARG001
+    """Return this description."""
+    return DESCRIPTION
+
+
+def jobs(api: Api, asked: Asked) -> list[JobStatus]:  # noqa: ARG001
+    """List the jobs that are deployed."""
+    return api.engine.jobs()
+
+
+def deploy(api: Api, asked: Asked) -> JobStatus:
+    """Deploy a flow on this engine alone."""
+    given: Deployment = asked.body
+    return api.engine.deploy(given.package, name=given.name, root=given.root, options=given.options)
+
+
+def prepare(api: Api, asked: Asked) -> Prepared:
+    """Make a job ready on one engine of several; it runs once all of them are told to begin."""
+    given: Deployment = asked.body
+    return api.engine.prepare(given.package, name=given.name, root=given.root, options=given.options)
+
+
+def begin(api: Api, asked: Asked) -> JobStatus:
+    """Begin a job that was prepared."""
+    given: Beginning = asked.body
+    return api.engine.begin(asked.job, given.places, driver=given.driver)
+
+
+def job(api: Api, asked: Asked) -> JobStatus:
+    """Return a job as it is now."""
+    return api.engine.status(asked.job)
+
+
+def groups(api: Api, asked: Asked) -> Sequence[GroupStatus]:
+    """Return the numbers of a job's groups."""
+    return api.engine.status(asked.job).groups
+
+
+def journals(api: Api, asked: Asked) -> list[JournalStatus]:
+    """Return a job's journals on this engine, in numbers."""
+    return [_journal(one) for one in api.engine.journals(asked.job)]
+
+
+def statistics(api: Api, asked: Asked) -> dict[str, Any]:
+    """Return the numbers that the job's driver reported last."""
+    return api.engine.statistics(asked.job)
+
+
+def logs(api: Api, asked: Asked) -> Log:
+    """Return the last lines of a job's log."""
+    return Log(api.engine.logs(asked.job, asked.values["lines"]))
+
+
+def history(api: Api, asked: Asked) -> list[Happening]:
+    """Return what has happened to a job, oldest first."""
+    return api.engine.history(asked.job)
+
+
+def drain(api: Api, asked: Asked) -> JobStatus:
+    """Have a job take nothing more and process what it has; with `flush` it ends, for good."""
+    return api.engine.drain(asked.job, flush=asked.values["flush"])
+
+
+def resume(api: Api, asked: Asked) -> JobStatus:
+    """Have a drained or failed job go on."""
+    return api.engine.resume(asked.job)
+
+
+def wait(api: Api, asked: Asked) -> JobStatus:
+    """Wait until a job has finished, is drained or has failed, or the limit is over; return it as it is then."""
+    raise NotImplementedError  # Api.answer does it, without a thread for each who waits
+
+
+def undeploy(api: Api, asked: Asked) -> JobStatus:
+    """Remove a job that is finished, drained or failed; by force any, which loses what it has not processed.
+
+    Its journals stay for a later deployment under the same name, unless they are purged.
+    """
+    return api.engine.undeploy(asked.job, force=asked.values["force"], purge=asked.values["purge"])
+
+
+def stop(api: Api, asked: Asked) -> Stopping:
+    """Stop the engine; refused while jobs run, unless by force. They go on when it is started again."""
+    api.engine.stop(force=asked.values["force"])
+    api.stopping = True
+    api.stop()
+    return Stopping()
+
+
+def send(api: Api, asked: Asked) -> Taken:
+    """Put events into a source's journal; they are durable when this is answered.
+
+    A line that is no row becomes a dead letter and stops no other. With a sender and the number of its first row, a
+    request whose answer was lost can be repeated: what is there already is counted and not stored again. The requests
+    of one sender come one after the other, with rising numbers.
+    """
+    source = asked.values["source"]
+    numbering = _numbering(asked.values["Millstream-Sender"], asked.values["Millstream-First-Number"])
+
+    def take(name: str) -> Taken:
+        return api.intake.take(f"{name}.{source}", asked.media, asked.body, numbering, limit_s=api.limits.room_seconds)
+
+    try:
+        return take(asked.job)
+    except NotThere:
+        name = api.engine.status(asked.job).name  # it may be the job's id; or there is no such job, which is told
+        if name == asked.job:
+            raise
+        return take(name)
+
+
+def _numbering(sender: str | None, first: int | None) -> Numbering | None:
+    if sender is None and first is None:
+        return None
+    if sender is None or first is None:
+        raise RequestRefused(
+            "a sender has a name and numbers its rows",
+            hint="give both Millstream-Sender and Millstream-First-Number, or neither",
+        )
+    return Numbering(sender, first)
+
+
+def _journal(found: Summary) -> JournalStatus:
+    partitions = [msgspec.convert(one, PartitionStatus, from_attributes=True) for one in found.partitions]
+    readers = [
+        ReaderStatus(one.reader, {str(number): at for number, at in one.positions.items()}, one.lag)
+        for one in found.readers
+    ]
+    return JournalStatus(
+        found.path.name,
+        found.written_by,
+        found.time,
+        found.columns,
+        found.rows,
+        found.bytes,
+        partitions,
+        readers,
+        found.dead,
+    )
+
+
+# the table
+
+_Name = Annotated[str, Meta(min_length=1, max_length=256)]
+_Lines = Annotated[int, Meta(ge=1, le=10_000)]
+_Limit = Annotated[float, Meta(ge=0, le=60)]
+_Sender = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$")]
+_Number = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+_JOB: Final = Parameter("job", _Name, "The job's name or id.", "path")
+_SOURCE: Final = Parameter("source", _Name, "A source of the flow that takes events from programs.", "path")
+_FORCE: Final = Parameter("force", bool, "Do it even if something is lost.", default=False)
+_ROW: Final = {"type": "object"}
+_MEDIA: Final = {
+    intake.NDJSON: {"type": "string", "description": "A JSON object a line, with the source's columns."},
+    intake.JSON: {"type": "array", "items": _ROW},
+    intake.ARROW: {"type": "string", "format": "binary", "description": "An Arrow IPC stream."},
+}
+
+OPERATIONS: Final[Sequence[Operation]] = (
+    Operation("GET", "/health", health, Health),
+    Operation("GET", "/ready", ready, Ready),
+    Operation("GET", "/engine", engine, EngineStatus),
+    Operation("GET", "/metrics", metrics, "text/plain"),
+    Operation("GET", "/openapi.json", openapi, dict[str, Any]),
+    Operation("GET", "/jobs", jobs, list[JobStatus]),
+    Operation("POST", "/jobs", deploy, JobStatus, body=Deployment, status=201, refusals=(409, 422)),
+    Operation("POST", "/prepare", prepare, Prepared, body=Deployment, status=201, refusals=(409, 422)),
+    Operation("GET", "/jobs/{job}", job, JobStatus, (_JOB,)),
+    Operation(
+        "DELETE",
+        "/jobs/{job}",
+        undeploy,
+        JobStatus,
+        (_JOB, _FORCE, Parameter("purge", bool, "Remove its journals and checkpoints too.", default=False)),
+        refusals=(409,),
+    ),
+    Operation("POST", "/jobs/{job}/begin", begin, JobStatus, (_JOB,), body=Beginning, refusals=(409, 422)),
+    Operation("GET", "/jobs/{job}/groups", groups, list[GroupStatus], (_JOB,)),
+    Operation("GET", "/jobs/{job}/journals", journals, list[JournalStatus], (_JOB,)),
+    Operation("GET", "/jobs/{job}/statistics", statistics, dict[str, Any], (_JOB,)),
+    Operation("GET", "/jobs/{job}/history", history, list[Happening], (_JOB,)),
+    Operation(
+        "GET", "/jobs/{job}/logs", logs, Log, (_JOB, Parameter("lines", _Lines, "How many, at most.", default=100))
+    ),
+    Operation(
+        "POST",
+        "/jobs/{job}/drain",
+        drain,
+        JobStatus,
+        (_JOB, Parameter("flush", bool, "End the job: its sources end and open windows close.", default=False)),
+        refusals=(409,),
+    ),
+    Operation("POST", "/jobs/{job}/resume", resume, JobStatus, (_JOB,), refusals=(409,)),
+    Operation(
+        "POST",
+        "/jobs/{job}/wait",
+        wait,
+        JobStatus,
+        (_JOB, Parameter("limit", _Limit, "How many seconds to wait at most.", default=30.0)),
+    ),
+    Operation(
+        "POST",
+        "/jobs/{job}/sources/{source}/events",
+        send,
+        Taken,
+        (
+            _JOB,
+            _SOURCE,
+            Parameter("Millstream-Sender", _Sender, "The name under which the rows are numbered.", "header"),
+            Parameter("Millstream-First-Number", _Number, "The number of the first row.", "header"),
+        ),
+        media=_MEDIA,
+        refusals=(409, 422),
+    ),
+    Operation("POST", "/stop", stop, Stopping, (_FORCE,), status=202, refusals=(409,)),
+)
+
+DESCRIPTION: Final = describe(OPERATIONS, version=__version__)

@@ -1,0 +1,176 @@
+"""What can be asked over HTTP, as data, and its description in OpenAPI 3.1.
+
+An `Operation` is a method and a path with the types of all that goes in and out. The API serves what the table of
+operations says, and the description is made from the same table: they cannot differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+JSON: Final = "application/json"
+#: What every operation may answer, whatever it is for.
+ALWAYS: Final = (400, 421, 429, 500, 503)
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a request was refused: the name of the error, the fact, and what can be done about it."""
+
+    error: str
+    message: str
+    hint: str | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value in the path, the query or a header; without a default it is needed."""
+
+    name: str
+    type: Any
+    about: str
+    where: str = "query"
+    default: Any = None
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be asked of an engine.
+
+    Args:
+        method: GET, POST or DELETE.
+        path: With parameters in braces.
+        call: What answers it; its first line is the summary.
+        answer: The type of the answer, or the media type of one that is not JSON.
+        parameters: Those of the path too.
+        body: The type of the body; None: there is none.
+        media: The media types of a body that is not JSON.
+        status: Of an answer.
+        refusals: What else may be answered.
+    """
+
+    method: str
+    path: str
+    call: Callable[..., Any]
+    answer: Any
+    parameters: Sequence[Parameter] = ()
+    body: Any = None
+    media: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    refusals: Sequence[int] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it needs the token, wherever the engine listens."""
+        return self.method != "GET"
+
+    @property
+    def name(self) -> str:
+        return self.call.__name__
+
+
+def describe(operations: Sequence[Operation], *, version: str) -> dict[str, Any]:
+    """Return the description of all operations."""
+    types = list(_types(operations))
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    named = dict(zip(map(_key, types), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, named)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Millstream engine",
+            "version": version,
+            "description": "Deploy flows, watch them, send them events, drain and undeploy them.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _key(kind: Any) -> str:
+    return repr(kind)
+
+
+def _types(operations: Sequence[Operation]) -> list[Any]:
+    """Return every type that an operation names, once."""
+    found: dict[str, Any] = {_key(Problem): Problem}
+    for operation in operations:
+        kinds = [parameter.type for parameter in operation.parameters]
+        kinds += [kind for kind in (operation.body, operation.answer) if kind is not None]
+        found |= {_key(kind): kind for kind in kinds if not isinstance(kind, str)}
+    return list(found.values())
+
+
+def _operation(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]:
+    about = inspect.getdoc(operation.call) or operation.name
+    summary, _, more = about.partition("\n")
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": summary.rstrip("."),
+        "responses": _responses(operation, named),
+    }
+    if more.strip():
+        described["description"] = more.strip()
+    if operation.parameters:
+        described["parameters"] = [_parameter(one, named) for one in operation.parameters]
+    if operation.body is not None:
+        content = {JSON: {"schema": named[_key(operation.body)]}}
+        described["requestBody"] = {"required": True, "content": content}
+    if operation.media:
+        content = {kind: {"schema": schema} for kind, schema in operation.media.items()}
+        described["requestBody"] = {"required": True, "content": content}
+    if operation.changes:
+        described["security"] = [{"token": []}]
+    return described
+
+
+def _parameter(parameter: Parameter, named: Mapping[str, Any]) -> dict[str, Any]:
+    schema = dict(named[_key(parameter.type)])
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "required": parameter.where == "path" or parameter.needed,
+        "description": parameter.about,
+        "schema": schema,
+    }
+
+
+def _responses(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]:
+    text = isinstance(operation.answer, str)
+    content = (
+        {operation.answer: {"schema": {"type": "string"}}} if text else {JSON: {"schema": _schema(operation, named)}}
+    )
+    responses = {str(operation.status): {"description": HTTPStatus(operation.status).phrase, "content": content}}
+    # Reads need the token too where others can reach the engine.
+    for status in sorted({401, *ALWAYS, *operation.refusals, *_refusals(operation)}):
+        problem = {JSON: {"schema": named[_key(Problem)]}}
+        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": problem}
+    return responses
+
+
+def _refusals(operation: Operation) -> set[int]:
+    """Return what is answered because of what goes in."""
+    found = set()
+    if any(one.where == "path" for one in operation.parameters):
+        found.add(404)
+    if operation.body is not None or operation.media:
+        found |= {408, 413, 415}
+    return found
+
+
+def _schema(operation: Operation, named: Mapping[str, Any]) -> Any:
+    return named[_key(operation.answer)]

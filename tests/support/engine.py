@@ -1,0 +1,183 @@
+"""An engine in memory, a peer of the real one without drivers: jobs live by the rules, inboxes and journals are real."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from millstream.engine import lifecycle as life
+from millstream.engine.lifecycle import Job, JobState
+from millstream.engine.status import (
+    GroupStatus,
+    Happening,
+    InboxStatus,
+    JobStatus,
+    Place,
+    Prepared,
+    SourceStatus,
+)
+from millstream.errors import InvalidName, JobExists, JobsRunning, NoSuchJob
+from millstream.journal.summary import Summary, summary
+from millstream.links.host import Host, declared_inboxes
+from millstream.links.inbox import Inbox
+from millstream.links.network import Address
+from support.links import declare
+
+MOMENT = "2026-01-01T12:00:00.000+00:00"
+
+
+class PeerEngine:
+    """Jobs, each with the source "s" of the tests of links; a package names what its job shall do."""
+
+    def __init__(self, data: Path, *, node: int = 0, of: int = 1) -> None:
+        self.data, self.node, self.of = data, node, of
+        self.stopped = threading.Event()
+        self._jobs: dict[str, Job] = {}
+        self._numbers: dict[str, int] = {}
+        self._changed = threading.Condition()
+        self.begun: dict[str, tuple[Mapping[str, Sequence[Place]], bool]] = {}
+        #: What happens to a job when it has begun.
+        self.after: Callable[[str], None] = lambda name: self.tell(name, life.DriverReady())
+        declare(data, partitions=2)
+        self._host = Host(data / "f", declared_inboxes(data / "f"))
+
+    def close(self) -> None:
+        self._host.close()
+
+    @property
+    def address(self) -> Address:
+        return replace(self._host.address, node=self.node)
+
+    def inbox(self, partition: int) -> Inbox:
+        return self._host.inbox("s", partition)
+
+    # events
+
+    def tell(self, name: str, event: life.Event) -> None:
+        with self._changed:
+            self._jobs[name], _ = life.advance(self._jobs[name], event, time.time())
+            self._changed.notify_all()
+
+    def _job(self, job: str) -> Job:
+        for name, found in self._jobs.items():
+            if job in (name, self._id(name)):
+                return found
+        close = get_close_matches(job, self._jobs)
+        hint = f'did you mean "{close[0]}"?' if close else "millstream jobs lists them"
+        raise NoSuchJob(f'there is no job "{job}" here', hint=hint)
+
+    def _id(self, name: str) -> str:
+        return f"{name}-{self._numbers[name]}"
+
+    # deploying
+
+    def prepare(
+        self, package: bytes, *, name: str | None = None, root: str | None = None, options: Any = None
+    ) -> Prepared:
+        name = name or "f"
+        if package == b"bad":
+            raise InvalidName(f'"{name}!" is not a name', hint="letters, digits and _")
+        with self._changed:
+            if name in self._jobs:
+                raise JobExists(f'job "{name}" is deployed already', hint=f"millstream undeploy {name}")
+            self._jobs[name] = Job(name)
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+        at = self.address
+        here = {
+            number: Place(at.ip, at.port, self.node, at.folder) for number in range(4) if number % self.of == self.node
+        }
+        return Prepared(self._id(name), name, {"s": here})
+
+    def begin(self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool) -> JobStatus:
+        name = self._job(job).name
+        self.begun[name] = (places, driver)
+        self.tell(name, life.Deployed(driver))
+        self.after(name)
+        return self.status(name)
+
+    def deploy(
+        self, package: bytes, *, name: str | None = None, root: str | None = None, options: Any = None
+    ) -> JobStatus:
+        prepared = self.prepare(package, name=name, root=root, options=options)
+        places = {source: list(found.values()) for source, found in prepared.addresses.items()}
+        return self.begin(prepared.name, places, driver=True)
+
+    # looking
+
+    def jobs(self) -> list[JobStatus]:
+        return [self.status(name) for name in list(self._jobs)]
+
+    def status(self, job: str) -> JobStatus:
+        found = self._job(job)
+        inboxes = [
+            InboxStatus("s", number, str(self.address), one.rows, one.repeated, one.refused, one.waiting, one.free)
+            for number, one in enumerate(self._host.statistics()["s"])
+        ]
+        return JobStatus(
+            id=self._id(found.name),
+            name=found.name,
+            state=found.state,
+            reason=found.reason,
+            flush=found.flush,
+            node=self.node,
+            of=self.of,
+            deployed_at=MOMENT,
+            since=MOMENT,
+            restarts=found.restarts,
+            pid=4711 if found.state is JobState.RUNNING and found.driver else None,
+            groups=(GroupStatus("all", 3, 120, 12, 0.5, 1_767_268_800_000, 7, 0.25, 9),) if found.driver else (),
+            sources={"s": SourceStatus(sum(one.rows for one in inboxes), bytes=10)},
+            late=1,
+            dead=2,
+            unprocessed=7 if found.state in life.ALIVE else 0,
+            inboxes=tuple(inboxes),
+        )
+
+    def wait(self, job: str, timeout_s: float | None = None) -> JobStatus:
+        with self._changed:
+            self._changed.wait_for(lambda: self._job(job).state in life.SETTLED, timeout_s)
+        return self.status(job)
+
+    def logs(self, job: str, lines: int = 100) -> list[str]:
+        name = self._job(job).name
+        return [f"{name} line {number}" for number in range(20)][-lines:]
+
+    def history(self, job: str) -> list[Happening]:
+        return [Happening(MOMENT, "deployed", self._job(job).name)]
+
+    def statistics(self, job: str) -> dict[str, Any]:
+        return {"late": self.status(job).late}
+
+    def journals(self, job: str) -> list[Summary]:
+        self._job(job)
+        return [summary(self.data / "f" / "journals" / "s")]
+
+    # changing
+
+    def drain(self, job: str, *, flush: bool = False) -> JobStatus:
+        name = self._job(job).name
+        self.tell(name, life.DrainAsked(flush))
+        return self.status(name)
+
+    def resume(self, job: str) -> JobStatus:
+        name = self._job(job).name
+        self.tell(name, life.ResumeAsked())
+        return self.status(name)
+
+    def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
+        found = self._job(job)
+        self.tell(found.name, life.UndeployAsked(force, self.status(found.name).unprocessed))
+        status = self.status(found.name)
+        del self._jobs[found.name]
+        return status
+
+    def stop(self, *, force: bool = False) -> None:
+        busy = [name for name, job in self._jobs.items() if job.state in life.ALIVE]
+        if busy and not force:
+            raise JobsRunning(f"this engine runs {', '.join(busy)}", hint="drain them, or --force")
+        self.stopped.set()

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from millstream.engine import tokens
+from millstream.engine.api import OPERATIONS
+from millstream.engine.limits import Held, Limits, Rate
+from millstream.engine.server import Server, Serving, guard
+from millstream.errors import EngineError, InvalidAddress, OpenNetwork, TokenRefused
+from support.engine import PeerEngine
+from support.links import stored
+from support.served import EVENTS, Served, serving
+
+CHANGES = [operation for operation in OPERATIONS if operation.changes]
+READS = [operation for operation in OPERATIONS if not operation.changes]
+
+
+def path_of(path: str) -> str:
+    return path.format(job="f", source="s")
+
+
+# tokens
+
+
+@pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer é"])
+def test_nothing_changes_without_the_token(served: Served, given: str | None) -> None:
+    headers = {} if given is None else {"Authorization": given.format(served.server.token).encode("latin-1")}
+    with httpx.Client(base_url=served.server.url) as stranger:
+        for operation in CHANGES:
+            answer = stranger.request(operation.method, path_of(operation.path), headers=headers)
+            assert (answer.status_code, answer.json()["error"]) == (401, "TokenRefused"), operation.path
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+    assert served.engine.jobs() == []
+    assert not served.server.stopped.is_set()
+
+
+def test_one_may_look_without_the_token_on_the_same_host(served: Served) -> None:
+    served.deploy()
+    for operation in READS:
+        assert httpx.get(f"{served.server.url}{path_of(operation.path)}").status_code == 200, operation.path
+
+
+def test_one_may_not_look_without_the_token_from_elsewhere(tmp_path: Path) -> None:
+    engine = PeerEngine(tmp_path)
+    server = Server(engine, tmp_path, Serving(host="0.0.0.0", port=0, open_without_tls=True))
+    server.start()
+    try:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+        engine.deploy(b"good")
+        for operation in READS:
+            answer = httpx.get(f"{url}{path_of(operation.path)}")
+            expected = 200 if operation.path in ("/health", "/ready") else 401
+            assert answer.status_code == expected, operation.path
+        assert httpx.get(f"{url}/jobs", headers={"Authorization": f"Bearer {server.token}"}).status_code == 200
+    finally:
+        server.close()
+        engine.close()
+
+
+def test_a_page_under_another_name_is_turned_away(served: Served) -> None:
+    answer = served.http.get("/jobs", headers={"Host": "evil.example:8340"})
+    assert answer.status_code == 421
+    assert served.http.get("/jobs", headers={"Host": "localhost:1"}).status_code == 200
+
+
+def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    made = tokens.token_of(tmp_path / "data")
+    assert len(made) >= 40
+    assert stat.S_IMODE((tmp_path / "data" / "token").stat().st_mode) == 0o600
+    assert tokens.token_of(tmp_path / "data") == made
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    tokens.token_of(tmp_path)
+    (tmp_path / "token").chmod(0o644)
+    with pytest.raises(TokenRefused, match="others can read"):
+        tokens.token_of(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "short", "é" * 40, "with spaces in the middle of it"])
+def test_a_file_without_a_token_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "token").write_text(text)
+    (tmp_path / "token").chmod(0o600)
+    with pytest.raises(TokenRefused, match="holds no token"):
+        tokens.token_of(tmp_path)
+
+
+def test_a_token_is_found_only_where_that_very_engine_runs(served: Served) -> None:
+    data, url = served.data, served.server.url
+    assert tokens.local_token(data, url) == served.server.token
+    assert tokens.local_token(data, "http://127.0.0.1:1") is None
+    assert tokens.local_token(data / "nowhere", url) is None
+    tokens.forget(data)
+    assert tokens.local_token(data, url) is None
+
+
+def test_the_word_of_an_engine_that_is_gone_is_not_taken(tmp_path: Path) -> None:
+    tokens.token_of(tmp_path)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    (tmp_path / "engine.json").write_text(f'{{"url": "http://127.0.0.1:1", "pid": {child}}}')
+    assert tokens.local_token(tmp_path, "http://127.0.0.1:1") is None
+
+
+# where it listens
+
+
+def test_an_address_that_others_reach_is_refused_without_saying_so(tmp_path: Path) -> None:
+    with pytest.raises(OpenNetwork, match=r"0\.0\.0\.0 can be reached") as caught:
+        guard(Serving(host="0.0.0.0"))
+    assert "--open-without-tls" in str(caught.value.hint)
+    guard(Serving(host="0.0.0.0", open_without_tls=True))
+    guard(Serving(host="10.0.0.1", certificate=tmp_path / "cert"))
+    guard(Serving(host="::1"))
+    with pytest.raises(InvalidAddress):
+        guard(Serving(host="example.org"))
+
+
+def test_a_port_that_is_taken_is_told(served: Served, tmp_path: Path) -> None:
+    port = int(served.server.url.rpartition(":")[2])
+    with pytest.raises(EngineError, match=f"127.0.0.1:{port} cannot be listened at"):
+        Server(served.engine, tmp_path, Serving(port=port))
+
+
+# sizes, rates, times
+
+
+def test_a_body_beyond_the_limit_is_refused_however_it_comes(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(body_bytes=1 << 16)) as served:
+        kind = {"Content-Type": "application/x-ndjson"}
+        line = b'{"origin": "a", "n": 1, "at": "2026-01-01"}\n'
+        body = line * 4000
+        announced = served.http.post(EVENTS, content=body, headers=kind)
+        assert (announced.status_code, announced.json()["error"]) == (413, "RequestRefused")
+        assert "65,536 bytes" in announced.json()["message"]
+        chunked = served.http.post(EVENTS, content=iter([line] * 4000), headers=kind)
+        assert chunked.status_code == 413
+        assert stored(served.data) == [[], []]
+        assert served.http.post(EVENTS, content=line, headers=kind).json()["taken"] == 1
+
+
+def test_bodies_that_are_too_much_together_are_put_off(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(held_bytes=100)) as served:
+        kind = {"Content-Type": "application/x-ndjson"}
+        answer = served.http.post(EVENTS, content=b" " * 101, headers=kind)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        for _ in range(3):
+            assert served.http.post(EVENTS, content=b" " * 90, headers=kind).status_code == 200
+
+
+def test_too_many_requests_of_one_client_are_put_off(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(per_second=0.01, burst=5)) as served:
+        found = [served.http.get("/health").status_code for _ in range(7)]
+        assert found == [200] * 5 + [429] * 2
+        assert int(served.http.get("/health").headers["Retry-After"]) >= 1
+
+
+def opened(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def received(connection: socket.socket) -> bytes:
+    found = b""
+    try:
+        while part := connection.recv(4096):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def sent(connection: socket.socket, some: bytes) -> bool:
+    try:
+        connection.sendall(some)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /health HTT", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"])
+def test_a_connection_that_does_not_say_what_it_wants_is_closed(tmp_path: Path, said: bytes) -> None:
+    with serving(tmp_path, limits=Limits(header_seconds=0.3)) as served, opened(served.server.url) as slow:
+        began = time.monotonic()
+        slow.sendall(said)
+        assert received(slow) == b""
+        assert 0.2 < time.monotonic() - began < 5
+
+
+def test_one_that_sends_a_byte_now_and_then_is_closed_too(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(header_seconds=0.5)) as served, opened(served.server.url) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(4096).startswith(b"HTTP/1.1 200")
+        began = time.monotonic()
+        while sent(slow, b"G") and time.monotonic() - began < 5:
+            time.sleep(0.05)
+        assert time.monotonic() - began < 4
+
+
+def test_a_body_that_comes_too_slowly_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(body_seconds=0.3)) as served, opened(served.server.url) as slow:
+        head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nContent-Type: application/x-ndjson"
+        slow.sendall(f"{head}\r\nAuthorization: Bearer {served.server.token}\r\n\r\n{{".encode())
+        assert received(slow).startswith(b"HTTP/1.1 408")
+
+
+def test_a_head_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(header_bytes=4096)) as served, opened(served.server.url) as large:
+        large.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 10_000)
+        assert received(large).startswith(b"HTTP/1.1 400")
+
+
+def test_no_body_is_read_of_one_without_the_token(served: Served) -> None:
+    with opened(served.server.url) as stranger:
+        stranger.sendall(f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n".encode())
+        assert stranger.recv(4096).startswith(b"HTTP/1.1 401")
+
+
+def test_a_rate_is_refilled_with_time_and_never_beyond_its_burst() -> None:
+    rate = Rate(2.0, 3)
+    assert [rate.pause("a", 0.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
+    assert rate.pause("b", 0.0) == 0.0
+    assert rate.pause("a", 0.5) == 0.0
+    assert [rate.pause("a", 100.0) > 0 for _ in range(4)] == [False, False, False, True]
+
+
+def test_held_bytes_are_counted_up_and_down() -> None:
+    held = Held(10)
+    assert held.add(6)
+    assert not held.add(5)
+    held.release(6)
+    assert held.add(10)
