@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -86,6 +87,7 @@ _PLAIN: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
+@lru_cache(maxsize=256)
 def _family(kind: pa.DataType) -> str | None:
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return "string" if pa.types.is_large_string(kind) else "binary"
