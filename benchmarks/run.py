@@ -7,8 +7,20 @@ import subprocess
 import sys
 import time
 
-SMALL = {"journal_append": [], "windows": ["--turns", "3"], "fold": ["--turns", "2"], "startup": ["--turns", "2"]}
-FULL = {"journal_append": ["--full"], "windows": ["--full", "--turns", "5"], "fold": [], "startup": []}
+SMALL = {
+    "journal_append": [],
+    "windows": ["--turns", "3"],
+    "fold": ["--turns", "2"],
+    "startup": ["--turns", "2"],
+    "patterns_bare": [],
+}
+FULL = {
+    "journal_append": ["--full"],
+    "windows": ["--full", "--turns", "5"],
+    "fold": [],
+    "startup": [],
+    "patterns_bare": [],
+}
 
 
 def main() -> None:

@@ -9,11 +9,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.patterns import events, shard
+from millstream.patterns import events
 from millstream.patterns.automaton import Automaton, Key, advance, step
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.compile import compile_pattern
-from millstream.patterns.tables import tables
+from millstream.patterns.matcher import Matcher, PlainMatcher, matcher
 from property.patterns_random import patterns, streams, table
 
 FAR = 10**15
@@ -35,19 +35,18 @@ def shown(automaton: Automaton, found: Found) -> Counter:
     )
 
 
-def by_the_kernel(automaton: Automaton, rows: pa.Table, cuts: list[int]) -> Counter:
-    made = tables(automaton, [pa.int64()] * len(automaton.values), late=True)
-    state = shard.empty(made, pa.string(), rows.schema)
+def in_batches(automaton: Automaton, made: Matcher, rows: pa.Table, cuts: list[int]) -> Counter:
+    kept = made.empty(pa.string(), rows.schema)
     found: Counter = Counter()
     for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         part = rows.slice(first, last - first)
         watermark = int(events.micros(part.column("at")).max()) - 1 if len(part) else 0
-        state, some = shard.process(made, state, batch_of(automaton, part), watermark)
+        kept, some = made.process(kept, batch_of(automaton, part), watermark)
         found += shown(automaton, some)
-        state = shard.load(made, shard.dump(state))
-    state, some = shard.process(made, state, batch_of(automaton, rows.slice(0, 0)), FAR)
+        kept = made.load(made.dump(kept))
+    kept, some = made.process(kept, batch_of(automaton, rows.slice(0, 0)), FAR)
     if automaton.within is not None:
-        assert (state.live, len(state.keys), len(state.nodes), len(state.rows)) == (0, 0, 0, 0)
+        assert (kept.live, kept.idle, len(kept.rows)) == (0, True, 0)
     return found + shown(automaton, some)
 
 
@@ -79,4 +78,9 @@ def test_the_kernel_finds_what_the_automaton_finds(pattern, rows, data):
     events_table = table(keyed, key=True).append_column("number", pa.array(range(len(rows)), pa.int64()))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     automaton = compile_pattern(pattern)
-    assert by_the_kernel(automaton, events_table, cuts) == by_the_automaton(automaton, events_table)
+    kernel = matcher(automaton, [pa.int64()] * len(automaton.values), late=True)
+    assert kernel.compiled
+    expected = by_the_automaton(automaton, events_table)
+    assert in_batches(automaton, kernel, events_table, cuts) == expected
+    if data.draw(st.integers(0, 3)) == 0:
+        assert in_batches(automaton, PlainMatcher(automaton, late=True), events_table, cuts) == expected

@@ -584,24 +584,22 @@ def follow(
     values_real, missing, stack, pool, pool_real, old, old_real, heads, states, nodes, found, held, settings, counters,
 ):  # fmt: skip
     """Add what a run becomes by an event; `old` is a copy of it, whose row may be used again."""
+    # Most states ask one test, on several edges: its answer is kept.
+    asked, answer = np.int64(-1), False
     for place in range(first, last):
         edge = edges[place]
         if not open_edge(edge, mask, at - old[LAST_AT]):
             continue
         ok = True
-        for one in range(edge[ASK], edge[ASK_END]):
-            ok = ok and holds(
-                asks[one, 0], programs, ends, constants, event, old, old_real, registers, values, values_real, missing,
-                stack,
-            )  # fmt: skip
-        for one in range(edge[DENY], edge[DENY_END]):
-            ok = ok and not (
-                asks[one, 1] & mask != 0
-                and holds(
-                    asks[one, 0], programs, ends, constants, event, old, old_real, registers, values, values_real,
-                    missing, stack,
-                )
-            )  # fmt: skip
+        for one in range(edge[ASK], edge[DENY_END]):
+            if ok and asks[one, 1] & mask != 0:
+                if asks[one, 0] != asked:
+                    asked = asks[one, 0]
+                    answer = holds(
+                        asked, programs, ends, constants, event, old, old_real, registers, values, values_real, missing,
+                        stack,
+                    )  # fmt: skip
+                ok = answer == (one < edge[ASK_END])
         if not ok:
             continue
         new = taken_slot(pool, counters)

@@ -1,0 +1,91 @@
+"""A matcher: an automaton with the shards that it keeps, run by the kernel where that can be, else event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from millstream.patterns import plain, shard
+from millstream.patterns.automaton import Automaton
+from millstream.patterns.batches import Batch, Found
+from millstream.patterns.program import Unsupported
+from millstream.patterns.tables import Tables, tables
+
+
+class Kept(Protocol):
+    """What a matcher keeps between batches."""
+
+    @property
+    def live(self) -> int: ...
+    @property
+    def idle(self) -> bool: ...
+
+
+class Matcher(Protocol):
+    """Moves shards on, batch by batch."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the kernel runs it."""
+
+    def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept: ...
+    def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]: ...
+    def dump(self, kept: Kept) -> bytes: ...
+    def load(self, data: bytes) -> Kept: ...
+
+
+@dataclass(frozen=True)
+class KernelMatcher:
+    """Runs an automaton by the kernel."""
+
+    tables: Tables
+    compiled: bool = True
+
+    def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
+        return shard.empty(self.tables, keys, rows)
+
+    def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
+        assert isinstance(kept, shard.Shard)
+        return shard.process(self.tables, kept, batch, watermark)
+
+    def dump(self, kept: Kept) -> bytes:
+        assert isinstance(kept, shard.Shard)
+        return shard.dump(kept)
+
+    def load(self, data: bytes) -> Kept:
+        return shard.load(self.tables, data)
+
+
+@dataclass(frozen=True)
+class PlainMatcher:
+    """Runs an automaton event by event."""
+
+    automaton: Automaton
+    late: bool = False
+    compiled: bool = False
+
+    def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
+        return plain.empty(keys, rows)
+
+    def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
+        assert isinstance(kept, plain.PlainShard)
+        after, found = plain.process(self.automaton, kept, batch, watermark)
+        return after, found if self.late else found.select(~found.late)
+
+    def dump(self, kept: Kept) -> bytes:
+        assert isinstance(kept, plain.PlainShard)
+        return plain.dump(kept)
+
+    def load(self, data: bytes) -> Kept:
+        return plain.load(data)
+
+
+def matcher(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = False) -> Matcher:
+    """Return the fastest matcher for an automaton whose values have these types; `late`: runs without time left are wanted too."""
+    try:
+        return KernelMatcher(tables(automaton, types, late=late))
+    except Unsupported:
+        return PlainMatcher(automaton, late)
