@@ -1,17 +1,91 @@
-"""The engine: the jobs of one node, their inboxes, and the processes that run them."""
+"""The engine: the jobs of one node, their inboxes, and the processes that run them.
+
+    engine.lock       one engine per folder
+    jobs.sqlite       the store
+    packages/         what was deployed, unpacked
+    jobs/<name>/      the data of a job: run.log, and under its name journals and checkpoints
+    scratch/          what drivers put down in passing
+    inbox_<port>      the IPC socket of all inboxes, inboxes.json where they are
+
+A job whose engine dies, whose driver dies, or both, goes on where it was: nothing that was acknowledged is lost, and
+nothing is processed twice. Intake goes on while a driver is started again.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import fcntl
+import os
+import shutil
 import threading
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from millstream.clock import Clock
-from millstream.engine.status import Happening, JobStatus, Place, Prepared
-from millstream.journal.summary import Summary
+import msgspec
+
+from millstream import journal
+from millstream.clock import Clock, SystemClock
+from millstream.engine import lifecycle as life
+from millstream.engine import package as packages
+from millstream.engine.driver import Command, Declare, Describe, Described
+from millstream.engine.drivers import Driver
+from millstream.engine.inboxes import Inboxes
+from millstream.engine.keeper import Folders, Keeper, Kept
+from millstream.engine.lifecycle import Event, Job, JobState
+from millstream.engine.status import (
+    GroupStatus,
+    Happening,
+    InboxStatus,
+    JobStatus,
+    Place,
+    Prepared,
+    SourceStatus,
+)
+from millstream.engine.store import JobSettings, Noted, Store, Stored
+from millstream.errors import (
+    DriverFailed,
+    EngineClosed,
+    EngineRunning,
+    InvalidOption,
+    JobExists,
+    JobsRunning,
+    JournalError,
+    NoSuchJob,
+    WrongNodes,
+)
+from millstream.journal.summary import Summary, summary
+from millstream.links.client import Client
 from millstream.links.host import Listening
 from millstream.links.network import Address
+
+#: How long a driver may take to read a flow.
+_DESCRIBE_S: Final = 120.0
+_DEFAULT: Final = Listening()
+
+
+class _Numbers(msgspec.Struct, frozen=True):
+    """What a driver reports: `RunStatistics`."""
+
+    groups: tuple[GroupStatus, ...] = ()
+    sources: dict[str, SourceStatus] = {}
+    late: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A flow that is being deployed: its driver has read it."""
+
+    driver: Driver
+    described: Described
+    settings: JobSettings
+    package: bytes
 
 
 class Engine:
@@ -23,12 +97,31 @@ class Engine:
         *,
         node: int = 0,
         of: int = 1,
-        listening: Listening | None = None,
+        listening: Listening = _DEFAULT,
         master: str | None = None,
         warm: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        self.data, self.node, self.of = data, node, of
+        """Make an engine; `start` begins.
+
+        Args:
+            data: Its folder.
+            node: Its number among the engines of a cluster, 0 to N-1.
+            of: How many they are, N.
+            listening: Where its inboxes listen, and who may send.
+            master: The Spark master of its drivers; this machine's cores if it is None.
+            warm: How many drivers are kept with Spark started, for jobs to come.
+            clock: Tells the time.
+        """
+        self.data, self.node, self.of = data.resolve(), node, of
+        self._listening, self._master, self._spares = listening, master, warm
+        self._clock = clock or SystemClock()
+        self._folders = Folders(self.data)
+        self._lock: int | None = None
+        self._names: set[str] = set()
+        self._clients: dict[str, Client] = {}
+        self._guard = threading.Lock()
+        self._parts: _Parts | None = None
         #: Set by `stop`: whoever runs this engine waits for it, and closes it.
         self.stopped = threading.Event()
 
@@ -39,16 +132,60 @@ class Engine:
             EngineRunning: Another engine has the folder.
             WrongNodes: The node number is not one of 0 to N-1, or the folder is another node's.
         """
-        raise NotImplementedError
+        if not 0 <= self.node < self.of:
+            raise WrongNodes(f"there is no node {self.node} of {self.of}", hint="nodes are numbered from 0")
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.data / "engine.lock")
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._unlock)
+            store = Store(self.data / "jobs.sqlite")
+            stack.callback(store.close)
+            self._check_node(store)
+            inboxes = Inboxes(self.data, self._listening, node=self.node, of=self.of, clock=self._clock)
+            stack.callback(inboxes.close)
+            keeper = Keeper(self._folders, store, inboxes, clock=self._clock, master=self._master, spares=self._spares)
+            keeper.start()
+            inboxes.start()
+            self._parts = _Parts(store, inboxes, keeper)
+            stack.pop_all()
+
+    def _check_node(self, store: Store) -> None:
+        was, now = store.fact("node", f"{self.node} of {self.of}"), f"{self.node} of {self.of}"
+        if was != now:
+            raise WrongNodes(
+                f"{self.data} belongs to node {was}, this is node {now}", hint="give each node a folder of its own"
+            )
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def _open(self) -> _Parts:
+        if self._parts is None:
+            raise EngineClosed("the engine is not started, or closed")
+        return self._parts
 
     def close(self, *, drain_s: float = 0.0) -> None:
         """Stop all drivers cleanly, after they have had `drain_s` to process what was taken; the next engine goes on."""
-        raise NotImplementedError
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._unlock)
+            stack.callback(parts.store.close)
+            stack.callback(parts.inboxes.close)
+            for client in self._clients.values():
+                stack.callback(client.abort)
+            parts.keeper.close(drain_s)
+        with parts.keeper.changed:
+            parts.keeper.changed.notify_all()
 
     @property
     def address(self) -> Address:
         """Where this engine's inboxes are."""
-        raise NotImplementedError
+        return self._open.inboxes.address
 
     # deploying
 
@@ -71,7 +208,25 @@ class Engine:
             InvalidOption: An option is not known.
             WrongNodes: This engine is one of several.
         """
-        raise NotImplementedError
+        if self.of > 1:
+            raise WrongNodes(f"this is node {self.node} of {self.of}", hint="deploy on all of them: millstream deploy")
+        with self._arriving(package, name, root, options) as arrival, self._opened(arrival.described.name):
+            # Written down as beginning at once: a job that nobody has been told of is not left half done.
+            job, _ = life.advance(self._new_job(arrival), life.Deployed(), self._now())
+            kept = self._add(arrival, job)
+        self._open.keeper.call(partial(self._open.keeper.happened, kept, life.EngineStarted()))
+        return self._status(kept)
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[None]:
+        """Open the inboxes of a job to be; close them if it does not come to that."""
+        inboxes = self._open.inboxes
+        inboxes.open(name, self._folders.flow(name), {})
+        try:
+            yield
+        except BaseException:
+            inboxes.close_job(name)
+            raise
 
     def prepare(
         self,
@@ -82,7 +237,71 @@ class Engine:
         options: Mapping[str, Any] | None = None,
     ) -> Prepared:
         """Take a flow, and return where its partitions that live here will be; nothing runs yet."""
-        raise NotImplementedError
+        with self._arriving(package, name, root, options) as arrival:
+            kept = self._add(arrival, self._new_job(arrival))
+        place, inboxes = self._open.inboxes.place, arrival.settings.inboxes
+        here = self._open.inboxes.here
+        return Prepared(
+            kept.stored.id, kept.name, {source: dict.fromkeys(here(n), place) for source, n in inboxes.items()}
+        )
+
+    @contextlib.contextmanager
+    def _arriving(
+        self, package: bytes, name: str | None, root: str | None, options: Mapping[str, Any] | None
+    ) -> Iterator[_Arrival]:
+        """Unpack a flow, have a driver read it and make its journals; take all of it back if that fails."""
+        given, keeper = _checked(options or {}), self._open.keeper
+        folder = self._folders.packages / uuid.uuid4().hex
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            flow = packages.unpack(package, folder)
+            driver = keeper.call(keeper.drivers.start)
+            stack.callback(driver.kill)
+            described = driver.ask(Command(describe=Describe(str(flow), name)), _DESCRIBE_S).described
+            if described is None:
+                raise DriverFailed("the driver answered what it was not asked")
+            with self._reserved(described.name):
+                declare = Declare(str(self._folders.flow(described.name)))
+                driver.ask(Command(declare=declare), _DESCRIBE_S)
+                settings = JobSettings(
+                    flow=flow.name, package=folder.name, root=root, options=given, inboxes=described.inboxes
+                )
+                yield _Arrival(driver, described, settings, package)
+            stack.pop_all()
+
+    @contextlib.contextmanager
+    def _reserved(self, name: str) -> Iterator[None]:
+        """Keep a name for a job that is being deployed."""
+        with self._guard:
+            there = self._open.keeper.jobs.get(name)
+            if there is not None or name in self._names:
+                state = "being deployed" if there is None else f"{there.job.state}, {there.stored.id}"
+                hint = f"millstream undeploy {name} first, or deploy under another name: --name"
+                raise JobExists(f'job "{name}" is deployed already ({state})', hint=hint)
+            self._names.add(name)
+        try:
+            yield
+        finally:
+            self._names.discard(name)
+
+    def _new_job(self, arrival: _Arrival) -> Job:
+        return Job(arrival.described.name, since=self._now())
+
+    def _add(self, arrival: _Arrival, job: Job) -> Kept:
+        parts, name, now = self._open, arrival.described.name, self._now()
+        its_id, number = parts.store.next_id(name)
+        stored = Stored(id=its_id, name=name, number=number, deployed_at=now, settings=arrival.settings, job=job)
+        kept = Kept(stored, driver=arrival.driver)
+
+        def add() -> Kept:
+            parts.store.add(stored, arrival.package, Noted(now, JobState.DEPLOYED, arrival.settings.flow))
+            parts.keeper.jobs[name] = kept
+            return kept
+
+        return parts.keeper.call(add)
+
+    def _now(self) -> float:
+        return self._clock.now_us() / 1e6
 
     def begin(self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool) -> JobStatus:
         """Begin a prepared job, whose inboxes are at `places`, one for each partition of each source.
@@ -90,13 +309,28 @@ class Engine:
         Raises:
             NoSuchJob: It was not prepared here.
         """
-        raise NotImplementedError
+        kept = self._kept(job)
+        settings = msgspec.structs.replace(
+            kept.stored.settings, places={source: list(all_of_it) for source, all_of_it in places.items()}
+        )
+
+        def begin() -> None:
+            if kept.job.state is JobState.DEPLOYED:
+                self._open.store.update(kept.stored.id, kept.job, settings=settings)
+                kept.stored = msgspec.structs.replace(kept.stored, settings=settings)
+            self._open.keeper.apply(kept, life.Deployed(driver))
+            if not driver:
+                self._open.keeper.dismiss(kept)
+
+        self._open.keeper.call(begin)
+        return self._status(kept)
 
     # looking
 
     def jobs(self) -> list[JobStatus]:
         """Return the jobs that are deployed, in the order of their deployment."""
-        raise NotImplementedError
+        deployed = sorted(self._open.keeper.jobs.values(), key=lambda kept: (kept.stored.deployed_at, kept.stored.id))
+        return [self._status(kept) for kept in deployed]
 
     def status(self, job: str) -> JobStatus:
         """Return a job, by its name or its id; undeployed ones by their id.
@@ -104,27 +338,96 @@ class Engine:
         Raises:
             NoSuchJob: There is none.
         """
-        raise NotImplementedError
+        return self._status(self._found(job))
+
+    def _kept(self, job: str) -> Kept:
+        """Return a deployed job by its name or id."""
+        jobs = self._open.keeper.jobs
+        found = jobs.get(job) or next((kept for kept in list(jobs.values()) if kept.stored.id == job), None)
+        if found is not None:
+            return found
+        known = [name for kept in list(jobs.values()) for name in (kept.name, kept.stored.id)]
+        close = difflib.get_close_matches(job, known, 1)
+        deployed = ", ".join(sorted(jobs)) or "none"
+        hint = f'did you mean "{close[0]}"?' if close else f"jobs that are deployed: {deployed}"
+        raise NoSuchJob(f'there is no job "{job}"', hint=hint)
+
+    def _found(self, job: str) -> Kept:
+        """Return a job by its name or id, also one that is undeployed."""
+        try:
+            return self._kept(job)
+        except NoSuchJob:
+            stored = self._open.store.job(job)
+            if stored is None:
+                raise
+            return Kept(stored)
+
+    def _status(self, kept: Kept) -> JobStatus:
+        stored, job, driver = kept.stored, kept.job, kept.driver
+        numbers = msgspec.json.decode(kept.statistics, type=_Numbers)
+        gone = job.state is JobState.UNDEPLOYED
+        inboxes = () if gone else self._open.inboxes.status(kept.name)
+        return JobStatus(
+            id=stored.id,
+            name=stored.name,
+            state=job.state,
+            reason=job.reason or _trouble(inboxes),
+            flush=job.flush,
+            node=self.node,
+            of=self.of,
+            deployed_at=_iso(stored.deployed_at),
+            since=_iso(job.since),
+            restarts=job.restarts,
+            pid=driver.pid if driver is not None and kept.running else None,
+            groups=numbers.groups,
+            sources=_with_inboxes(numbers.sources, inboxes),
+            late=numbers.late,
+            dead=numbers.dead,
+            unprocessed=0 if gone else self._unprocessed(kept, numbers),
+            inboxes=inboxes,
+        )
+
+    def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:
+        """Return how many rows of the sources are not processed: as the driver says, without one by the journals."""
+        if kept.job.ready_at is not None:
+            return max((group.lag_rows for group in numbers.groups), default=0)
+        folder = self._folders.flow(kept.name)
+        return sum(_behind(file.parent) for file in sorted(folder.glob("journals/*/source.json")))
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobStatus:
         """Wait until a job is FINISHED, DRAINED, FAILED or UNDEPLOYED, or the time is over; return it as it is then."""
-        raise NotImplementedError
+        kept, keeper = self._found(job), self._open.keeper
+
+        def settled() -> bool:
+            return self._parts is None or kept.job.state in life.SETTLED or kept.job.state is JobState.UNDEPLOYED
+
+        with keeper.changed:
+            keeper.changed.wait_for(settled, timeout_s)
+        return self._status(kept)
 
     def logs(self, job: str, lines: int = 100) -> list[str]:
         """Return the last lines of a job's log."""
-        raise NotImplementedError
+        log = self._folders.log(self._found(job).name)
+        text: list[str] = []
+        for file in (log, log.with_name(f"{log.name}.1")):
+            if len(text) < lines and file.is_file():
+                text = [*file.read_text(errors="replace").splitlines()[-lines:], *text]
+        return text[-lines:] if lines > 0 else []
 
     def history(self, job: str) -> list[Happening]:
         """Return what has happened to a job, oldest first."""
-        raise NotImplementedError
+        noted = self._open.store.history(self._found(job).stored.id)
+        return [Happening(_iso(one.at), one.what, one.detail) for one in noted]
 
     def statistics(self, job: str) -> dict[str, Any]:
         """Return the numbers that the driver reported last, as `RunStatistics` has them; empty if it never did."""
-        raise NotImplementedError
+        found: dict[str, Any] = msgspec.json.decode(self._found(job).statistics)
+        return found
 
     def journals(self, job: str) -> list[Summary]:
         """Return a job's journals that are on this engine, in numbers."""
-        raise NotImplementedError
+        folder = self._folders.flow(self._found(job).name)
+        return [summary(file.parent) for file in sorted(folder.glob("journals/*/journal.json"))]
 
     # changing
 
@@ -134,7 +437,20 @@ class Engine:
         Raises:
             InvalidTransition: It has failed, or has not begun.
         """
-        raise NotImplementedError
+        return self._apply(job, life.DrainAsked(flush))
+
+    def _apply(self, job: str, event: Event) -> JobStatus:
+        kept = self._kept(job)
+        self._open.keeper.call(partial(self._open.keeper.apply, kept, event))
+        return self._status(kept)
+
+    def settled(self, job: str, state: JobState) -> JobStatus:
+        """Hear, on an engine without the job's driver, that the driver's job is DRAINED or FINISHED."""
+        return self._apply(job, life.Finished() if state is JobState.FINISHED else life.Drained())
+
+    def missed(self, job: str, peer: str) -> JobStatus:
+        """Hear that an engine of a job that drains has not answered for too long."""
+        return self._apply(job, life.PeerMissed(peer))
 
     def resume(self, job: str) -> JobStatus:
         """Have a drained or failed job go on.
@@ -142,7 +458,7 @@ class Engine:
         Raises:
             InvalidTransition: It has finished, or is draining.
         """
-        raise NotImplementedError
+        return self._apply(job, life.ResumeAsked())
 
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
         """Remove a job: one that is finished, drained or failed, by `force` any. Its journals stay, unless `purge`.
@@ -150,7 +466,13 @@ class Engine:
         Raises:
             JobBusy: It runs, and `force` was not given.
         """
-        raise NotImplementedError
+        kept = self._kept(job)
+        unprocessed = self._status(kept).unprocessed
+        status = self._apply(job, life.UndeployAsked(force, purge, unprocessed))
+        client = self._clients.pop(kept.stored.id, None)
+        if client is not None:
+            client.abort()
+        return status
 
     def stop(self, *, force: bool = False) -> None:
         """Set `stopped`, if no jobs run or `force` is given; those that run then go on when an engine starts again.
@@ -158,10 +480,91 @@ class Engine:
         Raises:
             JobsRunning: Some do.
         """
-        raise NotImplementedError
+        running = [kept.name for kept in list(self._open.keeper.jobs.values()) if kept.job.state in life.ALIVE]
+        if running and not force:
+            verb = "job runs" if len(running) == 1 else "jobs run"
+            hint = "drain them first, or --force: they go on when the engine is started again"
+            raise JobsRunning(f"{len(running)} {verb}: {', '.join(sorted(running))}", hint=hint)
+        self.stopped.set()
 
     # sending
 
     def send(self, target: str, rows: Any, *, time_limit_s: float = 30.0) -> int:
         """Send rows (see `Client.send`) to "job.source", and return how many once they are in the journal."""
-        raise NotImplementedError
+        kept = self._kept(target.partition(".")[0])
+        with self._guard:
+            client = self._clients.get(kept.stored.id)
+            if client is None:
+                client = self._clients[kept.stored.id] = Client(str(self.address))
+        return client.send(target, rows, time_limit_s=time_limit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What an engine has while it is started."""
+
+    store: Store
+    inboxes: Inboxes
+    keeper: Keeper
+
+
+def _locked(file: Path) -> int:
+    """Take the lock of an engine's folder, for as long as this process lives or until it is closed."""
+    lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode() or "unknown"
+        os.close(lock)
+        raise EngineRunning(
+            f"an engine runs in {file.parent} already, in process {holder}",
+            hint="stop that one first, or give this one another folder: --data",
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    return lock
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in options.items():
+        rows = name == "rows_per_batch" and isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if not rows and not (name == "state" and value in (None, "memory", "rocksdb")):
+            hint = 'options are "rows_per_batch", a number, and "state", which is "memory" or "rocksdb"'
+            raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)
+    return dict(options)
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _trouble(inboxes: Sequence[InboxStatus]) -> str | None:
+    """Return what keeps a job from taking events, if anything does."""
+    found = next((one for one in inboxes if one.error is not None), None)
+    return None if found is None else f"inbox {found.source}/{found.partition} takes nothing: {found.error}"
+
+
+def _with_inboxes(sources: dict[str, SourceStatus], inboxes: Sequence[InboxStatus]) -> dict[str, SourceStatus]:
+    """Return what sources have brought in, with the numbers of inboxes, which the driver does not know."""
+    found = dict(sources)
+    for name in {one.source for one in inboxes}:
+        ours = [one for one in inboxes if one.source == name]
+        found[name] = SourceStatus(
+            rows=sum(one.rows for one in ours),
+            refused=sum(one.refused for one in ours),
+            ended=name in sources and sources[name].ended,
+            error=next((one.error for one in ours if one.error is not None), None),
+        )
+    return found
+
+
+def _behind(path: Path) -> int:
+    """Return how many rows of a source some group has not processed."""
+    try:
+        reader = journal.Reader(path)
+        views = [reader.partition(number) for number in range(reader.description.partitions)]
+        readers = [one.positions for one in journal.committed(path)]
+    except (JournalError, OSError):
+        return 0
+    done = {n: min((r.get(n, view.begin) for r in readers), default=view.begin) for n, view in enumerate(views)}
+    return sum(max(0, view.end - done[n]) for n, view in enumerate(views))

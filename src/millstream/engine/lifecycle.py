@@ -82,6 +82,8 @@ class Job:
     #: The engine is closing: drivers end, and begin again with the next engine.
     stopping: bool = False
     missed: tuple[str, ...] = ()
+    #: Once it is undeployed: whether its journals go too.
+    purge: bool = False
 
 
 # events
@@ -139,6 +141,7 @@ class UndeployAsked:
     """Somebody wants the job to be gone; by `force` even if that loses what is `unprocessed`."""
 
     force: bool = False
+    purge: bool = False
     unprocessed: int = 0
 
 
@@ -227,6 +230,13 @@ class EndIntake:
     """Write END_OF_STREAM into every partition, however long the disk refuses."""
 
 
+@dataclass(frozen=True, slots=True)
+class RemoveFiles:
+    """Remove what was unpacked and logged, with `purge` also journals and checkpoints; then forget the job."""
+
+    purge: bool = False
+
+
 Order = (
     StartDriver
     | StopDriver
@@ -237,6 +247,7 @@ Order = (
     | PauseIntake
     | OpenIntake
     | EndIntake
+    | RemoveFiles
 )
 
 Step = tuple[Job, list[Order]]
@@ -433,8 +444,12 @@ def _undeploy_asked(job: Job, event: UndeployAsked, now: float) -> Step:
         left = "" if not event.unprocessed else f"; {events(event.unprocessed)} not processed yet"
         hint = f"millstream drain {job.name} && millstream undeploy {job.name}, or --force to lose them"
         raise JobBusy(f'job "{job.name}" is {job.state}{left}', hint=hint)
-    gone = _to(job, JobState.UNDEPLOYED, now, ready_at=None, paused_until=None)
-    return gone, [KillDriver(), CloseInboxes()]
+    gone = _to(job, JobState.UNDEPLOYED, now, ready_at=None, paused_until=None, purge=event.purge)
+    return gone, _removed(gone)
+
+
+def _removed(job: Job) -> list[Order]:
+    return [KillDriver(), CloseInboxes(), RemoveFiles(job.purge)]
 
 
 def events(count: int) -> str:
@@ -448,7 +463,7 @@ def events(count: int) -> str:
 def _engine_started(job: Job, now: float) -> Step:
     job = replace(job, stopping=False, ready_at=None, paused_until=None)
     if job.state is JobState.UNDEPLOYED:
-        return job, [KillDriver(), CloseInboxes()]
+        return job, _removed(job)
     orders: list[Order] = [OpenInboxes(), OpenIntake() if job.intake else PauseIntake()]
     if job.flush and job.state is not JobState.FINISHED:
         orders.append(EndIntake())

@@ -176,6 +176,7 @@ class FlowRun:
 
         With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their host's business.
         """
+        self._let_go()
         for name, source in self._ingests.items():
             source.stop()
             if name not in self._inboxes and not source.ended:
@@ -186,6 +187,10 @@ class FlowRun:
                 else:
                     # Its idle partitions still hold up the others.
                     self._levelled.append(feed)
+
+    def _let_go(self) -> None:
+        while self._levelled:
+            self._levelled.pop().close()
 
     def drained(self) -> bool:
         """Tell whether all that is in the journals is processed, and nothing is on its way; ask every moment."""
@@ -220,8 +225,7 @@ class FlowRun:
             self._host = None
         for source in self._ingests.values():
             source.stop()
-        while self._levelled:
-            self._levelled.pop().close()
+        self._let_go()
         stoppers = [threading.Thread(target=query.stop) for query in self.queries.values()]
         for thread in stoppers:
             thread.start()

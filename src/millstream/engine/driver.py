@@ -1,0 +1,327 @@
+"""The driver: the process that runs a job's flow, started by its engine as `python -m millstream.engine.driver`.
+
+    engine ── stdin ──▶   {"describe": {..}}  {"declare": {..}}  {"run": {..}}  {"drain": {"flush": false}}  {"stop": {}}
+    engine ◀── stdout ──  {"warm": {}}  {"described": {..}}  {"declared": {}}  {"ready": {}}  {"statistics": {..}}
+                          {"drained": {}}  {"finished": {}}  {"failed": {..}}
+
+One JSON object a line. A driver runs one flow, once. What it, Spark or the user's code print goes to stderr, which the
+engine writes to the job's log. It ends with its engine: when stdin closes it takes its whole process group along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import msgspec
+
+from millstream import ingest
+from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
+from millstream.flow.flow import Flow
+from millstream.flow.load import load
+from millstream.flow.rewire import renamed
+from millstream.flow.sources import Inbox
+from millstream.flow.stages import Source
+from millstream.plan.groups import plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millstream.spark.run import FlowRun
+
+#: Mistakes that a new start would make again.
+HOPELESS: Final = (FlowError, GroupChanged, SchemaConflict, UnplaceableKey, SystemExit)
+_POLL_S: Final = 0.15
+_STATISTICS_S: Final = 1.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+# what is said
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """A word that says all by itself."""
+
+
+class Describe(msgspec.Struct, frozen=True):
+    """Read a flow, under another name if one is given, and check it."""
+
+    flow: str
+    name: str | None = None
+
+
+class Declare(msgspec.Struct, frozen=True):
+    """Make the journals of the flow's inboxes in a folder."""
+
+    folder: str
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Run a flow under a name, with its data in `data`/`name`."""
+
+    flow: str
+    name: str
+    data: str
+    root: str
+    log: str
+    options: dict[str, Any] = {}
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """Stop the sources and process the rest; with `flush`, end them."""
+
+    flush: bool = False
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an engine tells a driver: one of these."""
+
+    describe: Describe | None = None
+    declare: Declare | None = None
+    run: Run | None = None
+    drain: Drain | None = None
+    stop: Nothing | None = None
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A flow's name, and the partitions of each of its inboxes."""
+
+    name: str
+    inboxes: dict[str, int]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """What went wrong: an error of `millstream.errors` by its name, or another."""
+
+    error: str
+    message: str
+    hint: str | None = None
+    hopeless: bool = False
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a driver tells its engine: one of these."""
+
+    warm: Nothing | None = None
+    described: Described | None = None
+    declared: Nothing | None = None
+    ready: Nothing | None = None
+    statistics: msgspec.Raw | None = None
+    drained: Nothing | None = None
+    finished: Nothing | None = None
+    failed: Failed | None = None
+
+
+class Line:
+    """The line to the engine: commands come in, reports go out, and the process ends when it is cut."""
+
+    def __init__(self, commands: BinaryIO, reports: BinaryIO) -> None:
+        self._commands, self._reports = commands, reports
+        self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="engine", daemon=True).start()
+
+    @classmethod
+    def of_process(cls) -> Line:
+        """Take over stdin and stdout, so that nobody else reads or prints there."""
+        commands, reports = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        return cls(commands, reports)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            for line in self._commands:
+                self._queue.put(msgspec.json.decode(line, type=Command))
+        end_at_once()
+
+    def next(self, timeout_s: float | None = None) -> Command | None:
+        """Return the next command; None if there is none in time."""
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def say(self, report: Report) -> None:
+        try:
+            self._reports.write(msgspec.json.encode(report) + b"\n")
+            self._reports.flush()
+        except OSError:
+            end_at_once()
+
+
+def end_at_once() -> None:
+    """End this process and all that it has started, Java first of all."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this process if the thread that started it does, whatever this one is doing then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# what is done
+
+
+def described(flow: Flow) -> Described:
+    """Check a flow as far as that goes without Spark, and say what an engine must know of it."""
+    flow.check()
+    plan(flow)
+    return Described(flow.name, {name: stage.partitions for name, stage in _inboxes(flow).items()})
+
+
+def _inboxes(flow: Flow) -> dict[str, Source]:
+    sources = {name: stage for name, stage in flow.stages.items() if isinstance(stage, Source)}
+    return {name: stage for name, stage in sources.items() if isinstance(stage.origin, Inbox)}
+
+
+class Driver:
+    """One flow, run once, as the engine says."""
+
+    def __init__(self, line: Line, *, master: str | None = None) -> None:
+        self._line = line
+        self._master = master
+        self._spark: SparkSession | None = None
+        self._flow: Flow | None = None
+        self._draining: Drain | None = None
+        self._told_at = 0.0
+
+    def serve(self, *, warm: bool = False) -> int:
+        """Do what the engine says until there is nothing left to do; return the exit code.
+
+        With `warm`, Spark is started before there is anything to run.
+        """
+        try:
+            if warm:
+                self._start_spark()
+                self._line.say(Report(warm=Nothing()))
+            while not self._done(self._line.next()):
+                pass
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (a driver tells its engine whatever happens)
+            traceback.print_exc()
+            self._line.say(Report(failed=failure(error)))
+            return 1
+        finally:
+            if self._spark is not None:
+                self._spark.stop()
+        return 0
+
+    def _done(self, command: Command | None) -> bool:
+        if command is None or command.stop is not None:
+            return True
+        if command.describe is not None:
+            self._flow = _loaded(command.describe.flow, command.describe.name)
+            self._line.say(Report(described=described(self._flow)))
+        elif command.declare is not None:
+            self._declare(Path(command.declare.folder))
+        elif command.run is not None:
+            self._run(command.run)
+            return True
+        return False
+
+    def _declare(self, folder: Path) -> None:
+        assert self._flow is not None
+        for name, stage in _inboxes(self._flow).items():
+            ingest.declare(stage, folder / "journals" / name)
+        self._line.say(Report(declared=Nothing()))
+        # The engine will say "run" in a moment: what that needs takes a second to load.
+        import millstream.spark.run  # noqa: F401
+
+    def _start_spark(self) -> SparkSession:
+        from millstream.spark.session import session
+
+        if self._spark is None:
+            scratch = os.environ.get("SPARK_LOCAL_DIRS")
+            conf = {} if scratch is None else {"spark.local.dir": scratch}
+            self._spark = session("driver", master=self._master, conf=conf)
+        return self._spark
+
+    def _run(self, how: Run) -> None:
+        from rich.console import Console
+
+        from millstream.spark.query import ship_modules
+        from millstream.spark.run import FlowRun, Options
+
+        flow = self._flow if self._flow is not None else _loaded(how.flow, how.name)
+        options = Options(Path(how.data), Path(how.root), log=Path(how.log), hosting=False, **how.options)
+        spark = self._start_spark()
+        # The flow's modules are those of the package, wherever its paths count from.
+        ship_modules(Path(how.flow).parent)
+        running = FlowRun(spark, flow, options, terminal=Console(stderr=True, width=200))
+        running.start()
+        try:
+            self._line.say(Report(ready=Nothing()))
+            last = self._watched(running)
+        finally:
+            running.stop()
+        if last is not None:
+            self._line.say(last)
+
+    def _watched(self, running: FlowRun) -> Report | None:
+        """Watch over a run until it ends; return what there is to say about it once it has stopped."""
+        while True:
+            command = self._line.next(_POLL_S)
+            if command is not None and command.stop is not None:
+                return None
+            if command is not None and command.drain is not None:
+                running.drain(flush=command.drain.flush)
+                self._draining = command.drain
+            ended = running.poll()
+            self._tell(running, ended)
+            if ended:
+                return Report(finished=Nothing())
+            if self._draining is not None and not self._draining.flush and running.drained():
+                return Report(drained=Nothing())
+
+    def _tell(self, running: FlowRun, ended: bool) -> None:
+        now = time.monotonic()
+        if ended or now >= self._told_at + _STATISTICS_S:
+            self._told_at = now
+            self._line.say(Report(statistics=msgspec.Raw(msgspec.json.encode(running.statistics()))))
+
+
+def _loaded(file: str, name: str | None) -> Flow:
+    flow = load(file)
+    return flow if name is None or name == flow.name else renamed(flow, name)
+
+
+def failure(error: BaseException) -> Failed:
+    """Return an error as it is told."""
+    hopeless = isinstance(error, HOPELESS)
+    if isinstance(error, MillstreamError):
+        where = getattr(error, "where", None)
+        message = error.message if where is None else f"{error.message}\n{where}"
+        return Failed(type(error).__name__, message, error.hint, hopeless)
+    return Failed(type(error).__name__, f"{type(error).__name__}: {error}", None, hopeless)
+
+
+def main() -> int:
+    """Serve an engine: `--warm` starts Spark at once, `--master` says which."""
+    die_with_parent()
+    line = Line.of_process()
+    arguments = sys.argv[1:]
+    master = arguments[arguments.index("--master") + 1] if "--master" in arguments else None
+    driver = Driver(line, master=master)
+    # Ctrl-C on a terminal reaches the engine, which says what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return driver.serve(warm="--warm" in arguments)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # Threads of the user's, or Spark's, do not keep a driver that is done.
+    os._exit(code)

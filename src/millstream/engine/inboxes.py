@@ -1,0 +1,197 @@
+"""The inboxes of all jobs on an engine, under one listener."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millstream.clock import Clock
+from millstream.engine.status import InboxStatus, Place
+from millstream.links.host import Listening, declared_inboxes, last_port, note_address
+from millstream.links.inbox import Inbox
+from millstream.links.levels import Levels
+from millstream.links.listener import Listener
+from millstream.links.network import Address
+
+_SENDER: Final = "millstream:flush"
+_SETTLE_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class _Open:
+    """The inboxes of a job that are here, by source."""
+
+    sources: dict[str, list[Inbox]]
+    ending: bool = False
+
+    @property
+    def all(self) -> list[Inbox]:
+        return [inbox for inboxes in self.sources.values() for inbox in inboxes]
+
+
+class Inboxes:
+    """The inboxes of jobs that live on this node: partition p on node p mod N."""
+
+    def __init__(self, folder: Path, listening: Listening, *, node: int, of: int, clock: Clock) -> None:
+        """Take a port, the one of before if it is free; nothing is answered before `start`."""
+        self._node, self._of, self._clock = node, of, clock
+        self._jobs: dict[str, _Open] = {}
+        self._guard = threading.RLock()
+        self._folder = folder
+        self._listener = Listener(
+            folder,
+            node=node,
+            network=listening.network,
+            port=listening.port or last_port(folder),
+            security=listening.security,
+            open_without_keys=listening.open_without_keys,
+        )
+        self._levels = Levels(clock)
+
+    def start(self) -> None:
+        """Begin to answer, once the jobs that were there before are open."""
+        self._listener.start()
+        note_address(self._folder, self.address)
+
+    @property
+    def address(self) -> Address:
+        return self._listener.address
+
+    @property
+    def place(self) -> Place:
+        at = self.address
+        return Place(at.ip, at.port, at.node, at.folder)
+
+    def here(self, partitions: int) -> range:
+        """Return which of a source's partitions live on this node."""
+        return range(self._node, partitions, self._of)
+
+    def open(self, job: str, folder: Path, places: Mapping[str, Sequence[Place]]) -> None:
+        """Open the inboxes of a job that live here, and let them be found; again changes nothing.
+
+        Raises:
+            JournalError: A journal cannot be opened; none of them is then.
+        """
+        with self._guard:
+            if job in self._jobs:
+                return
+            found = declared_inboxes(folder)
+            opened = _Open({name: [] for name in found})
+            with contextlib.ExitStack() as stack:
+                for name, (description, settings) in found.items():
+                    for partition in self.here(description.partitions):
+                        inbox = Inbox(description, partition, settings, clock=self._clock, wait_s=1.0)
+                        stack.callback(inbox.close)
+                        opened.sources[name].append(inbox)
+                stack.pop_all()
+            for name, (_, settings) in found.items():
+                if opened.sources[name]:
+                    at = [Address(p.ip, p.port, p.node, p.folder) for p in places.get(name, ())]
+                    self._listener.host(
+                        f"{job}.{name}",
+                        opened.sources[name],
+                        key=settings.key,
+                        places=at or None,
+                        allowed=settings.producers,
+                    )
+                    self._levels.add(f"{job}.{name}", opened.sources[name], settings)
+            self._jobs[job] = opened
+
+    def close_job(self, job: str) -> None:
+        """Write what was taken, and let go of a job's inboxes."""
+        with self._guard:
+            opened = self._jobs.pop(job, None)
+            if opened is None:
+                return
+            for name in opened.sources:
+                self._listener.withdraw(f"{job}.{name}")
+                self._levels.remove(f"{job}.{name}")
+        _close_all(opened.all)
+
+    # intake
+
+    def pause(self, job: str) -> None:
+        """Take nothing more; what was taken is durable when this returns, unless the disk is too slow."""
+        inboxes = self._of_job(job)
+        for inbox in inboxes:
+            inbox.pause()
+        until = time.monotonic() + _SETTLE_S
+        while not all(inbox.settled for inbox in inboxes) and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def resume(self, job: str) -> None:
+        for inbox in self._of_job(job):
+            inbox.resume()
+
+    def end(self, job: str) -> None:
+        """End all partitions, now or as soon as the disk lets us: `tick` goes on with it."""
+        with self._guard:
+            if job in self._jobs:
+                self._jobs[job].ending = True
+        self.tick()
+
+    def tick(self) -> None:
+        """Go on with ends that are not written, and try again where a disk has refused."""
+        with self._guard:
+            jobs = list(self._jobs.values())
+        for opened in jobs:
+            for inbox in opened.all:
+                inbox.working()
+            if opened.ending:
+                # Each is told, whatever another says.
+                ended = [inbox.end(_SENDER) for inbox in opened.all]
+                opened.ending = not all(ended)
+
+    def ending(self) -> bool:
+        """Tell whether ends are still to be written."""
+        with self._guard:
+            return any(opened.ending for opened in self._jobs.values())
+
+    def _of_job(self, job: str) -> list[Inbox]:
+        with self._guard:
+            return self._jobs[job].all if job in self._jobs else []
+
+    # looking
+
+    def status(self, job: str) -> tuple[InboxStatus, ...]:
+        """Return what each inbox of a job is doing."""
+        with self._guard:
+            opened = self._jobs.get(job)
+            sources = {} if opened is None else opened.sources
+            return tuple(self._status(name, inbox) for name, inboxes in sources.items() for inbox in inboxes)
+
+    def _status(self, source: str, inbox: Inbox) -> InboxStatus:
+        found = inbox.statistics()
+        return InboxStatus(
+            source=source,
+            partition=inbox.partition,
+            address=str(self.address),
+            rows=found.rows,
+            repeated=found.repeated,
+            refused=found.refused,
+            waiting=found.waiting,
+            free=found.free,
+            senders=found.senders,
+            error=found.error,
+        )
+
+    def close(self) -> None:
+        """Write what was taken, let go of all inboxes, and stop listening."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._listener.close)
+            with self._guard:
+                jobs, self._jobs = self._jobs, {}
+            for opened in jobs.values():
+                stack.callback(_close_all, opened.all)
+            stack.callback(self._levels.close)
+
+
+def _close_all(inboxes: Sequence[Inbox]) -> None:
+    with contextlib.ExitStack() as stack:
+        for inbox in inboxes:
+            stack.callback(inbox.close)

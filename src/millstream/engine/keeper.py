@@ -1,0 +1,424 @@
+"""The keeper of jobs: one thread that applies events, writes jobs down and carries out orders.
+
+    reports and exits of drivers ─┐
+    calls of the engine          ─┼─▶ lifecycle.advance ─▶ store ─▶ orders: drivers, inboxes, files
+    moments that are due         ─┘
+
+Jobs change on this thread alone. A report counts only if it comes from the driver that the job has now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from millstream.clock import Clock
+from millstream.engine import lifecycle as life
+from millstream.engine import package
+from millstream.engine.driver import Command, Drain, Report, Run
+from millstream.engine.drivers import Driver, Drivers
+from millstream.engine.inboxes import Inboxes
+from millstream.engine.lifecycle import Event, Job, JobState, Order
+from millstream.engine.store import JobSettings, Noted, Store, Stored
+from millstream.errors import DriverFailed, EngineClosed, EngineError, MillstreamError, StoreBroken
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+#: How long a driver may take to stop between two batches.
+STOP_S: Final = 30.0
+#: How long engines wait for one another while a job drains.
+PEERS_S: Final = 300.0
+_TICK_S: Final = 1.0
+_ENDING_S: Final = 0.02
+
+
+@dataclass(slots=True)
+class Kept:
+    """A job, with its processes."""
+
+    stored: Stored
+    driver: Driver | None = None
+    #: Whether the driver was told to run the flow.
+    running: bool = False
+    #: One that was told to stop, and by when it has to be gone.
+    leaving: Driver | None = None
+    leave_by: float = 0.0
+    statistics: bytes = b"{}"
+
+    @property
+    def job(self) -> Job:
+        return self.stored.job
+
+    @property
+    def name(self) -> str:
+        return self.stored.name
+
+
+class Folders:
+    """Where an engine keeps what belongs to its jobs."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+
+    def job(self, name: str) -> Path:
+        """Return the folder of all that a job has; it stays when the job is undeployed, unless that purges it."""
+        return self.data / "jobs" / name
+
+    def flow(self, name: str) -> Path:
+        """Return the folder of its journals and checkpoints."""
+        return self.job(name) / name
+
+    def log(self, name: str) -> Path:
+        return self.job(name) / "run.log"
+
+    @property
+    def packages(self) -> Path:
+        return self.data / "packages"
+
+    def package(self, settings: JobSettings) -> Path:
+        return self.packages / settings.package
+
+    def root(self, settings: JobSettings) -> Path:
+        """Return what the paths of a flow count from."""
+        given = None if settings.root is None else Path(settings.root)
+        return given if given is not None and given.is_dir() else self.package(settings)
+
+
+class Keeper:
+    """The jobs of an engine, kept as the lifecycle says."""
+
+    def __init__(
+        self, folders: Folders, store: Store, inboxes: Inboxes, *, clock: Clock, master: str | None, spares: int
+    ) -> None:
+        self._folders, self._store, self._inboxes, self._clock = folders, store, inboxes, clock
+        self.jobs: dict[str, Kept] = {}
+        self.drivers = Drivers(
+            folders.data,
+            on_report=lambda driver, report: self._soon(lambda: self._heard(driver, report)),
+            on_exit=lambda driver: self._soon(lambda: self._exited(driver)),
+            master=master,
+            spares=spares,
+        )
+        self.changed = threading.Condition()
+        self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._refused: list[tuple[Kept, Event]] = []
+        self._over = self._closing = False
+        self._tick_at = 0.0
+        self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
+
+    # the thread
+
+    def start(self) -> None:
+        """Go on with the jobs that the store has; their inboxes are open when this returns."""
+        self.drivers.clear()
+        for stored in self._store.jobs():
+            self.jobs[stored.name] = Kept(stored)
+        self._sweep_packages()
+        self._thread.start()
+        for kept in list(self.jobs.values()):
+            self.call(partial(self.happened, kept, life.EngineStarted()))
+
+    def call(self, work: Callable[[], _T]) -> _T:
+        """Do something on the keeper's thread, and return what it returns."""
+        if threading.current_thread() is self._thread:
+            return work()
+        answer: Future[_T] = Future()
+
+        def task() -> None:
+            try:
+                answer.set_result(work())
+            except BaseException as error:  # noqa: BLE001 (it belongs to the caller)
+                answer.set_exception(error)
+
+        if self._over:
+            raise EngineClosed("the engine is closed")
+        self._soon(task)
+        return answer.result()
+
+    def _soon(self, task: Callable[[], object]) -> None:
+        self._tasks.put(task)
+
+    def _work(self) -> None:
+        while not self._over:
+            with contextlib.suppress(queue.Empty):
+                self._safely(self._tasks.get(timeout=self._pause()))
+            self._safely(self._tick)
+
+    def _safely(self, task: Callable[[], object]) -> None:
+        try:
+            task()
+        except Exception:  # noqa: BLE001 (one job's trouble is not the others')
+            _log.exception("the keeper of jobs failed unexpectedly")
+
+    def _pause(self) -> float:
+        now, real = self._now(), time.monotonic()
+        due = [kept.job.paused_until - now for kept in self.jobs.values() if kept.job.paused_until is not None]
+        due += [kept.leave_by - real for kept in self.jobs.values() if kept.leaving is not None]
+        due.append(_ENDING_S if self._inboxes.ending() else self._tick_at - real)
+        return max(0.0, min(due))
+
+    def _tick(self) -> None:
+        if self._inboxes.ending():
+            self._inboxes.tick()
+        now, real = self._now(), time.monotonic()
+        for kept in list(self.jobs.values()):
+            if kept.job.paused_until is not None and now >= kept.job.paused_until:
+                self.happened(kept, life.PauseOver())
+            if kept.leaving is not None and real >= kept.leave_by:
+                _log.warning("driver %s of job %s did not stop in time", kept.leaving.pid, kept.name)
+                kept.leaving.kill()
+                kept.leave_by = real + STOP_S
+            if not kept.job.driver and kept.job.state is JobState.DRAINING and now - kept.job.since > PEERS_S:
+                self.happened(kept, life.PeerMissed("the engine with the driver"))
+        if real >= self._tick_at:
+            self._tick_at = real + _TICK_S
+            self._inboxes.tick()
+            self._retry()
+            for kept in list(self.jobs.values()):
+                if kept.job.state is JobState.UNDEPLOYED:  # the store would not forget it
+                    self._carry_out(kept, [life.RemoveFiles(kept.job.purge)])
+            if not self._closing:
+                self.drivers.fill()
+
+    def _now(self) -> float:
+        return self._clock.now_us() / 1e6
+
+    # events
+
+    def apply(self, kept: Kept, event: Event) -> None:
+        """Let something happen to a job: write down what becomes of it, then do what is to be done.
+
+        Raises:
+            InvalidTransition: It makes no sense.
+            JobBusy: It would lose events.
+            StoreBroken: It could not be written down, so it has not happened.
+        """
+        before = kept.job
+        after, orders = life.advance(before, event, self._now())
+        if after != before:
+            self._store.update(kept.stored.id, after, self._noted(before, after, event))
+            kept.stored = msgspec.structs.replace(kept.stored, job=after)
+        self._carry_out(kept, orders)
+        with self.changed:
+            self.changed.notify_all()
+
+    def _noted(self, before: Job, after: Job, event: Event) -> Noted | None:
+        if isinstance(event, life.DriverDied):
+            return Noted(self._now(), after.state, after.reason)
+        if isinstance(event, life.EngineStarted | life.EngineStopping):
+            return Noted(self._now(), "engine started" if isinstance(event, life.EngineStarted) else "engine stopping")
+        if before.state is after.state and before.flush == after.flush and before.missed == after.missed:
+            return None
+        return Noted(self._now(), after.state, after.reason or ("with flush" if after.flush else None))
+
+    def happened(self, kept: Kept, event: Event) -> None:
+        """Let something happen that nobody has asked for: if it cannot be written down, again in a moment."""
+        try:
+            self.apply(kept, event)
+        except StoreBroken as error:
+            _log.error("job %s: %s", kept.name, error)
+            self._refused.append((kept, event))
+
+    def _retry(self) -> None:
+        refused, self._refused = self._refused, []
+        for kept, event in refused:
+            self.happened(kept, event)
+
+    def _owner(self, driver: Driver) -> Kept | None:
+        return next((kept for kept in self.jobs.values() if driver in (kept.driver, kept.leaving)), None)
+
+    def _heard(self, driver: Driver, report: Report) -> None:
+        kept = self._owner(driver)
+        if kept is None or kept.driver is not driver:
+            return
+        if report.statistics is not None:
+            kept.statistics = bytes(report.statistics)
+        elif report.ready is not None:
+            self.happened(kept, life.DriverReady())
+        elif report.drained is not None:
+            self.happened(kept, life.Drained())
+        elif report.finished is not None:
+            self.happened(kept, life.Finished())
+        elif report.failed is not None and kept.running:
+            self._lost(kept, driver)
+
+    def _exited(self, driver: Driver) -> None:
+        kept = self._owner(driver)
+        if kept is None:
+            return
+        if kept.leaving is driver:
+            kept.leaving = None
+            with self.changed:
+                self.changed.notify_all()
+        elif kept.running:
+            self._lost(kept, driver)
+        else:
+            kept.driver = None  # prepared, and not needed yet
+
+    def _lost(self, kept: Kept, driver: Driver) -> None:
+        kept.driver, kept.running = None, False
+        driver.kill()
+        failed = driver.failed
+        self.happened(kept, life.DriverDied(driver.reason, hopeless=failed is not None and failed.hopeless))
+
+    # orders
+
+    def _carry_out(self, kept: Kept, orders: list[Order]) -> None:
+        for order in orders:
+            try:
+                self._do(kept, order)
+            except (MillstreamError, OSError) as error:
+                _log.error("job %s: %s failed: %s", kept.name, type(order).__name__, error)
+                if isinstance(order, life.OpenInboxes | life.StartDriver):
+                    self.happened(kept, life.DriverDied(str(error), hopeless=isinstance(order, life.OpenInboxes)))
+                    return
+
+    def _do(self, kept: Kept, order: Order) -> None:
+        match order:
+            case life.StartDriver():
+                if order.after_s == 0:
+                    self._start_driver(kept)
+            case life.StopDriver():
+                self._stop_driver(kept)
+            case life.KillDriver():
+                self._kill_driver(kept)
+            case life.DrainDriver():
+                if kept.driver is not None:
+                    kept.driver.send(Command(drain=Drain(order.flush)))
+            case life.RemoveFiles():
+                self._remove(kept, purge=order.purge)
+            case _:
+                self._do_intake(kept, order)
+
+    def _do_intake(self, kept: Kept, order: Order) -> None:
+        match order:
+            case life.OpenInboxes():
+                self._inboxes.open(kept.name, self._folders.flow(kept.name), kept.stored.settings.places)
+            case life.CloseInboxes():
+                self._inboxes.close_job(kept.name)
+            case life.PauseIntake():
+                self._inboxes.pause(kept.name)
+            case life.OpenIntake():
+                self._inboxes.resume(kept.name)
+            case life.EndIntake():
+                self._inboxes.end(kept.name)
+
+    def _start_driver(self, kept: Kept) -> None:
+        if kept.driver is not None and kept.running:
+            return
+        self._kill_leaving(kept)
+        settings = kept.stored.settings
+        folder = self._unpacked(kept)
+        if kept.driver is None or not kept.driver.alive:
+            kept.driver = self.drivers.start()
+        kept.running = True
+        kept.driver.run(
+            Run(
+                flow=str(folder / settings.flow),
+                name=kept.name,
+                data=str(self._folders.job(kept.name)),
+                root=str(self._folders.root(settings)),
+                log=str(self._folders.log(kept.name)),
+                options=settings.options,
+            )
+        )
+
+    def _unpacked(self, kept: Kept) -> Path:
+        folder = self._folders.package(kept.stored.settings)
+        if not folder.is_dir():
+            packed = self._store.package(kept.stored.id)
+            if packed is None:
+                raise EngineError(f'the package of job "{kept.name}" is gone', hint="undeploy it, and deploy it anew")
+            package.unpack(packed, folder)
+        return folder
+
+    def _stop_driver(self, kept: Kept) -> None:
+        if kept.driver is None:
+            return
+        self._kill_leaving(kept)
+        kept.leaving, kept.driver = kept.driver, None
+        kept.leave_by = time.monotonic() + STOP_S
+        kept.running = False
+        kept.leaving.stop()
+
+    def dismiss(self, kept: Kept) -> None:
+        """End the driver that has read a flow which another engine will run."""
+        self._kill_driver(kept)
+
+    def _kill_driver(self, kept: Kept) -> None:
+        driver, kept.driver, kept.running = kept.driver, None, False
+        if driver is not None:
+            _killed(driver)
+        self._kill_leaving(kept)
+
+    def _kill_leaving(self, kept: Kept) -> None:
+        leaving, kept.leaving = kept.leaving, None
+        if leaving is not None:
+            _killed(leaving)
+
+    def _remove(self, kept: Kept, *, purge: bool) -> None:
+        shutil.rmtree(self._folders.package(kept.stored.settings), ignore_errors=True)
+        folder = self._folders.job(kept.name)
+        if purge:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            for file in folder.glob("run.log*"):
+                file.unlink(missing_ok=True)
+        self._store.remove(kept.stored.id)
+        self.jobs.pop(kept.name, None)
+
+    def _sweep_packages(self) -> None:
+        """Remove what deployments that were never finished have left."""
+        known = {kept.stored.settings.package for kept in self.jobs.values()}
+        if self._folders.packages.is_dir():
+            for folder in self._folders.packages.iterdir():
+                if folder.name not in known:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    # closing
+
+    def close(self, drain_s: float) -> None:
+        """Stop all drivers, after they have had `drain_s` to process what was taken; the store says where to go on."""
+        self.call(self._begin_to_close)
+        self._wait_for(lambda: not any(kept.driver for kept in self.jobs.values()), drain_s)
+        self.call(self._stop_all)
+        self._wait_for(lambda: not any(kept.leaving for kept in self.jobs.values()), STOP_S)
+        self.call(self._finish)
+        self._thread.join()
+
+    def _begin_to_close(self) -> None:
+        self._closing = True
+        for kept in list(self.jobs.values()):
+            self.happened(kept, life.EngineStopping())
+
+    def _stop_all(self) -> None:
+        for kept in self.jobs.values():
+            self._stop_driver(kept)
+
+    def _wait_for(self, true: Callable[[], bool], timeout_s: float) -> None:
+        with self.changed:
+            self.changed.wait_for(true, timeout_s)
+
+    def _finish(self) -> None:
+        for kept in self.jobs.values():
+            self._kill_driver(kept)
+        self.drivers.close()
+        self._over = True
+
+
+def _killed(driver: Driver) -> None:
+    driver.kill()
+    if not driver.wait(STOP_S):
+        raise DriverFailed(f"driver {driver.pid} could not be ended")
