@@ -66,13 +66,16 @@ class Served(Protocol):
 # what goes in and out
 
 
+_BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A flow to deploy: what `millstream.engine.package` has packed, in base64.
 
     `root` is the folder that the flow's paths count from, if it is there on the engine's host.
     """
 
-    package: bytes
+    package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})]
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     root: str | None = None
     options: dict[str, Any] = {}
