@@ -29,6 +29,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if unknown:
         msg = f'rows have column "{unknown[0]}", which the journal does not have'
         raise SchemaConflict(msg, hint=f"its columns are {', '.join(schema.names)}")
+    if len(set(batch.schema.names)) != len(batch.schema.names):
+        raise SchemaConflict("rows have two columns of the same name")
     columns = [_column(batch, field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -45,11 +47,28 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
+    if loses(column.type, field.type):
+        msg = f'column "{field.name}" is {column.type} and cannot be stored as {field.type}'
+        raise SchemaConflict(msg, hint="cast it first, so that you say what may be lost")
     try:
         return pc.cast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         msg = f'column "{field.name}" is {column.type} and cannot be stored as {field.type}'
         raise SchemaConflict(msg, hint=str(exc)) from exc
+
+
+def loses(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Arrow would cast and silently leave something out: a day's hours, a float's digits, a struct's fields."""
+    types = pa.types
+    if types.is_struct(found) and types.is_struct(wanted):
+        names = {field.name for field in wanted}
+        return any(field.name not in names or loses(field.type, wanted.field(field.name).type) for field in found)
+    if types.is_map(found) and types.is_map(wanted):
+        return loses(found.key_type, wanted.key_type) or loses(found.item_type, wanted.item_type)
+    if types.is_list(found) and types.is_list(wanted):
+        return loses(found.value_type, wanted.value_type)
+    hours = types.is_timestamp(found) and types.is_date(wanted)
+    return bool(hours or (types.is_floating(found) and types.is_decimal(wanted)))
 
 
 def widen(batch: pa.RecordBatch, schema: pa.Schema, columns: list[str]) -> pa.RecordBatch:

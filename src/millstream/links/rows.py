@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import RowsRefused
 from millstream.ingest.rows import one_batch
+from millstream.journal.rows import loses
 from millstream.links import values as python
 from millstream.links.values import Unfit, UnknownField, as_mapping, missing
 
@@ -149,7 +150,7 @@ class _Into:
             pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
         ):
             return self.values(array.to_pylist(), field)
-        if _loses(array.type, field.type) or not _castable(array.slice(0, 0), field.type):
+        if loses(array.type, field.type) or not _castable(array.slice(0, 0), field.type):
             msg = f'column "{field.name}" for source "{self.source}" is {array.type}, which cannot become {field.type}'
             raise RowsRefused(msg, hint="cast it first, so that you say what may be lost")
         try:
@@ -197,20 +198,6 @@ def _castable(empty: pa.Array, wanted: pa.DataType) -> bool:
     except pa.ArrowException:
         return False
     return True
-
-
-def _loses(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Arrow would cast and silently leave something out: a day's hours, a float's digits, a struct's fields."""
-    types = pa.types
-    if types.is_struct(found) and types.is_struct(wanted):
-        names = {field.name for field in wanted}
-        return any(field.name not in names or _loses(field.type, wanted.field(field.name).type) for field in found)
-    if types.is_map(found) and types.is_map(wanted):
-        return _loses(found.key_type, wanted.key_type) or _loses(found.item_type, wanted.item_type)
-    if types.is_list(found) and types.is_list(wanted):
-        return _loses(found.value_type, wanted.value_type)
-    hours = types.is_timestamp(found) and types.is_date(wanted)
-    return bool(hours or (types.is_floating(found) and types.is_decimal(wanted)))
 
 
 def _first_bad(array: pa.Array, wanted: pa.DataType) -> int:

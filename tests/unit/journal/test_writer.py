@@ -29,6 +29,7 @@ from millstream.journal.index import SIZE, read_header
 from millstream.journal.layout import data_file, index_file, segment_positions
 from millstream.journal.mark import mark_file
 from millstream.journal.reader import Reader
+from millstream.journal.rows import conform
 
 
 def names(path: Path, partition: int = 0) -> list[str]:
@@ -396,3 +397,22 @@ def test_aborting_says_so_to_those_who_wait(journal: Path, batch: Any) -> None:
     with pytest.raises(WriterClosed):
         future.result()
     assert names(journal) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (pa.array([1], pa.timestamp("us")), pa.date32()),
+        (pa.array([1.255]), pa.decimal128(10, 2)),
+        (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
+    ],
+)
+def test_a_cast_that_would_lose_something_in_silence_is_refused(given: pa.Array, wanted: pa.DataType) -> None:
+    with pytest.raises(SchemaConflict, match="cannot be stored"):
+        conform(pa.RecordBatch.from_arrays([given], names=["x"]), pa.schema([("x", wanted)]))
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(SchemaConflict, match="two columns"):
+        conform(twice, pa.schema([("x", pa.int64())]))
