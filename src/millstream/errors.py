@@ -10,7 +10,7 @@ MillstreamError
 │  ├─ InvalidSql, StatefulSql, DistinctAggregate, NotAnAggregate
 │  ├─ PatternError      a mistake in a pattern
 │  │  └─ ImpossiblePattern, UnknownBlock, InvalidCondition, UnboundedState, UnsupportedSql
-│  └─ NotLoadable, UnknownGroup
+│  └─ NotLoadable, UnknownGroup, InvalidScheme
 ├─ JournalError         a journal cannot be read or written
 │  ├─ JournalMissing, JournalUnreadable, SchemaConflict
 │  ├─ AlreadyWriting, WriterClosed, WriterBroken, Ended
@@ -24,6 +24,10 @@ MillstreamError
 │  ├─ InvalidAddress, NoSuchNetwork, OpenNetwork, WrongNodes, LoopbackInCluster
 │  ├─ InvalidKey, KeyExists
 │  └─ RowsRefused
+├─ ActionError          a user's program, or what it runs in, cannot do its work
+│  ├─ BadBytes > FrameTooLarge, FrameTorn
+│  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooFewAnswers, TooManyAnswers
+│  └─ QueueBroken, QueueFull, Fenced
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed
 ├─ EngineError          an engine or a cluster cannot do what was asked
@@ -225,6 +229,10 @@ class UnknownGroup(FlowError):
     """A plan has no group of that name."""
 
 
+class InvalidScheme(FlowError):
+    """A mistake in a scheme of runtimes, with its line and column."""
+
+
 # journal
 
 
@@ -297,6 +305,10 @@ class CorruptIndex(JournalError):
         super().__init__(message, hint=hint)
         self.file = file
         self.offset = offset
+
+
+class CopyDiffers(JournalError):
+    """A copy of a partition holds what its original does not: one of them is not what it was."""
 
 
 class CorruptStaging(JournalError):
@@ -387,6 +399,61 @@ class KeyExists(LinkError):
 
 class RowsRefused(LinkError):
     """Rows do not fit what their source is declared to hold; none of them was sent."""
+
+
+# actions
+
+
+class ActionError(MillstreamError):
+    """A user's program, or what it runs in, cannot do its work."""
+
+
+class BadBytes(ActionError):
+    """Bytes from a program or a connection are not what was agreed."""
+
+
+class FrameTooLarge(BadBytes):
+    """A frame says that it is longer than the limit."""
+
+
+class FrameTorn(BadBytes):
+    """The bytes end within a frame."""
+
+
+class ActionFailed(ActionError):
+    """A program did not do what its contract says; its last lines are in the message."""
+
+
+class ActionMissing(ActionFailed):
+    """There is no such program, or it may not be run."""
+
+
+class ActionDied(ActionFailed):
+    """A program ended while it was needed."""
+
+
+class ActionHung(ActionFailed):
+    """A program did not answer in time."""
+
+
+class TooFewAnswers(ActionFailed):
+    """A program ended as if all were done, and had not answered all that it was given."""
+
+
+class TooManyAnswers(ActionFailed):
+    """A program answered more often than it was asked."""
+
+
+class QueueBroken(ActionError):
+    """The queue of a runtime is damaged, or the disk refused a write."""
+
+
+class QueueFull(ActionError):
+    """The disk has no room for more; what was not written is not in the queue."""
+
+
+class Fenced(ActionError):
+    """A runtime was replaced by one of a later generation and may not send any more."""
 
 
 # spark

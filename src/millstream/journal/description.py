@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace as changed
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,6 +67,42 @@ def describe(path: Path | str) -> Description:
     except (ValueError, KeyError, pa.ArrowInvalid) as exc:
         msg = f'the description of journal "{path}" is damaged'
         raise JournalUnreadable(msg, hint=f'look at "{file}"') from exc
+
+
+def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
+    """Make a journal as it is described on another host, or widen the one that is there as that one was widened.
+
+    Raises:
+        SchemaConflict: The two are declared differently, or were widened by different columns.
+    """
+    path = Path(path)
+    theirs = _parse(path, json.loads(raw))
+    make_folder(disk, path)
+    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
+    try:
+        ours = describe(path) if description_file(path).exists() else theirs
+        _check_same(ours, theirs)
+        wider = max(ours, theirs, key=lambda one: one.version)
+        for partition in range(wider.partitions):
+            make_folder(disk, partition_folder(path, partition))
+        _save(wider, disk)
+        return wider
+    finally:
+        lock.release()
+
+
+def schema_count(raw: bytes) -> int:
+    """Return how many schemas a description names."""
+    return len(json.loads(raw)["schemas"])
+
+
+def _check_same(ours: Description, theirs: Description) -> None:
+    """Check that one of two descriptions is the other, widened."""
+    _evolved(ours, changed(theirs, schema=ours.schema))
+    for one, other in zip(ours.schemas, theirs.schemas, strict=False):
+        if not one.equals(other):
+            msg = f'journal "{ours.path}" was widened otherwise on another host: by {other.names}, not {one.names}'
+            raise SchemaConflict(msg, hint="deploy the same flow on all engines")
 
 
 def _parse(path: Path, body: dict[str, object]) -> Description:

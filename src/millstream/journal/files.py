@@ -9,7 +9,7 @@ holds the senders back and memory does not grow.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,6 +24,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.errors import Ended, InternalError, JournalMissing, SchemaConflict, WriterBroken, WriterClosed
 from millstream.journal.arrivals import Arrival, read_arrival
 from millstream.journal.base import Accepted, Description, Kind, Staged
+from millstream.journal.copylog import refuse_copy
 from millstream.journal.description import create, describe
 from millstream.journal.disk import REAL, Disk, make_folder
 from millstream.journal.index import NOBODY, NOTHING, Record, State
@@ -102,6 +103,7 @@ class Writer:
         folder = partition_folder(description.path, partition)
         make_folder(disk, folder)
         what = f'partition {partition} of journal "{description.path}"'
+        refuse_copy(folder, what)
         self._lock = Lock(folder / "lock", disk, what=what, wait_s=wait_s)
         try:
             self._log = PartitionLog(
@@ -120,6 +122,8 @@ class Writer:
         self._broken: BaseException | None = None
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        #: Called after every commit, by whichever thread has made it.
+        self.on_durable: Callable[[], None] = lambda: None
 
     @classmethod
     def open(
@@ -510,6 +514,7 @@ class Writer:
             self._busy = False
             self._end = self._log.state.position
             self._changed.notify_all()
+        self.on_durable()
         for queued in taken:
             queued.future.set_result(queued.accepted)
 

@@ -196,15 +196,25 @@ def read_header(file: Path) -> Header:
         CorruptIndex: It is damaged.
     """
     with file.open("rb") as source:
-        head = source.read(_HEAD.size)
-        if len(head) == _HEAD.size:
-            magic, length, size, checksum = _HEAD.unpack(head)
-            if magic == MAGIC and size <= length:
-                body = source.read(size)
-                if xxhash.xxh3_64_intdigest(body) == checksum:
-                    return _header(json.loads(body), length)
+        raw = source.read(_HEAD.size)
+        if len(raw) == _HEAD.size and raw.startswith(MAGIC):
+            raw += source.read(_HEAD.unpack(raw)[2])
+    header = parse_header(raw)
+    if header is not None:
+        return header
     msg = f'the header of index "{file}" is damaged'
     raise CorruptIndex(msg, file=str(file), offset=0, hint="millstream journal verify shows what, repair mends it")
+
+
+def parse_header(raw: bytes) -> Header | None:
+    """Return the header that some bytes begin with, None if it is damaged."""
+    if len(raw) < _HEAD.size:
+        return None
+    magic, length, size, checksum = _HEAD.unpack_from(raw)
+    body = raw[_HEAD.size : _HEAD.size + size]
+    if magic != MAGIC or size > length or xxhash.xxh3_64_intdigest(body) != checksum:
+        return None
+    return _header(json.loads(body), length)
 
 
 def _header(body: Mapping[str, object], length: int) -> Header:
@@ -229,10 +239,15 @@ def map_entries(file: Path, header: Header) -> Entries:
 
 def sound_prefix(raw: bytes, header: Header) -> Entries:
     """Return the entries up to the first that is damaged or does not join on to the one before it."""
+    return sound_run(raw, header.first, header.data_start)
+
+
+def sound_run(raw: bytes, position: int, offset: int) -> Entries:
+    """Return the sound entries at the beginning that follow a position, and a place in the data, without a gap."""
     entries = np.frombuffer(raw, dtype=DTYPE, count=len(raw) // SIZE)
     good = checksums(raw) == entries["checksum"]
-    good &= entries["position"] == _joined(entries["position"] + entries["count"], header.first)
-    good &= entries["offset"] == _joined(entries["offset"] + entries["length"], header.data_start)
+    good &= entries["position"] == _joined(entries["position"] + entries["count"], position)
+    good &= entries["offset"] == _joined(entries["offset"] + entries["length"], offset)
     bad = np.flatnonzero(~good)
     return entries[: bad[0]] if len(bad) else entries
 

@@ -6,6 +6,7 @@ DIR/p0000/<position>.index    its index: a header with the state at its start, t
 DIR/p0000/mark                up to where the index is known to be synced
 DIR/p0000/senders             the senders' names; entries hold their numbers
 DIR/p0000/lock                held by the one writer
+DIR/p0000/copy.json           there only if the partition is written on another host, and this is a copy of it
 DIR/epochs, DIR/staged/       decisions of groups, and what they decide about
 DIR/readers/<name>.json       positions that readers have committed
 DIR/dead/                     the dead letters, a journal of their own
@@ -37,6 +38,10 @@ def data_file(folder: Path, first: int) -> Path:
 
 def index_file(folder: Path, first: int) -> Path:
     return folder / f"{first:020d}{INDEX}"
+
+
+def copy_file(folder: Path) -> Path:
+    return folder / "copy.json"
 
 
 def segment_positions(folder: Path) -> list[int]:

@@ -106,9 +106,12 @@ class PartitionLog:
         self._remove_leftovers()
         segments = segment_positions(self._folder)
         if not segments:
-            self._begin_segment(len(self.schemas) - 1)
+            self._begin_first()
             return Recovery(0, 0)
         return self._recover(segments[-1])
+
+    def _begin_first(self) -> None:
+        self._begin_segment(len(self.schemas) - 1)
 
     def _remove_leftovers(self) -> None:
         """Remove what a crash left of a segment that was being begun or removed."""
@@ -177,8 +180,11 @@ class PartitionLog:
             data.truncate(stop)
         if self._entries == 0:
             # The crash may have come while this empty segment was being begun again for another schema.
-            data.write_at(0, self.schemas[header.version].serialize().to_pybytes())
+            self._mend_start(data, header)
         return cut
+
+    def _mend_start(self, data: DiskFile, header: Header) -> None:
+        data.write_at(0, self.schemas[header.version].serialize().to_pybytes())
 
     def _rewrite(self, header: Header, entries: Entries, marked: int, stop: int) -> None:
         """Write what lies after the mark again, and sync."""
@@ -240,10 +246,14 @@ class PartitionLog:
         self._mark.set(self._first, self._entries, self.state.position)
 
     def _begin_segment(self, version: int) -> None:
-        """Begin a new segment at the end; it exists once its index has its name."""
-        self._close_files()
-        first = self.state.position
+        """Begin a new segment at the end."""
         message = self.schemas[version].serialize()
+        header = pack_header(self.state, version=version, data_start=message.size, generation=self._generation)
+        self._begin(self.state.position, version, message, header)
+
+    def _begin(self, first: int, version: int, message: Buffer, header: bytes) -> None:
+        """Begin a segment with these bytes; it exists once its index has its name."""
+        self._close_files()
         data = self._data = self._disk.open(data_file(self._folder, first))
         data.truncate(0)
         data.append([message])
@@ -252,9 +262,7 @@ class PartitionLog:
         fresh = target.with_name(target.name + UNFINISHED)
         index = self._index = self._disk.open(fresh)
         index.truncate(0)
-        index.append(
-            [pack_header(self.state, version=version, data_start=message.size, generation=self._generation)],
-        )
+        index.append([header])
         index.sync()
         self._disk.rename(fresh, target)
         self._disk.sync_folder(self._folder)

@@ -74,6 +74,24 @@ def commit(
     replace(disk, _reader_file(folder, reader), json.dumps(body).encode())
 
 
+def commit_for(
+    path: Path | str,
+    partition: int,
+    positions: Mapping[str, int],
+    *,
+    disk: Disk = REAL,
+    clock: Clock | None = None,
+) -> None:
+    """Say how far all readers have come in one partition; those that are not among them are forgotten."""
+    known = {reader.reader: dict(reader.positions) for reader in committed(path)}
+    for reader in known.keys() - positions.keys():
+        forget(path, reader, disk=disk)
+    for reader, position in positions.items():
+        before = known.get(reader, {})
+        if before.get(partition) != position:
+            commit(path, reader, before | {partition: position}, disk=disk, clock=clock)
+
+
 def committed(path: Path | str) -> list[Committed]:
     """Return the registered readers.
 
@@ -128,6 +146,13 @@ def trim(
     return total
 
 
+def trim_to(path: Path | str, partition: int, position: int, *, disk: Disk = REAL) -> Trimmed:
+    """Remove the segments of a partition that lie before `position`, unless a registered reader needs them."""
+    needed_from = _needed_from(path, partition, committed(path), timedelta(0))
+    stop = position if needed_from is None else min(position, needed_from)
+    return _trim_partition(partition_folder(Path(path), partition), stop, _ANYTHING, disk)
+
+
 @dataclass(frozen=True, slots=True)
 class _Wish:
     """What the user allows to go."""
@@ -143,6 +168,9 @@ class _Wish:
             and self.now - last_append_at > self.keep_for // _MICROSECOND
         )
         return old or (self.keep_bytes is not None and partition_bytes > self.keep_bytes)
+
+
+_ANYTHING = _Wish(now=0, keep_for=None, keep_bytes=-1)
 
 
 def _needed_from(path: Path | str, partition: int, readers: list[Committed], look_back: timedelta) -> int | None:
