@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.errors import (
     DuplicateName,
@@ -29,6 +29,9 @@ from millstream.flow.durations import duration
 from millstream.flow.expressions import expression
 from millstream.flow.site import here
 from millstream.patterns.blocks import Block, Condition, Contiguity, all_blocks
+
+if TYPE_CHECKING:
+    from millstream.patterns.explain import Explanation
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Conditions = Condition | Sequence[Condition] | None
@@ -234,6 +237,13 @@ class Pattern:
     def timeouts(self, output: str) -> Pattern:
         """Return the pattern with these columns for runs that ran out of time, which are an output of their own."""
         return replace(self, timeout_output=output)
+
+    def explain(self) -> Explanation:
+        """Return the automaton of this pattern for people: print it, or show it in a notebook; `svg` is the picture."""
+        from millstream.patterns.compile import compile_pattern
+        from millstream.patterns.explain import Explanation
+
+        return Explanation(compile_pattern(self))
 
     # Inside
 

@@ -1,0 +1,269 @@
+"""Outputs: what the complex event contains, computed from the history of a match.
+
+"origin, first.at as began, round(max(worse.delay)) as peak" is read into *pieces*, one for each thing that is asked of the history
+(last(first.at), max(worse.delay)), which are computed here in columns for many matches at once; and the SQL that Spark makes of them.
+What stands inside an aggregate is about one event and is a column that Spark has computed before: a *value*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from millstream.errors import DuplicateName, InvalidSql, PatternError, UnknownBlock
+from millstream.flow import expressions
+from millstream.flow.schema import Schema
+from millstream.patterns.batches import Found, Numbers
+from millstream.patterns.blocks import Block, all_blocks, leaves
+from millstream.patterns.conditions import Owner, Reader, Vocabulary, argument_of, function_of
+from millstream.patterns.pattern import Pattern
+
+#: How pieces are called in the SQL of an output.
+PIECE = "__piece{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Something that is asked of a history: `function` over value number `value` of the events that some blocks took.
+
+    `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves from there over all events of the
+    match. A value of None is the event itself.
+    """
+
+    function: str
+    blocks: frozenset[int]
+    value: int | None = None
+    back: int = 0
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the complex event: SQL over pieces."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """All columns of a complex event."""
+
+    columns: tuple[Output, ...]
+    pieces: tuple[Piece, ...]
+    values: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+
+@dataclass
+class Collector:
+    """Gathers pieces and values while outputs are read."""
+
+    words: Vocabulary
+    owner: Owner
+    keys: Sequence[str]
+    pieces: list[Piece] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+
+    def value(self, sql: str) -> int:
+        if sql not in self.values:
+            self.values.append(sql)
+        return self.values.index(sql)
+
+    def piece(self, piece: Piece) -> exp.Column:
+        if piece not in self.pieces:
+            self.pieces.append(piece)
+        return exp.column(PIECE.format(self.pieces.index(piece)))
+
+    @property
+    def every(self) -> frozenset[int]:
+        return frozenset().union(*self.words.blocks.values())
+
+
+def read_outputs(text: str, words: Vocabulary, keys: Sequence[str], owner: Owner) -> Outputs:
+    """Return the outputs that a SELECT list describes.
+
+    Raises:
+        InvalidSql: It is not a list of expressions.
+        PatternError: It asks for a column without saying of which block.
+    """
+    collector = Collector(words, owner, keys)
+    columns = []
+    for tree in select_list(text, owner):
+        name = tree.alias_or_name
+        if not name:
+            fact = f'has an output "{tree.sql(dialect="spark")}" without a name'
+            raise owner.mistake(PatternError, fact, hint='name it: "count(worse.*) as n"')
+        plain = tree.this if isinstance(tree, exp.Alias) else tree
+        columns.append(Output(name, rewritten(plain, collector).sql(dialect="spark")))
+    twice = _twice([column.name for column in columns])
+    if twice is not None:
+        raise owner.mistake(DuplicateName, f'has two outputs "{twice}"', hint="give each a name of its own")
+    return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values))
+
+
+def _twice(names: list[str]) -> str | None:
+    lowered = [name.lower() for name in names]
+    return next((name for name in names if lowered.count(name.lower()) > 1), None)
+
+
+def select_list(text: str, owner: Owner) -> list[exp.Expr]:
+    """Return the expressions of a SELECT list."""
+    try:
+        tree = sqlglot.parse_one(f"SELECT {text}", dialect="spark")
+    except SqlglotError:
+        tree = None
+    others = ["query"] if not isinstance(tree, exp.Select) else [part for part in tree.args if tree.args[part]]
+    if tree is None or set(others) - {"expressions"}:
+        raise owner.mistake(InvalidSql, f'has outputs that are not a list of expressions: "{text}"')
+    return list(tree.expressions)
+
+
+def rewritten(tree: exp.Expr, collector: Collector) -> exp.Expr:
+    """Return a tree with a column of a piece for everything that is asked of the history."""
+    reader = Reader(collector.words, collector.owner)
+
+    def change(node: exp.Expr) -> exp.Expr:
+        if (function := _function(node)) is not None:
+            return _aggregate(function, node, reader, collector)
+        if isinstance(node, exp.Column):
+            return _column(node, reader, collector)
+        return node
+
+    return tree.copy().transform(change)
+
+
+def _function(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.ArrayAgg):
+        return "list"
+    return function_of(node)
+
+
+def _aggregate(function: str, node: exp.Expr, reader: Reader, collector: Collector) -> exp.Expr:
+    argument = argument_of(node)
+    blocks = reader.blocks_in(argument, node)
+    if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
+        return collector.piece(Piece("count", blocks))
+    plain = reader.unqualified(argument)
+    reader.check_columns(plain)
+    return collector.piece(Piece(function, blocks, collector.value(plain.sql(dialect="spark"))))
+
+
+def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:
+    name = node.parts[0].name
+    if name.startswith("__piece"):
+        return node
+    if len(node.parts) > 1 and name.lower() in collector.words.blocks:
+        blocks, plain = reader.column_of(node)
+        reader.check_columns(plain)
+        return collector.piece(Piece("last", blocks, collector.value(plain.sql(dialect="spark"))))
+    if name.lower() in [key.lower() for key in collector.keys]:
+        return collector.piece(Piece("last", collector.every, collector.value(node.sql(dialect="spark"))))
+    if len(node.parts) > 1 and collector.words.schema is not None and name not in collector.words.schema:
+        hint = f"its blocks are {', '.join(collector.words.blocks)}"
+        raise collector.owner.mistake(
+            UnknownBlock, f'puts out a column of block "{name}", which it does not have', hint=hint
+        )
+    said = node.sql(dialect="spark")
+    hint = f"say of which block: {next(iter(collector.words.blocks), 'a')}.{said}, or max({said}) over all"
+    raise collector.owner.mistake(PatternError, f'puts out column "{said}", which is not its key', hint=hint)
+
+
+def default_outputs(pattern: Pattern, words: Vocabulary, keys: Sequence[str], schema: Schema) -> Outputs:
+    """Return the outputs of a pattern that names none: its key, and for each block the event, or the list of events, that it took."""
+    collector = Collector(words, Owner("the pattern"), keys)
+    columns = [Output(key, rewritten(_parsed(key), collector).sql(dialect="spark")) for key in keys]
+    columns += [
+        Output(block.name, _events_of(block, pattern, schema, collector))
+        for block in leaves(pattern.blocks)
+        if not block.negated
+    ]
+    return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values))
+
+
+def _parsed(column: str) -> exp.Expr:
+    return expressions.parse(expressions.column(column))
+
+
+def _events_of(block: Block, pattern: Pattern, schema: Schema, collector: Collector) -> str:
+    blocks = collector.words.blocks[block.name.lower()]
+    several = _several(block, pattern)
+    pieces = {
+        name: collector.piece(Piece("list" if several else "last", blocks, collector.value(expressions.column(name))))
+        for name in schema.names
+    }
+    if several:
+        zipped = ", ".join(piece.name for piece in pieces.values())
+        fields = ", ".join(f"{_text(name)}, z.{piece.name}" for name, piece in pieces.items())
+        return f"transform(arrays_zip({zipped}), z -> named_struct({fields}))"
+    fields = ", ".join(f"{_text(name)}, {piece.name}" for name, piece in pieces.items())
+    count = collector.piece(Piece("count", blocks)).name
+    return f"if({count} > 0, named_struct({fields}), null)"
+
+
+def _text(name: str) -> str:
+    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _several(block: Block, pattern: Pattern) -> bool:
+    """Tell whether a block may take more than one event."""
+    around = [one for one in all_blocks(pattern.blocks) if one.loops and any(leaf is block for leaf in leaves((one,)))]
+    return bool(around)
+
+
+# Computing
+
+
+def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) -> pa.Array:
+    """Return a piece for every match, as a column of type `kind`; the value is in column `value` of the rows."""
+    places = np.flatnonzero(np.isin(found.blocks, list(piece.blocks)))
+    owners = np.repeat(np.arange(len(found)), found.ends - found.starts)[places]
+    if piece.function in ("first", "last"):
+        return _nth(piece, found, value, places, owners).cast(kind)
+    if piece.function == "count" and value is None:
+        return pa.array(np.bincount(owners, minlength=len(found)), pa.int64()).cast(kind)
+    assert value is not None, "only events are counted without a value"
+    column = found.rows.column(value).take(pa.array(places))
+    return _grouped(piece.function, owners, column, len(found)).cast(kind)
+
+
+def _nth(piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers) -> pa.Array:
+    """Return the value of one event of each match: the first or last of some blocks, or so many before or after it."""
+    first = np.searchsorted(owners, np.arange(len(found)), side="left")
+    last = np.searchsorted(owners, np.arange(len(found)), side="right")
+    wanted = first + piece.back if piece.function == "first" else last - 1 - piece.back
+    there = (wanted >= first) & (wanted < last)
+    row = np.where(there, places[np.where(there, wanted, 0)] if len(places) else 0, 0) + piece.shift
+    there &= (row >= found.starts) & (row < found.ends)
+    assert value is not None, "an event has a value"
+    return found.rows.column(value).combine_chunks().take(pa.array(row, mask=~there))
+
+
+_NAMES: Mapping[str, str] = {
+    "avg": "mean",
+    "list": "list",
+    "sum": "sum",
+    "min": "min",
+    "max": "max",
+    "any": "any",
+    "count": "count",
+}
+
+
+def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int) -> pa.Array:
+    name = _NAMES[function]
+    table = pa.table({"owner": pa.array(owners), "value": column})
+    grouped = table.group_by("owner", use_threads=False).aggregate([("value", name)])
+    places = np.full(count, -1)
+    places[grouped.column("owner").to_numpy()] = np.arange(len(grouped))
+    result = grouped.column(f"value_{name}").combine_chunks().take(pa.array(places, mask=places < 0))
+    return result.fill_null(0) if function == "count" else result
