@@ -1,0 +1,1 @@
+"""Actions: programs in any language that read and write frames, and the runtimes that host them."""
