@@ -12,6 +12,7 @@ uses costs; and how long a new process takes to its first acknowledged event.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import queue
 import statistics
@@ -20,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -338,24 +339,33 @@ def _rate(timing: Timing) -> dict[str, Any]:
 # a single event
 
 
-def latencies(count: int, turns: int) -> dict[str, Any]:
-    """Return percentiles of the time from `send` of one event to its return, beside two syncs by hand."""
+def latencies(count: int) -> dict[str, Any]:
+    """Return percentiles of the time from `send` of one event to its return, beside two syncs by hand.
+
+    All are open at once and take turns, event by event: the disk is as busy for one as for the others.
+    """
     row = plain(made(ROWS))[0]
-    found: dict[str, list[float]] = {name: [] for name in ("local", "ipc", "tcp", BY_HAND)}
-    for _ in range(turns):
-        for name in found:
-            with folder("links") as path:
-                found[name] += by_hand(path, count) if name == BY_HAND else waited(path / "it", name, row, count)
-    return {name: percentiles(times) for name, times in found.items()}
+    calls: dict[str, Callable[[], object]] = {}
+    with ExitStack() as stack:
+        for transport in ("local", "ipc", "tcp"):
+            path = stack.enter_context(folder("links"))
+            client, _ = stack.enter_context(connected(path / "it", transport))
+            calls[transport] = functools.partial(client.send, TARGET, row)
+        calls[BY_HAND] = stack.enter_context(by_hand(stack.enter_context(folder("links"))))
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for call in calls.values():
+            call()
+        for _ in range(count):
+            for name, call in calls.items():
+                time.sleep(0.001)  # single events do not come back to back
+                began = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - began)
+    return {name: percentiles(found) for name, found in times.items()}
 
 
-def waited(data: Path, transport: str, row: dict[str, Any], count: int) -> list[float]:
-    with connected(data, transport) as (client, _):
-        client.send(TARGET, row)
-        return timed(lambda: client.send(TARGET, row), count)
-
-
-def by_hand(path: Path, count: int) -> list[float]:
+@contextmanager
+def by_hand(path: Path) -> Iterator[Callable[[], None]]:
     """Append an event to one file and sync it, then 128 bytes to another: what a journal does for an event alone."""
     message = made(ROWS)[0][:1].serialize().to_pybytes()
     files = [os.open(path / name, os.O_WRONLY | os.O_CREAT) for name in ("data", "index")]
@@ -365,21 +375,9 @@ def by_hand(path: Path, count: int) -> list[float]:
             os.write(fd, data)
             os.fdatasync(fd)
 
-    append()
-    times = timed(append, count)
+    yield append
     for fd in files:
         os.close(fd)
-    return times
-
-
-def timed(call: Callable[[], object], count: int) -> list[float]:
-    found = []
-    for _ in range(count):
-        began = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - began)
-        time.sleep(0.001)  # single events do not come back to back
-    return found
 
 
 def percentiles(times: list[float]) -> dict[str, float]:
@@ -498,6 +496,7 @@ PARTS: Final = ("in_batches", "one_by_one", "latency", "idle", "start")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="keep the results under the name of the large sizes")
     parser.add_argument("--rows", type=int, default=2_000_000, help="events a turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--part", choices=PARTS, action="append", help="measure this alone")
@@ -522,7 +521,7 @@ def measure(args: argparse.Namespace) -> None:
     if "one_by_one" in parts:
         results["one_by_one"] = rates(ONE_BY_ONE, args.rows, args.turns, args.only)
     if "latency" in parts:
-        results["latency"] = latencies(500, args.turns)
+        results["latency"] = latencies(500 * args.turns)
     if "idle" in parts:
         results["idle"] = idle(10.0)
     if "start" in parts:
@@ -530,7 +529,7 @@ def measure(args: argparse.Namespace) -> None:
     report(results)
     if args.part is None and args.only is None:
         save(
-            "links",
+            "links-full" if args.full else "links",
             {"rows_a_turn": args.rows, "turns": args.turns, "rows_a_batch": ROWS, "bytes_a_row": ROW_BYTES},
             results,
         )

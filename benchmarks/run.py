@@ -9,6 +9,7 @@ import time
 
 SMALL = {
     "journal_append": [],
+    "links": ["--turns", "3", "--rows", "1000000"],
     "windows": ["--turns", "3"],
     "fold": ["--turns", "2"],
     "startup": ["--turns", "2"],
@@ -16,6 +17,7 @@ SMALL = {
 }
 FULL = {
     "journal_append": ["--full"],
+    "links": ["--full"],
     "windows": ["--full", "--turns", "5"],
     "fold": [],
     "startup": [],
