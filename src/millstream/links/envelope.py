@@ -23,33 +23,27 @@ from millstream import errors
 from millstream.errors import BadFrame, LinkBroken, MillstreamError
 from millstream.journal import Staged
 from millstream.links.admission import Numbers
+from millstream.links.follow import Follow, Followed, Level, Passed
+from millstream.links.frame import Count, Frame, Moment, Name, Number
 
 VERSION: Final = 1
 MAGIC: Final = b"MS"
 MOST_ROWS: Final = 1 << 16
 MOST_BYTES: Final = 64 << 20
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-Number = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
-Moment = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
-
-
-class _Frame(msgspec.Struct, frozen=True, array_like=True):
-    request: Count
 
 
 # What an inbox is asked
 
 
-class Ask(_Frame, frozen=True, tag="ask"):
+class Ask(Frame, frozen=True, tag="ask"):
     """What does this source hold, and where are its inboxes?"""
 
     source: Name
 
 
-class Rows(_Frame, frozen=True, tag="rows"):
+class Rows(Frame, frozen=True, tag="rows"):
     """Take these rows: numbered from `first` on, or as frame 2 says."""
 
     source: Name
@@ -61,7 +55,7 @@ class Rows(_Frame, frozen=True, tag="rows"):
     version: Count
 
 
-class Instruct(_Frame, frozen=True, tag="instruct"):
+class Instruct(Frame, frozen=True, tag="instruct"):
     """Take this instruction, which has a number as a row has."""
 
     source: Name
@@ -73,7 +67,7 @@ class Instruct(_Frame, frozen=True, tag="instruct"):
     floor: Moment | None = None
 
 
-class Bury(_Frame, frozen=True, tag="bury"):
+class Bury(Frame, frozen=True, tag="bury"):
     """Keep these records as dead letters: (number, reason, record)."""
 
     source: Name
@@ -82,7 +76,7 @@ class Bury(_Frame, frozen=True, tag="bury"):
     letters: Annotated[list[tuple[Count, str, str]], msgspec.Meta(max_length=MOST_ROWS)]
 
 
-class Stage(_Frame, frozen=True, tag="stage"):
+class Stage(Frame, frozen=True, tag="stage"):
     """Keep these rows aside for an epoch that may be published."""
 
     source: Name
@@ -107,7 +101,7 @@ class StagedRows(msgspec.Struct, frozen=True, array_like=True):
     version: Count
 
 
-class Publish(_Frame, frozen=True, tag="publish"):
+class Publish(Frame, frozen=True, tag="publish"):
     """Put what was staged into the journal, unless this sender's epoch is in it."""
 
     source: Name
@@ -117,7 +111,7 @@ class Publish(_Frame, frozen=True, tag="publish"):
     staged: list[StagedRows]
 
 
-Request = Ask | Rows | Instruct | Bury | Stage | Publish
+Request = Ask | Rows | Instruct | Bury | Stage | Publish | Follow | Level | Passed
 
 
 # What it answers
@@ -132,7 +126,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     folder: str | None
 
 
-class Card(_Frame, frozen=True, tag="card"):
+class Card(Frame, frozen=True, tag="card"):
     """What a source holds; its inboxes by partition."""
 
     source: str
@@ -144,7 +138,7 @@ class Card(_Frame, frozen=True, tag="card"):
     ended: bool = False
 
 
-class Taken(_Frame, frozen=True, tag="taken"):
+class Taken(Frame, frozen=True, tag="taken"):
     """So many rows were taken from the front; `highest` is durable; there is room for `free` more.
 
     Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters now).
@@ -157,14 +151,14 @@ class Taken(_Frame, frozen=True, tag="taken"):
     refused: int = 0
 
 
-class Done(_Frame, frozen=True, tag="done"):
+class Done(Frame, frozen=True, tag="done"):
     """It is done, durably."""
 
-    staged: list[StagedRows] = []
+    staged: list[StagedRows] = msgspec.field(default_factory=list)
     rows: int = 0
 
 
-class Refusal(_Frame, frozen=True, tag="refusal"):
+class Refusal(Frame, frozen=True, tag="refusal"):
     """It was refused for good: the name of our error, its message and hint."""
 
     error: str
@@ -172,7 +166,7 @@ class Refusal(_Frame, frozen=True, tag="refusal"):
     hint: str | None
 
 
-Answer = Card | Taken | Done | Refusal
+Answer = Card | Taken | Done | Refusal | Followed
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)

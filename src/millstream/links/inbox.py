@@ -127,6 +127,12 @@ class Inbox:
         self._rows = self._repeated = self._refused = 0
         self._rows_at_us = self._clock.now_us()
         self.on_rows: Callable[[], None] = lambda: None
+        #: Called whenever more is durable, whatever it is.
+        self.on_durable: Callable[[], None] = lambda: None
+        self._writer.on_durable = self._durable
+
+    def _durable(self) -> None:
+        self.on_durable()
 
     # asking
 
@@ -330,6 +336,14 @@ class Inbox:
                 with contextlib.suppress(WriterBroken):  # its senders find out
                     self._writer.instruct_nowait(Kind.IDLE, floor)
 
+    def level_at(self, floor: int, position: int) -> bool:
+        """Say the same for one who has seen the partition up to `position`; False if it goes further by now."""
+        with self._guard:
+            if self._closed or not self.settled or self._writer.end != position:
+                return False
+            self.level(floor)
+            return self._error is None
+
     # what its host decides
 
     def pause(self) -> None:
@@ -519,10 +533,12 @@ class Inbox:
         try:
             self._writer.abort()
             self._writer = Writer.open(self._description.path, self.partition, clock=self._clock)
+            self._writer.on_durable = self._durable
         except (OSError, JournalError) as error:
             self._error = str(error)
             return False
         _log.warning("inbox %s takes events again", self.name)
+        self.on_durable()  # the recovery may have found more than was acknowledged
         self._error = None
         # What was queued is gone: the numbers and the ends are those that the recovery has found.
         self._senders.clear()

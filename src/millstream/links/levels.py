@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from millstream.clock import Clock
-from millstream.ingest import Settings, proposals
-from millstream.links.inbox import Inbox
+from millstream.ingest import Progress, Settings, proposals
 
 _LEVEL_EVERY_S: Final = 1.0
 
 
+class Levelled(Protocol):
+    """A partition that can be given a floor: an inbox of this process, or one elsewhere that is followed."""
+
+    on_rows: Callable[[], None]
+
+    @property
+    def partition(self) -> int: ...
+
+    def progress(self) -> Progress:
+        """Return how far it is written."""
+        ...
+
+    def level(self, floor: int) -> None:
+        """Say that it is idle and nothing before `floor` will come."""
+        ...
+
+
 class Levels:
-    """Watches over the partitions of sources that one process hosts; sleeps for good while nothing comes.
+    """Watches over the partitions of sources that one process hosts or follows; sleeps for good while nothing comes.
 
     The thread is started with the first source that needs it: one with a time and more than one partition.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watched: dict[str, tuple[Sequence[Inbox], Settings]] = {}
+        self._watched: dict[str, tuple[Sequence[Levelled], Settings]] = {}
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, source: str, inboxes: Sequence[Inbox], settings: Settings) -> None:
+    def add(self, source: str, inboxes: Sequence[Levelled], settings: Settings) -> None:
         """Watch over the partitions of a source, if it needs that."""
         if len(inboxes) < 2 or settings.time is None:
             return
@@ -53,7 +69,7 @@ class Levels:
         moments = [self._level(*one) for one in self._watched.values()]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _level(self, inboxes: Sequence[Inbox], settings: Settings) -> int | None:
+    def _level(self, inboxes: Sequence[Levelled], settings: Settings) -> int | None:
         microsecond = timedelta(microseconds=1)
         now, idle_us = self._clock.now_us(), settings.idle // microsecond
         states = [inbox.progress() for inbox in inboxes]

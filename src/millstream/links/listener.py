@@ -26,7 +26,11 @@ from millstream.errors import (
 )
 from millstream.ingest import Refused
 from millstream.journal import Description, Kind, describe
+from millstream.journal.piece import Piece
+from millstream.journal.retention import commit_for, trim_to
 from millstream.links import envelope as e
+from millstream.links import follow as f
+from millstream.links.feeds import Feeds
 from millstream.links.inbox import Inbox, InboxStatistics, Taken
 from millstream.links.keys import KeyPair, producers
 from millstream.links.network import Address, guard, preferred
@@ -35,6 +39,9 @@ from millstream.links.transport import Door, Reply
 _log = logging.getLogger(__name__)
 _STAGING: Final = 32
 """How many batches may wait to be staged; a client sends some megabytes in each."""
+
+ENGINE: Final = "*"
+"""The name of who has our own key: another engine of our cluster. No key file can have it."""
 
 REGISTERED: Final[dict[int, Listener]] = {}
 """The listeners of this process, by port."""
@@ -104,8 +111,9 @@ class Listener:
             self._handle,
             port=port,
             keys=None if security is None else security.keys,
-            known=None if security is None else security.known,
+            known=None if security is None else {**security.known, security.keys.public: ENGINE},
         )
+        self._feeds = Feeds()
         self.address = Address(ip, self._door.port, node, str(folder.resolve()))
 
     def start(self) -> None:
@@ -187,7 +195,7 @@ class Listener:
         if hosted is None:
             known = ", ".join(sorted(self._sources)) or "none"
             raise NotThere(f'there is no source "{source}" at {self.address}', hint=f"its sources: {known}")
-        if producer is not None and hosted.allowed is not None and producer not in hosted.allowed:
+        if producer not in (None, ENGINE) and hosted.allowed is not None and producer not in hosted.allowed:
             raise NotAllowed(f'producer "{producer}" may not send to "{source}"', hint="ask its owner to list the key")
         return hosted
 
@@ -242,6 +250,8 @@ class Listener:
             case e.Publish():
                 inbox = self.inbox(request.source, request.partition, producer)
                 self._slowly(request.request, lambda: self._publish(inbox, request), reply)
+            case f.Follow() | f.Level() | f.Passed():
+                self._followed(self._engines_inbox(request, producer), request, reply)
 
     def _rows(self, inbox: Inbox, request: e.Rows, frames: list[Any]) -> Future[Taken]:
         schemas = inbox.described(request.version).schemas
@@ -276,6 +286,30 @@ class Listener:
     def _publish(self, inbox: Inbox, request: e.Publish) -> e.Done:
         stored = inbox.publish(request.sender, request.epoch, e.staged_items(request.staged))
         return e.Done(request.request, rows=stored)
+
+    # engines that follow
+
+    def _engines_inbox(self, request: f.Follow | f.Level | f.Passed, producer: str | None) -> Inbox:
+        if producer not in (None, ENGINE):
+            msg = f'producer "{producer}" may not follow "{request.source}"'
+            raise NotAllowed(msg, hint="the engines of a cluster do, all with the same key")
+        return self.inbox(request.source, request.partition)
+
+    def _followed(self, inbox: Inbox, request: f.Follow | f.Level | f.Passed, reply: Reply) -> None:
+        match request:
+            case f.Follow():
+                self._feeds.follow(inbox, request, lambda found: self._feed(request.request, found, reply))
+            case f.Level():
+                levelled = inbox.level_at(request.floor, request.position)
+                reply(e.frames_of(e.Done(request.request, rows=int(levelled))))
+            case f.Passed():
+                self._slowly(request.request, lambda: _passed(inbox, request), reply)
+
+    def _feed(self, request: int, found: Piece | BaseException, reply: Reply) -> None:
+        if isinstance(found, Piece):
+            reply(e.frames_of(f.Followed.of(request, found)))
+        else:
+            self._refuse(request, found, reply)
 
     # answering
 
@@ -317,8 +351,17 @@ class Listener:
     def close(self) -> None:
         """Answer what is on its way, and stop listening. The inboxes stay open: close them before."""
         REGISTERED.pop(self.address.port, None)
+        self._feeds.close()
         self._slow.shutdown()
         self._door.close()
+
+
+def _passed(inbox: Inbox, request: f.Passed) -> e.Done:
+    """Keep what the readers of a copy need, and remove what was removed there."""
+    path = inbox.described().path
+    commit_for(path, inbox.partition, request.readers)
+    trimmed = trim_to(path, inbox.partition, request.begin)
+    return e.Done(request.request, rows=trimmed.positions)
 
 
 def _answer(request: int, taken: Taken) -> e.Taken:

@@ -1,0 +1,19 @@
+"""What all headers of an envelope are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Number = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
+Moment = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Checksum = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """A header; answers carry the number of their request."""
+
+    request: Count
