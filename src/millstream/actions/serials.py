@@ -27,6 +27,11 @@ def after(serial: int) -> int:
     return serial + 1 if (serial + 1) % _WIDTH else serial + 2
 
 
+def before(serial: int) -> int:
+    """Return the serial before one."""
+    return serial - 1 if (serial - 1) % _WIDTH or serial == 1 else serial - 2
+
+
 def id_of(serial: int) -> int:
     """Return the id that stands for a serial on the wire."""
     return serial % _WIDTH

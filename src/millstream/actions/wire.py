@@ -82,7 +82,7 @@ def hello(who: Hello) -> bytes:
     """Return what an upstream says first.
 
     Example:
-        >>> hello(Hello("a_b", 2)).hex(" ", 4)
+        >>> hello(Hello("a_b", 2)).hex(" ", -4)
         '00000005 615f6223 32'
     """
     name = str(who).encode()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.actions import wire
-from millstream.actions.serials import after, id_of, nearest
+from millstream.actions.serials import after, before, id_of, nearest
 from millstream.actions.wire import ChangeOut, Hello, Message, Ping, UnknownCommand
 from millstream.errors import BadBytes, FrameTooLarge
 from support.vectors import VECTORS
@@ -131,6 +131,7 @@ def test_order_holds_around_the_wrap():
     for _ in range(6):
         serial = after(serial)
         seen.append(serial)
+    assert [before(after(s)) for s in (0, *seen)] == [0, *seen]
     assert [id_of(s) for s in seen] == [WRAP - 2, WRAP - 1, 1, 2, 3, 4]
     for one in seen:
         assert [nearest(id_of(other), one) for other in seen] == seen
