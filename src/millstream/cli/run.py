@@ -163,8 +163,8 @@ class _View:
     began: float = field(default_factory=time.monotonic)
     history: deque[tuple[float, RunStatistics]] = field(default_factory=lambda: deque(maxlen=10))
 
-    def render(self, numbers: RunStatistics) -> Group:
-        now = time.monotonic()
+    def render(self, numbers: RunStatistics, now: float | None = None) -> Group:
+        now = time.monotonic() if now is None else now
         self.history.append((now, numbers))
         return Group(self._head(now), self._groups(numbers), self._foot(numbers))
 
