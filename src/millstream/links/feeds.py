@@ -17,7 +17,7 @@ from typing import Final
 
 from millstream.errors import LinkBroken, LinkClosed
 from millstream.journal.original import Original
-from millstream.journal.piece import Piece
+from millstream.journal.piece import NOWHERE, Piece
 from millstream.links.follow import Follow
 from millstream.links.inbox import Inbox
 
@@ -120,9 +120,11 @@ class Feeds:
         return found
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Answer those who wait, with what there is: they find out that nobody is here any more."""
         with self._guard:
             self._closed = True
         self._tasks.put(None)
         if self._thread is not None:
             self._thread.join()
+        for waiting in self._waiting:
+            waiting.told(Piece(NOWHERE, 0, 0, 0))
