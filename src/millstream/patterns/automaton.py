@@ -89,6 +89,8 @@ class Automaton:
     inclusive: bool = False
     keys: tuple[str, ...] | None = None
     hidden: frozenset[int] = frozenset()
+    lags: tuple[tuple[int, int, int], ...] = ()
+    numbered: bool = False
     warnings: tuple[str, ...] = ()
 
     def blocks_of(self, name: str) -> frozenset[int]:

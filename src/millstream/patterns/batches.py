@@ -45,6 +45,7 @@ class Found:
         ends: Where its history ends in `blocks` and `rows`; it begins where the one before ends.
         blocks: The block that took each event.
         rows: The events.
+        numbers: The number of each match among those of its key, if they are counted.
     """
 
     keys: pa.Array
@@ -53,6 +54,7 @@ class Found:
     ends: Numbers
     blocks: Numbers
     rows: pa.Table
+    numbers: Numbers | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -73,6 +75,41 @@ class Found:
             np.cumsum(lengths[chosen]),
             self.blocks[rows],
             self.rows.take(pa.array(kept)),
+            None if self.numbers is None else self.numbers[chosen],
+        )
+
+    def prefixes(self) -> Found:
+        """Return for every event of every match what the match was up to there."""
+        lengths = self.ends - self.starts
+        owners = np.repeat(np.arange(len(self)), lengths)
+        upto = np.arange(len(owners)) - self.starts[owners] + 1
+        ends = np.cumsum(upto)
+        starts = ends - upto
+        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(starts - self.starts[owners], upto)
+        return Found(
+            self.keys.take(pa.array(owners)),
+            self.at[owners],
+            self.late[owners],
+            ends,
+            self.blocks[places],
+            self.rows.take(pa.array(places)),
+            None if self.numbers is None else self.numbers[owners],
+        )
+
+    def repeated(self) -> Found:
+        """Return every match as often as it has events."""
+        owners = np.repeat(np.arange(len(self)), self.ends - self.starts)
+        lengths = (self.ends - self.starts)[owners]
+        ends = np.cumsum(lengths)
+        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths - self.starts[owners], lengths)
+        return Found(
+            self.keys.take(pa.array(owners)),
+            self.at[owners],
+            self.late[owners],
+            ends,
+            self.blocks[places],
+            self.rows.take(pa.array(places)),
+            None if self.numbers is None else self.numbers[owners],
         )
 
 

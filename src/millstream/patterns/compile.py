@@ -119,7 +119,7 @@ def compile_pattern(
 
         return compile_bobocep(pattern, schema)
     check(pattern)
-    build = _Build(pattern, Parts.of(pattern, schema))
+    build = Build(pattern, Parts.of(pattern, schema))
     automaton = build.automaton()
     warnings = tuple(endless(pattern))
     if strict and warnings:
@@ -234,7 +234,7 @@ def check_sight(pattern: Pattern, block: Block, words: Vocabulary, owner: Owner)
                 )
 
 
-class _Build:
+class Build:
     """Builds the states of one pattern, each when it is first needed."""
 
     def __init__(self, pattern: Pattern, parts: Parts, *, prefers: bool = False) -> None:
@@ -284,7 +284,8 @@ class _Build:
         """Return what a block takes, and what ends its loop."""
         if id(block) not in self.wishes:
             owner = Owner(f'block "{block.name}"', block.where)
-            check_sight(self.pattern, block, self.parts.words, owner)
+            if not self.prefers:
+                check_sight(self.pattern, block, self.parts.words, owner)
             takes = self.parts.test(block.conditions, owner)
             self.wishes[id(block)] = takes, self.parts.test(block.until, owner) if block.until else Wish()
         return self.wishes[id(block)]
@@ -355,11 +356,39 @@ class _Build:
             return self._sequence_ways(sequence, at + 1, None, after, guards, once)
         rest = self._then(sequence, at + 1, after)
         own = block.contiguity if contiguity is None else contiguity
+        if self.prefers:
+            return self._preferred_rest(sequence, at, rest, after)
         ways: list[Way | Through] = [*_without(self._block_ways(block, own, rest, guards), once)]
         if not block.nullable:
             return ways
-        others = self._sequence_ways(sequence, at + 1, None, after, guards, once)
-        return [*others, *ways] if self.prefers and block.preference == "reluctant" else [*ways, *others]
+        return [*ways, *self._sequence_ways(sequence, at + 1, None, after, guards, once)]
+
+    def _preferred_rest(self, sequence: tuple[Block, ...], at: int, rest: Place, after: Place) -> list[Way | Through]:
+        """Return the ways into a sequence in the order of preference; what comes behind a block stands where the block may be empty."""
+        found: list[Way | Through] = []
+        passed = False
+        for way in self._preferred(sequence[at], rest):
+            if isinstance(way, Way):
+                found.append(way)
+            elif not passed:
+                # What comes behind the same place again is never preferred.
+                passed = True
+                found += self._sequence_ways(sequence, at + 1, None, after, frozenset(), frozenset())
+        return found
+
+    def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
+        """Return the ways into a block, with a mark at each place where it may be passed without an event."""
+        following = self._again(block, 1, after) if block.loops else after
+        inside: list[Way | Through] = []
+        if not block.body:
+            inside += self._leaf_ways(block, "strict", following, frozenset(), inner=False)
+        for sequence in block.body:
+            inside += self._sequence_ways(sequence, 0, "strict", following, frozenset(), frozenset())
+        if not block.optional and not block.loops:
+            return inside
+        taking = _taking(inside)
+        passing = [Through(frozenset(), frozenset())] if block.nullable else []
+        return [*passing, *taking] if block.preference == "reluctant" else [*taking, *passing]
 
     def _loop_ways(
         self, loop: Block, taken: int, after: Place, guards: frozenset[Guard], once: frozenset[Wish]

@@ -56,6 +56,8 @@ _AGGREGATES: dict[type[exp.Expr], Function] = {
 _ANONYMOUS: dict[str, Function] = {"any": "any", "some": "any", "bool_or": "any"}
 _LENGTHS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6}
 _LENGTHS |= {"DAY": 24 * _LENGTHS["HOUR"], "WEEK": 7 * 24 * _LENGTHS["HOUR"]}
+#: How values begin that are not computed of the event: what another value was some rows before.
+EARLIER = "__prev"
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -218,7 +220,9 @@ class Reader:
 
     def historic(self, tree: exp.Expr) -> bool:
         """Tell whether a tree looks at more than the event."""
-        return any(True for _ in self.references(tree)) or any(function_of(node) for node in tree.walk())
+        if any(True for _ in self.references(tree)) or any(function_of(node) for node in tree.walk()):
+            return True
+        return any(column.name.startswith(EARLIER) for column in tree.find_all(exp.Column))
 
     def references(self, tree: exp.Expr) -> Iterator[exp.Column]:
         """Yield the columns that belong to blocks."""
@@ -237,6 +241,8 @@ class Reader:
             return Node("value", of=self.words.value(tree.sql(dialect="spark")))
         if (function := function_of(tree)) is not None:
             return self._aggregate(function, tree)
+        if isinstance(tree, exp.Column) and len(tree.parts) == 1:
+            return Node("value", of=self.words.value(tree.name))
         if isinstance(tree, exp.Column):
             blocks, column = self.column_of(tree)
             return self._register("last", blocks, column)
@@ -334,7 +340,7 @@ class Reader:
         if schema is None:
             return
         for name, node in expressions.columns_in(tree):
-            if schema.find(name) is not None:
+            if schema.find(name) is not None or name.startswith(EARLIER):
                 continue
             qualified = isinstance(node, exp.Column) and len(node.parts) > 1
             if qualified and (close := get_close_matches(name.lower(), self.words.blocks, n=1)):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from millstream.errors import NullTime
 from millstream.patterns import sql
 from millstream.patterns.automaton import Automaton, Event
+from millstream.patterns.conditions import EARLIER
 
 Bits = np.ndarray[Any, np.dtype[np.uint64]]
 Times = np.ndarray[Any, np.dtype[np.int64]]
@@ -31,8 +32,11 @@ def met(automaton: Automaton, rows: pa.Table) -> Bits:
 
 
 def values(automaton: Automaton, rows: pa.Table) -> list[pa.Array]:
-    """Return the columns of the values; times are whole microseconds."""
-    return [plain(sql.evaluate(value, rows)) for value in automaton.values]
+    """Return the columns of the values; times are whole microseconds. What is filled in from earlier rows is missing here."""
+    return [
+        pa.nulls(len(rows)) if value.startswith(EARLIER) else plain(sql.evaluate(value, rows))
+        for value in automaton.values
+    ]
 
 
 def plain(column: pa.Array) -> pa.Array:

@@ -225,6 +225,9 @@ def _several(block: Block, pattern: Pattern) -> bool:
 
 def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) -> pa.Array:
     """Return a piece for every match, as a column of type `kind`; the value is in column `value` of the rows."""
+    if piece.function == "match_number":
+        assert found.numbers is not None, "the matches are counted"
+        return pa.array(found.numbers, pa.int64()).cast(kind)
     places = np.flatnonzero(np.isin(found.blocks, list(piece.blocks)))
     owners = np.repeat(np.arange(len(found)), found.ends - found.starts)[places]
     if piece.function in ("first", "last"):
@@ -234,6 +237,11 @@ def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) ->
     assert value is not None, "only events are counted without a value"
     column = found.rows.column(value).take(pa.array(places))
     return _grouped(piece.function, owners, column, len(found)).cast(kind)
+
+
+def classified(found: Found, blocks: Sequence[str]) -> pa.Array:
+    """Return for each match the block that took its last event."""
+    return pa.array([blocks[block] for block in found.blocks[found.ends - 1]], pa.string())
 
 
 def _nth(piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers) -> pa.Array:

@@ -1,0 +1,409 @@
+"""SQL's MATCH_RECOGNIZE clause, read into the same automaton as our patterns.
+
+sqlglot reads the query in its Spark dialect, to which the clause is added; WITHIN (Flink's) and SUBSET, which it does not know, are cut out
+of the text first. The rules are those of SQL:2016: rows of a partition follow each other directly, of the matches that begin at a row the
+preferred one counts (a greedy quantifier prefers more, a reluctant one less, an alternation its first part), and conditions see the row as
+taken already. What a stream cannot do is refused, with the reason.
+
+PREV in DEFINE looks at the rows of the partition, so the last rows of every key are remembered; PREV and NEXT in MEASURES look at the rows
+of the match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import sqlglot
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+
+from millstream.errors import FlowError, InvalidSql, UnknownBlock, UnsupportedSql
+from millstream.flow.schema import Schema
+from millstream.flow.site import here
+from millstream.patterns.automaton import Automaton
+from millstream.patterns.blocks import Condition, leaves
+from millstream.patterns.compile import Build, Parts, check
+from millstream.patterns.conditions import EARLIER, Owner, Reader, literal
+from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
+from millstream.patterns.pattern import Pattern, Skip
+from millstream.patterns.row_pattern import read_row_pattern
+
+_SKIPS = {"PAST LAST ROW": Skip("past_last"), "TO NEXT ROW": Skip("next")}
+
+
+class MatchRecognize(Spark):
+    """Spark SQL with the MATCH_RECOGNIZE clause, in which FIRST and LAST may have an offset."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Knows the word that begins the clause."""
+
+        KEYWORDS = {**Spark.Tokenizer.KEYWORDS, "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE}  # noqa: RUF012
+
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
+        """Leaves FIRST and LAST alone: Spark's second argument means something else."""
+
+        FUNCTIONS = {  # noqa: RUF012
+            name: build
+            for name, build in Spark.Parser.FUNCTIONS.items()
+            if name not in ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE")
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """A MATCH_RECOGNIZE clause: what it reads, its automaton, and what it puts out.
+
+    `outputs` are the measures; with `all_rows` they are computed for every row of a match, those in `final` from the whole match.
+    """
+
+    table: str
+    partition: tuple[str, ...]
+    order: str
+    automaton: Automaton
+    outputs: Outputs
+    all_rows: bool
+    final: frozenset[str]
+    alias: str | None = None
+
+
+def read(sql: str, schema: Schema | None = None) -> tuple[exp.Expr, Recognition]:
+    """Return the tree of a query with the clause still in it, and what the clause says.
+
+    Raises:
+        InvalidSql: It is not a query with one MATCH_RECOGNIZE clause.
+        UnsupportedSql: It asks for what a stream cannot do, or we do not.
+    """
+    text, span, subsets = _cut_out(sql)
+    try:
+        tree = sqlglot.parse_one(text, dialect=MatchRecognize)
+    except SqlglotError as error:
+        said = str(error).splitlines()[0]
+        raise InvalidSql(f"the query is not SQL: {said}", hint="check the clause", where=here()) from None
+    clauses = list(tree.find_all(exp.MatchRecognize))
+    if len(clauses) != 1:
+        raise InvalidSql(f"the query has {len(clauses)} MATCH_RECOGNIZE clauses", hint="write one", where=here())
+    return tree, _Clause(clauses[0], span, subsets, schema).recognition()
+
+
+# What sqlglot does not know
+
+
+def _cut_out(sql: str) -> tuple[str, timedelta | None, dict[str, tuple[str, ...]]]:
+    """Return the text without WITHIN and SUBSET, and what they say."""
+    try:
+        tokens = MatchRecognize().tokenize(sql)
+    except SqlglotError as error:
+        raise InvalidSql(f"the query is not SQL: {error}", where=here()) from None
+    sql, tokens = _skip_to_last(sql, tokens)
+    after = _behind_pattern(tokens)
+    span: timedelta | None = None
+    subsets: dict[str, tuple[str, ...]] = {}
+    cuts: list[tuple[int, int]] = []
+    while after is not None and after < len(tokens):
+        word = tokens[after].text.upper()
+        if word == "WITHIN":
+            end = _until(tokens, after, ("SUBSET", "DEFINE"))
+            span = _span(sql[tokens[after].end + 1 : tokens[end].start])
+        elif word == "SUBSET":
+            end = _until(tokens, after, ("WITHIN", "DEFINE"))
+            subsets |= _subsets([token.text for token in tokens[after + 1 : end]])
+        else:
+            break
+        cuts.append((tokens[after].start, tokens[end].start))
+        after = end
+    for first, last in reversed(cuts):
+        sql = sql[:first] + " " * (last - first) + sql[last:]
+    return sql, span, subsets
+
+
+def _skip_to_last(sql: str, tokens: list[Token]) -> tuple[str, list[Token]]:
+    """Return the text with SKIP TO LAST where it says SKIP TO, which means the same."""
+    words = [token.text.upper() for token in tokens]
+    for place in range(len(words) - 2):
+        if words[place : place + 2] == ["SKIP", "TO"] and words[place + 2] not in ("NEXT", "FIRST", "LAST"):
+            at = tokens[place + 1].end + 1
+            sql = f"{sql[:at]} LAST{sql[at:]}"
+            return sql, MatchRecognize().tokenize(sql)
+    return sql, tokens
+
+
+def _behind_pattern(tokens: list[Token]) -> int | None:
+    """Return the place behind PATTERN (...)."""
+    for place, token in enumerate(tokens):
+        if token.text.upper() == "PATTERN" and tokens[place + 1 : place + 2] and tokens[place + 1].text == "(":
+            depth = 0
+            for at in range(place + 1, len(tokens)):
+                depth += {"(": 1, ")": -1}.get(tokens[at].text, 0)
+                if depth == 0:
+                    return at + 1
+    return None
+
+
+def _until(tokens: list[Token], first: int, words: tuple[str, ...]) -> int:
+    for at in range(first + 1, len(tokens)):
+        if tokens[at].text.upper() in words:
+            return at
+    raise InvalidSql("the MATCH_RECOGNIZE clause has no DEFINE", hint="say what the variables mean", where=here())
+
+
+def _span(text: str) -> timedelta:
+    tree = sqlglot.parse_one(text.strip(), dialect="spark")
+    node = literal(tree) if isinstance(tree, exp.Interval) else None
+    if node is None or node.of is None:
+        raise InvalidSql(f'WITHIN has "{text.strip()}"', hint="write WITHIN INTERVAL '10' MINUTE", where=here())
+    return timedelta(microseconds=node.of)
+
+
+def _subsets(words: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return the unions that "U = (A, B), V = (C)" says."""
+    found: dict[str, tuple[str, ...]] = {}
+    at = 0
+    while at < len(words):
+        if words[at + 1 : at + 3] != ["=", "("] or ")" not in words[at:]:
+            raise InvalidSql(f'SUBSET has "{" ".join(words)}"', hint="write SUBSET u = (a, b)", where=here())
+        end = words.index(")", at)
+        found[words[at].lower()] = tuple(word.lower() for word in words[at + 3 : end] if word != ",")
+        at = end + 1 + (words[end + 1 : end + 2] == [","])
+    return found
+
+
+# The clause
+
+
+@dataclass
+class _Clause:
+    """Reads one clause."""
+
+    clause: exp.MatchRecognize
+    span: timedelta | None
+    subsets: dict[str, tuple[str, ...]]
+    schema: Schema | None
+    owner: Owner = field(default_factory=lambda: Owner("the MATCH_RECOGNIZE clause", here()))
+
+    def recognition(self) -> Recognition:
+        arg = self.clause.args
+        table = self.source()
+        partition = tuple(self.column(one, "PARTITION BY") for one in arg.get("partition_by") or ())
+        automaton, words = self.automaton(partition)
+        all_rows = self.rows()
+        outputs, final = self.measures(words, partition)
+        automaton = replace(automaton, numbered=any(piece.function == "match_number" for piece in outputs.pieces))
+        alias = arg.get("alias")
+        name = table.sql(dialect="spark") if table.args.get("db") else table.name
+        return Recognition(name, partition, self.order(), automaton, outputs, all_rows, final, alias and alias.name)
+
+    def source(self) -> exp.Table:
+        """Return the table that the clause reads."""
+        select = self.clause.parent
+        read_from = select.args.get("from_") if isinstance(select, exp.Select) else None
+        table = None if read_from is None else read_from.this
+        if not isinstance(table, exp.Table) or (select is not None and select.args.get("joins")):
+            raise self.mistake(
+                UnsupportedSql, "reads more than one table", "name the query that it reads as a view first"
+            )
+        return table
+
+    def mistake(self, error: type[FlowError], fact: str, hint: str) -> FlowError:
+        return self.owner.mistake(error, fact, hint=hint)
+
+    def column(self, tree: exp.Expr, what: str) -> str:
+        if not isinstance(tree, exp.Column) or len(tree.parts) != 1:
+            fact = f'has "{tree.sql(dialect="spark")}" in {what}, which is not a column'
+            raise self.mistake(UnsupportedSql, fact, "compute it in a column of the table first")
+        return tree.name
+
+    def order(self) -> str:
+        order = self.clause.args.get("order")
+        columns = [] if order is None else order.expressions
+        if not columns:
+            raise self.mistake(UnsupportedSql, "has no ORDER BY", "a stream is in the order of its time: ORDER BY it")
+        if len(columns) > 1 or columns[0].args.get("desc"):
+            hint = "a stream is in the order of its time, rising: ORDER BY that column alone"
+            raise self.mistake(UnsupportedSql, "orders by more than the rising time", hint)
+        return self.column(columns[0].this, "ORDER BY")
+
+    def rows(self) -> bool:
+        rows = self.clause.args.get("rows")
+        said = "ONE ROW PER MATCH" if rows is None else rows.name.upper()
+        if "UNMATCHED" in said:
+            raise self.mistake(
+                UnsupportedSql, "asks for unmatched rows", "a stream cannot tell that a row will never match"
+            )
+        return said.startswith("ALL ROWS")
+
+    def skip(self, words: dict[str, frozenset[int]]) -> Skip:
+        after = self.clause.args.get("after")
+        said = "PAST LAST ROW" if after is None else " ".join(after.name.split()[3:])
+        if said.upper() in _SKIPS:
+            return _SKIPS[said.upper()]
+        parts = said.split()
+        kind, name = ("to_first" if parts[1].upper() == "FIRST" else "to_last"), parts[-1].strip('`"')
+        if name.lower() not in words:
+            raise self.mistake(UnknownBlock, f'skips to "{name}", which its PATTERN does not have', "name a variable")
+        return Skip(kind, name)  # type: ignore[arg-type]
+
+    # DEFINE
+
+    def automaton(self, partition: tuple[str, ...]) -> tuple[Automaton, Parts]:
+        lags = _Lags()
+        define: dict[str, Condition] = {}
+        for one in self.clause.args.get("define") or ():
+            define[one.alias.lower()] = lags.rewritten(one.this, self).sql(dialect="spark")
+        blocks = read_row_pattern(self.clause.args["pattern"].name, define, self.mistake)
+        names = {leaf.name.lower() for leaf in leaves(blocks)}
+        unknown = [name for name in define if name not in names]
+        if unknown:
+            raise self.mistake(UnknownBlock, f'defines "{unknown[0]}", which its PATTERN does not have', "leave it out")
+        pattern = Pattern("match_recognize", blocks, self.span, where=self.owner.where)
+        if all(block.nullable for block in blocks):
+            raise self.mistake(
+                UnsupportedSql, "has a PATTERN that matches no row at all", "let it take at least one row"
+            )
+        check(pattern)
+        parts = Parts.of(pattern, self.schema)
+        parts.words.blocks = self.unions(dict(parts.words.blocks))
+        pattern = replace(pattern, skip=self.skip(dict(parts.words.blocks)), keys=partition)
+        sources = [parts.words.value(source) for source, _, _ in lags.found]
+        built = Build(pattern, parts, prefers=True).automaton()
+        return replace(built, lags=lags.of(built.values, sources)), parts
+
+    def unions(self, names: dict[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+        for union, members in self.subsets.items():
+            unknown = [name for name in members if name not in names]
+            if unknown:
+                raise self.mistake(
+                    UnknownBlock, f'has "{unknown[0]}" in SUBSET, not in its PATTERN', "name its variables"
+                )
+            names[union] = frozenset().union(*(names[name] for name in members))
+        return names
+
+    # MEASURES
+
+    def measures(self, parts: Parts, partition: tuple[str, ...]) -> tuple[Outputs, frozenset[str]]:
+        collector = Collector(parts.words, self.owner, partition)
+        columns: list[Output] = []
+        final: set[str] = set()
+        for measure in self.clause.args.get("measures") or ():
+            alias = measure.this
+            if not isinstance(alias, exp.Alias):
+                raise self.mistake(UnsupportedSql, f'has a measure "{alias.sql()}" without a name', "write AS name")
+            tree = _navigated(alias.this, collector, self)
+            columns.append(Output(alias.alias, rewritten(tree, collector).sql(dialect="spark")))
+            if str(measure.args.get("window_frame") or "").upper() == "FINAL":
+                final.add(alias.alias)
+        return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values)), frozenset(final)
+
+
+class _Lags:
+    """Turns PREV into values of their own: what a column was so many rows of the partition before."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, int, str]] = []
+
+    def rewritten(self, tree: exp.Expr, clause: _Clause) -> exp.Expr:
+        def change(node: exp.Expr) -> exp.Expr:
+            name = node.name.upper() if isinstance(node, exp.Anonymous) else ""
+            if name == "NEXT":
+                hint = "a stream cannot look at rows that have not come: say it of the row after, with PREV"
+                raise clause.mistake(UnsupportedSql, "uses NEXT in DEFINE", hint)
+            if name == "PREV":
+                return self._prev(node, clause)
+            if name in ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE"):
+                if len(node.expressions) > 1 and _offset(node, clause) != 0:
+                    fact = f'uses "{node.sql(dialect="spark")}" in DEFINE'
+                    raise clause.mistake(
+                        UnsupportedSql, fact, "a run remembers the first and the last row of a variable"
+                    )
+                kind = exp.First if name.startswith("FIRST") else exp.Last
+                return kind(this=node.expressions[0])
+            if name in ("CLASSIFIER", "MATCH_NUMBER"):
+                raise clause.mistake(UnsupportedSql, f"uses {name} in DEFINE", "use it in MEASURES")
+            return node
+
+        return tree.copy().transform(change)
+
+    def _prev(self, node: exp.Expr, clause: _Clause) -> exp.Expr:
+        column, offset = node.expressions[0], _offset(node, clause)
+        tables = {part.table for part in column.find_all(exp.Column) if part.table}
+        plain = column.copy().transform(lambda one: exp.column(one.name) if isinstance(one, exp.Column) else one)
+        source = plain.sql(dialect="spark")
+        # A column that no table has: the value is filled in from the rows before.
+        hidden = f"{EARLIER}{len(self.found)}"
+        self.found.append((source, offset, hidden))
+        return exp.column(hidden, table=next(iter(tables), None))
+
+    def of(self, values: tuple[str, ...], sources: list[int]) -> tuple[tuple[int, int, int], ...]:
+        """Return for each value that is filled in: its number, that of which it is the earlier one, and how many rows back."""
+        known = zip(self.found, sources, strict=True)
+        return tuple((values.index(name), source, offset) for (_, offset, name), source in known if name in values)
+
+
+def _offset(node: exp.Expr, clause: _Clause) -> int:
+    name = node.name.upper()
+    default = 1 if name in ("PREV", "NEXT") else 0
+    if len(node.expressions) < 2:
+        return default
+    found = literal(node.expressions[1])
+    if found is None or not isinstance(found.of, int) or found.of < 0:
+        raise clause.mistake(UnsupportedSql, f"has an offset in {name} that is not a whole number", "write PREV(x, 2)")
+    return found.of
+
+
+def _navigated(tree: exp.Expr, collector: Collector, clause: _Clause) -> exp.Expr:
+    """Return a measure with pieces for FIRST, LAST, PREV, NEXT, CLASSIFIER and MATCH_NUMBER."""
+
+    def change(node: exp.Expr) -> exp.Expr:
+        name = node.name.upper() if isinstance(node, exp.Anonymous) else ""
+        if name in ("CLASSIFIER", "MATCH_NUMBER"):
+            return collector.piece(Piece(name.lower(), collector.every))
+        if name in ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE", "PREV", "NEXT"):
+            return _navigation(node, name, collector, clause)
+        if isinstance(node, exp.Column) and len(node.parts) == 1 and not _plain(node, collector):
+            # A column without a variable is that of the last row.
+            return _one(exp.Last(this=node), "last", 0, 0, collector)
+        return node
+
+    return _outside_aggregates(tree.copy(), change)
+
+
+def _plain(node: exp.Column, collector: Collector) -> bool:
+    return node.name.startswith("__piece") or node.name.lower() in [key.lower() for key in collector.keys]
+
+
+def _outside_aggregates(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Change the nodes of a tree that are not inside an aggregate."""
+    if isinstance(tree, exp.AggFunc):
+        return tree
+    changed: exp.Expr = change(tree)
+    if changed is not tree:
+        return changed
+    for key, value in list(tree.args.items()):
+        if isinstance(value, exp.Expr):
+            tree.set(key, _outside_aggregates(value, change))
+        elif isinstance(value, list):
+            tree.set(key, [_outside_aggregates(one, change) if isinstance(one, exp.Expr) else one for one in value])
+    return tree
+
+
+def _navigation(node: exp.Expr, name: str, collector: Collector, clause: _Clause) -> exp.Expr:
+    """Return the piece of FIRST(x, n), LAST(x, n), PREV(x, n) or NEXT(x, n); the last two may be around the others."""
+    offset = _offset(node, clause)
+    inner = node.expressions[0]
+    if name in ("PREV", "NEXT"):
+        shift = -offset if name == "PREV" else offset
+        if isinstance(inner, exp.Anonymous) and inner.name.upper() in ("FIRST", "LAST"):
+            return _one(inner, inner.name.lower(), _offset(inner, clause), shift, collector)
+        return _one(node, "last", 0, shift, collector)
+    return _one(node, "first" if name.startswith("FIRST") else "last", offset, 0, collector)
+
+
+def _one(node: exp.Expr, function: str, back: int, shift: int, collector: Collector) -> exp.Expr:
+    reader = Reader(collector.words, collector.owner)
+    argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    blocks = reader.blocks_in(argument, node)
+    plain = reader.unqualified(argument)
+    reader.check_columns(plain)
+    return collector.piece(Piece(function, blocks, collector.value(plain.sql(dialect="spark")), back, shift))

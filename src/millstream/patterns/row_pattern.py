@@ -1,0 +1,160 @@
+"""The PATTERN of a MATCH_RECOGNIZE clause, read into blocks: concatenation, alternation, groups, quantifiers, exclusion and PERMUTE.
+
+    A B+? (C | D){2,3} {- E -} PERMUTE(F, G)
+
+Rows follow each other directly, so every block is strict; a quantifier is greedy unless a "?" follows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import permutations
+
+from millstream.errors import FlowError, UnsupportedSql
+from millstream.patterns.blocks import Block, Condition
+
+_TOKEN = re.compile(r"\s*(\{-|-\}|[A-Za-z_][A-Za-z0-9_]*|`[^`]+`|\"[^\"]+\"|\d+|[()|*+?{},^$])")
+_MOST_PERMUTED = 5
+Mistake = Callable[[type[FlowError], str, str], FlowError]
+
+
+def read_row_pattern(text: str, define: dict[str, Condition], mistake: Mistake) -> tuple[Block, ...]:
+    """Return the blocks of a row pattern; `define` gives each variable's condition, by its name in lower case."""
+    reader = _Reader(text, define, mistake)
+    blocks = reader.alternation()
+    if reader.next:
+        raise mistake(UnsupportedSql, f'has "{reader.next}" where the PATTERN should end', "check the parentheses")
+    return blocks
+
+
+class _Reader:
+    def __init__(self, text: str, define: dict[str, Condition], mistake: Mistake) -> None:
+        self.define, self.mistake = define, mistake
+        self.tokens = self._tokens(text)
+        self.at = 0
+        self.shown = True
+
+    def _tokens(self, text: str) -> list[str]:
+        found, at = [], 0
+        while at < len(text.rstrip()):
+            token = _TOKEN.match(text, at)
+            if token is None:
+                raise self.mistake(UnsupportedSql, f'has a PATTERN that cannot be read at "{text[at:].strip()}"', _HINT)
+            found.append(token[1])
+            at = token.end()
+        return found
+
+    @property
+    def next(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self, token: str) -> bool:
+        found = self.next.upper() == token
+        self.at += found
+        return found
+
+    def expect(self, token: str) -> None:
+        if not self.take(token):
+            said = f'has "{self.next or "the end"}" in its PATTERN where "{token}" should be'
+            raise self.mistake(UnsupportedSql, said, _HINT)
+
+    def alternation(self) -> tuple[Block, ...]:
+        branches = [self.concatenation()]
+        while self.take("|"):
+            branches.append(self.concatenation())
+        if len(branches) == 1:
+            return branches[0]
+        return (Block("", "strict", body=tuple(branches), inner="strict"),)
+
+    def concatenation(self) -> tuple[Block, ...]:
+        blocks: list[Block] = []
+        while self.next and self.next not in ("|", ")", "-}", ","):
+            blocks.append(self.quantified(self.primary()))
+        if not blocks:
+            raise self.mistake(UnsupportedSql, "has an empty part in its PATTERN", "a match has at least one row")
+        return tuple(blocks)
+
+    def primary(self) -> Block:
+        if self.next in ("^", "$"):
+            why = "a stream has no last row" if self.next == "$" else "a stream does not remember where it began"
+            raise self.mistake(UnsupportedSql, f'has the anchor "{self.next}" in its PATTERN', f"{why}: leave it out")
+        if self.take("("):
+            inside = self.alternation()
+            self.expect(")")
+            return _grouped(inside)
+        if self.take("{-"):
+            before, self.shown = self.shown, False
+            inside = self.alternation()
+            self.shown = before
+            self.expect("-}")
+            return _grouped(inside)
+        if self.next.upper() == "PERMUTE" and self.tokens[self.at + 1 : self.at + 2] == ["("]:
+            return self.permute()
+        return self.variable()
+
+    def variable(self) -> Block:
+        name = self.next.strip('`"')
+        if not name or not (name[0].isalpha() or name[0] == "_"):
+            raise self.mistake(UnsupportedSql, f'has "{self.next}" in its PATTERN where a variable should be', _HINT)
+        self.at += 1
+        condition = self.define.get(name.lower())
+        tests = () if condition is None else (condition,)
+        return Block(name, "strict", tests, inner="strict", shown=self.shown)
+
+    def permute(self) -> Block:
+        self.at += 2
+        parts = [self.alternation()]
+        while self.take(","):
+            parts.append(self.alternation())
+        self.expect(")")
+        if len(parts) > _MOST_PERMUTED:
+            fact = f"permutes {len(parts)} parts, which is more than {_MOST_PERMUTED}"
+            raise self.mistake(UnsupportedSql, fact, "all orders are tried: write those that you need as alternatives")
+        orders = tuple(tuple(_fresh(block) for part in order for block in part) for order in permutations(parts))
+        return Block("", "strict", body=orders, inner="strict")
+
+    def quantified(self, block: Block) -> Block:
+        least, most = self.bounds()
+        if (least, most) == (1, 1):
+            return block
+        if block.loops or block.optional:
+            block = Block("", "strict", body=((block,),), inner="strict")
+        preference = "reluctant" if self.take("?") else "fork"
+        optional = least == 0
+        return replace(block, least=max(1, least), most=most, optional=optional, preference=preference)  # type: ignore[arg-type]
+
+    def bounds(self) -> tuple[int, int | None]:
+        for token, found in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self.take(token):
+                return found
+        if not self.take("{"):
+            return 1, 1
+        least = self.number()
+        most = least
+        if self.take(","):
+            most = self.number()
+            least = 0 if least is None else least
+        self.expect("}")
+        if least is None or (most is not None and (most < least or most < 1)):
+            raise self.mistake(UnsupportedSql, "has a quantifier that counts nothing", "write {2}, {2,}, {,3} or {2,3}")
+        return least, most
+
+    def number(self) -> int | None:
+        if not self.next.isdigit():
+            return None
+        self.at += 1
+        return int(self.tokens[self.at - 1])
+
+
+_HINT = "write variables, ( ), |, *, +, ?, {n,m}, {- -} and PERMUTE"
+
+
+def _grouped(inside: tuple[Block, ...]) -> Block:
+    return inside[0] if len(inside) == 1 else Block("", "strict", body=(inside,), inner="strict")
+
+
+def _fresh(block: Block) -> Block:
+    """Return a copy of a block: each place in a pattern is a block of its own."""
+    return replace(block, body=tuple(tuple(_fresh(one) for one in sequence) for sequence in block.body))

@@ -1,0 +1,144 @@
+"""MATCH_RECOGNIZE finds what a backtracking matcher finds that tries everything in the order of preference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.patterns.automaton import Key, advance, step
+from millstream.patterns.events import events
+from millstream.patterns.match_recognize import read
+from property.patterns_random import streams, table
+
+FAR = 10**15
+WITHIN = 12
+DEFINE = {
+    "A": ("x = 0", lambda row, taken: row["x"] == 0),
+    "B": ("x >= 1", lambda row, taken: row["x"] >= 1),
+    "C": ("x <> 2", lambda row, taken: row["x"] != 2),
+    "D": ("SUM(D.x) < 4", lambda row, taken: sum(r["x"] for v, r in [*taken, ("D", row)] if v == "D") < 4),
+    "E": ("COUNT(*) < 4", lambda row, taken: len(taken) + 1 < 4),
+    "F": (None, lambda row, taken: True),
+}
+
+
+def trees() -> st.SearchStrategy[Any]:
+    names = st.sampled_from("ABCDEF").map(lambda name: ("var", name))
+    bounds = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 2), (0, 2), (2, None)])
+
+    def wider(inner):
+        return st.one_of(
+            st.lists(inner, min_size=2, max_size=3).map(lambda some: ("seq", some)),
+            st.lists(inner, min_size=2, max_size=2).map(lambda some: ("alt", some)),
+            st.tuples(inner, bounds, st.booleans()).map(lambda some: ("rep", *some)),
+            st.lists(names, min_size=2, max_size=3).map(lambda some: ("perm", some)),
+        )
+
+    return st.recursive(names, wider, max_leaves=5).map(lambda tree: ("seq", [tree, ("var", "F")]))
+
+
+def text(tree) -> str:
+    match tree:
+        case ("var", name):
+            return name
+        case ("seq", some):
+            return " ".join(f"({text(one)})" if one[0] == "alt" else text(one) for one in some)
+        case ("alt", some):
+            return "(" + " | ".join(text(one) for one in some) + ")"
+        case ("perm", some):
+            return "PERMUTE(" + ", ".join(text(one) for one in some) + ")"
+        case ("rep", inner, (least, most), greedy):
+            said = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((least, most))
+            said = said or (f"{{{least},}}" if most is None else f"{{{least},{most}}}")
+            return f"({text(inner)}){said}{'' if greedy else '?'}"
+    raise AssertionError(tree)
+
+
+class Backtracking:
+    def __init__(self, rows) -> None:
+        self.rows = rows
+
+    def ways(self, tree, at, taken) -> Iterator[tuple[int, tuple]]:
+        """Yield where a part may end, and what it has then taken, the preferred ways first."""
+        match tree:
+            case ("var", name):
+                if at < len(self.rows) and self.in_time(at, taken) and DEFINE[name][1](self.rows[at], taken):
+                    yield at + 1, (*taken, (name, self.rows[at]))
+            case ("seq", some):
+                if not some:
+                    yield at, taken
+                    return
+                for end, now in self.ways(some[0], at, taken):
+                    yield from self.ways(("seq", some[1:]), end, now)
+            case ("alt", some):
+                for one in some:
+                    yield from self.ways(one, at, taken)
+            case ("perm", some):
+                for order in permutations(some):
+                    yield from self.ways(("seq", list(order)), at, taken)
+            case ("rep", inner, (least, most), greedy):
+                yield from self.repeated(inner, least, most, greedy, 0, at, taken)
+
+    def repeated(self, inner, least, most, greedy, count, at, taken):
+        def more():
+            if most is None or count < most:
+                for end, now in self.ways(inner, at, taken):
+                    if end > at:
+                        yield from self.repeated(inner, least, most, greedy, count + 1, end, now)
+
+        def leave():
+            if count >= least or any(end == at for end, _ in self.ways(inner, at, taken)):
+                yield at, taken
+
+        yield from more() if greedy else leave()
+        yield from leave() if greedy else more()
+
+    def in_time(self, at, taken) -> bool:
+        return not taken or self.rows[at]["at"] - taken[0][1]["at"] < WITHIN
+
+    def matches(self, tree, skip: str) -> list[list[tuple[str, int]]]:
+        found, start = [], 0
+        while start < len(self.rows):
+            way = next(iter(self.ways(tree, start, ())), None)
+            if way is None:
+                start += 1
+                continue
+            taken = [(name, self.rows.index(row)) for name, row in way[1]]
+            found.append(taken)
+            start = max(start + 1, self.goes_on(skip, start, taken))
+        return found
+
+    def goes_on(self, skip, start, taken) -> int:
+        if skip == "TO NEXT ROW":
+            return start + 1
+        if skip == "PAST LAST ROW":
+            return taken[-1][1] + 1
+        places = [at for name, at in taken if name == "F"]
+        return places[0] if "FIRST" in skip else places[-1]
+
+
+SKIPS = ["TO NEXT ROW", "PAST LAST ROW", "TO FIRST F", "TO LAST F", "TO F"]
+
+
+@settings(max_examples=300)
+@given(tree=trees(), rows=streams(8), skip=st.sampled_from(SKIPS))
+def test_the_preferred_match_is_found_and_matching_goes_on_where_it_should(tree, rows, skip):
+    rows = [{**row, "number": number} for number, row in enumerate(rows)]
+    used = [name for name in DEFINE if name in text(tree).replace("PERMUTE", "") and DEFINE[name][0]]
+    defines = ", ".join(f"{name} AS {DEFINE[name][0]}" for name in used) or "F AS TRUE"
+    sql = (
+        f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at AFTER MATCH SKIP {skip} PATTERN ({text(tree)}) "
+        f"WITHIN INTERVAL '{WITHIN}' SECOND DEFINE {defines})"
+    )
+    automaton = read(sql)[1].automaton
+    key, found = Key(), []
+    for event in events(automaton, table(rows), "at"):
+        key, matches, _ = step(automaton, key, event)
+        found += matches
+    found += advance(automaton, key, FAR)[1]
+    shown = [[(automaton.blocks[block], event.number) for block, event in match.history] for match in found]
+    assert shown == Backtracking(rows).matches(tree, skip)

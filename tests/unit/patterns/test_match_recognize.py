@@ -1,0 +1,114 @@
+"""The MATCH_RECOGNIZE clause: what is read, what it finds, and what is refused with the reason."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from millstream.errors import InvalidCondition, InvalidSql, UnknownBlock, UnknownColumn, UnsupportedSql
+from millstream.flow.schema import Schema
+from millstream.patterns import events
+from millstream.patterns.batches import Batch
+from millstream.patterns.match_recognize import read
+from millstream.patterns.matcher import PlainMatcher
+from millstream.patterns.pattern import Skip
+
+schema = Schema.parse("sym string, price int, at timestamp")
+
+
+def clause(pattern: str = "a b", define: str = "a AS price = 1, b AS price = 2", **parts: str) -> str:
+    said = {"partition": "PARTITION BY sym", "order": "ORDER BY at", "measures": "", "rows": "", "skip": "", **parts}
+    front = " ".join(said[name] for name in ("partition", "order", "measures", "rows", "skip"))
+    return f"SELECT * FROM trades MATCH_RECOGNIZE ({front} PATTERN ({pattern}) {said.get('after', '')} DEFINE {define})"
+
+
+def found(sql: str, *prices: int) -> list[str]:
+    """Return the places of the rows of each match, in two batches."""
+    recognition = read(sql, schema)[1]
+    at = [second * 1_000_000 for second in range(len(prices))]
+    rows = pa.table({"price": pa.array(prices, pa.int64()), "at": pa.array(at, pa.timestamp("us"))})
+    rows = rows.append_column("number", pa.array(range(len(prices))))
+    matcher = PlainMatcher(recognition.automaton)
+    kept, shown = matcher.empty(pa.string(), rows.schema), []
+    half = len(prices) // 2
+    for part, watermark in ((rows.slice(0, half), 0), (rows.slice(half), 10**15)):
+        masks = events.met(recognition.automaton, part).astype("int64")
+        keys = pa.array(["k"] * len(part))
+        values = events.values(recognition.automaton, part)
+        batch = Batch(keys, events.micros(part.column("at")), masks, values, part)
+        kept, some = matcher.process(matcher.load(matcher.dump(kept)), batch, watermark)
+        numbers = some.rows.column("number").to_pylist()
+        shown += [" ".join(map(str, numbers[a:z])) for a, z in zip(some.starts, some.ends, strict=True)]
+    return shown
+
+
+def test_the_parts_of_the_clause_are_read():
+    sql = clause(
+        pattern="a b+? {- c -}",
+        measures="MEASURES FIRST(a.price) AS f, FINAL LAST(b.price, 1) AS l, CLASSIFIER() AS c, MATCH_NUMBER() AS m",
+        rows="ALL ROWS PER MATCH",
+        skip="AFTER MATCH SKIP TO FIRST b",
+        after="WITHIN INTERVAL '5' MINUTE SUBSET u = (a, b)",
+    )
+    recognition = read(sql, schema)[1]
+    assert (recognition.table, recognition.partition, recognition.order) == ("trades", ("sym",), "at")
+    assert recognition.all_rows
+    assert recognition.final == {"l"}
+    automaton = recognition.automaton
+    assert (automaton.skip, automaton.within, automaton.numbered) == (Skip("to_first", "b"), 300_000_000, True)
+    assert dict(automaton.names)["u"] == frozenset([0, 1])
+    assert automaton.hidden == frozenset([2])
+    assert recognition.outputs.names == ("f", "l", "c", "m")
+
+
+def test_a_greedy_quantifier_prefers_more_and_a_reluctant_one_less():
+    define = "a AS price = 1, b AS price >= 1"
+    assert found(clause("a b+", define, after="WITHIN INTERVAL '1' HOUR"), 1, 2, 3, 0) == ["0 1 2"]
+    assert found(clause("a b+?", define), 1, 2, 3, 0) == ["0 1"]
+
+
+def test_prev_looks_at_the_row_before_even_outside_of_the_match():  # V: strt down+ up+
+    define = "down AS down.price < PREV(down.price), up AS price > PREV(price)"
+    assert found(clause("strt down+ up+", define), 9, 7, 5, 8, 9, 1, 0) == ["0 1 2 3 4"]
+    assert found(clause("down", "down AS price < PREV(price, 2)"), 9, 1, 5, 8, 9, 1) == ["2", "5"]
+
+
+def test_aggregates_in_define_count_the_row_itself():
+    assert found(clause("a+ b", "a AS SUM(a.price) < 10, b AS price > AVG(a.price)"), 4, 5, 9, 1) == ["0 1 2"]
+
+
+def test_alternation_and_permute():
+    define = "a AS price = 1, b AS price = 2, c AS price = 3"
+    assert found(clause("(a | b) c", define), 2, 3, 1, 3) == ["0 1", "2 3"]
+    assert found(clause("PERMUTE(a, b, c)", define), 3, 1, 2, 2, 1, 3) == ["0 1 2", "3 4 5"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "said"),
+    [
+        (clause("a b $"), UnsupportedSql, 'anchor "\\$"'),
+        (clause("^ a b"), UnsupportedSql, "anchor"),
+        (clause("a* b*"), UnsupportedSql, "matches no row at all"),
+        (clause("a (b"), InvalidSql, "is not SQL"),
+        (clause("a b{3,2}"), UnsupportedSql, "counts nothing"),
+        (clause(define="a AS price > NEXT(price), b AS TRUE"), UnsupportedSql, "NEXT in DEFINE"),
+        (clause(define="a AS CLASSIFIER() = 'b', b AS TRUE"), UnsupportedSql, "CLASSIFIER in DEFINE"),
+        (clause(define="a AS LAST(b.price, 2) > 1, b AS TRUE"), UnsupportedSql, "in DEFINE"),
+        (clause(define="z AS price = 1"), UnknownBlock, 'defines "z"'),
+        (clause(define="a AS prize = 1"), UnknownColumn, 'column "prize"'),
+        (clause(measures="MEASURES LAST(a.prize) AS p"), UnknownColumn, 'column "prize"'),
+        (clause(order=""), UnsupportedSql, "no ORDER BY"),
+        (clause(order="ORDER BY at DESC"), UnsupportedSql, "more than the rising time"),
+        (clause(order="ORDER BY at, price"), UnsupportedSql, "more than the rising time"),
+        (clause(rows="ALL ROWS PER MATCH WITH UNMATCHED ROWS"), UnsupportedSql, "unmatched rows"),
+        (clause(skip="AFTER MATCH SKIP TO FIRST z"), UnknownBlock, 'skips to "z"'),
+        (clause(after="SUBSET u = (a, z)"), UnknownBlock, '"z" in SUBSET'),
+        (clause(after="WITHIN INTERVAL '1' MONTH"), InvalidCondition, "without a fixed length"),
+        ("SELECT 1", InvalidSql, "0 MATCH_RECOGNIZE clauses"),
+        (clause("PERMUTE(a, b, c, d, e, f)"), UnsupportedSql, "permutes 6 parts"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_refused_with_the_reason(sql, error, said):
+    with pytest.raises(error, match=said) as caught:
+        read(sql, schema)
+    assert caught.value.hint
