@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.errors import LinkClosed, SchemaConflict
@@ -22,6 +23,8 @@ from millstream.flow import targets as t
 from millstream.journal import Reader
 from millstream.journal.layout import staged_folder
 from millstream.links.host import Listening
+from millstream.links.keys import new_keys, read_key
+from millstream.links.listener import Security
 from millstream.spark.outflow import InboxTarget, routed
 from millstream.spark.targets import Epoch
 from support.links import NOON, TARGET, declare, entries, hosted, journal, letters, stored
@@ -152,6 +155,20 @@ def test_a_host_that_is_away_for_a_while_stops_nothing_for_good(
     hosts[1].close()
     assert numbers(tmp_path) == list(range(20))
     assert staged(tmp_path) == []
+
+
+def test_keys_let_a_group_in_and_keep_others_out(spark: SparkSession, tmp_path: Path) -> None:
+    declare(tmp_path, producers=["flights"])
+    ours, theirs, nobody = (new_keys(tmp_path / name, name) for name in ("flights", "alarms", "nobody"))
+    security = Security.read(read_key(theirs.secret), tmp_path / "flights")
+    with closing(hosted(tmp_path, Listening(security=security))) as host:
+        with closing(target(tmp_path, str(host.address), key=ours.secret, server=theirs.public)) as out:
+            assert out.write(frame(spark, 0, 9), epoch(0)) == 9
+        stranger = target(tmp_path / "other", str(host.address), key=nobody.secret, server=theirs.public)
+        # The driver is in the host's own process here and needs no key: it is the tasks that are turned away.
+        with closing(stranger), pytest.raises(PythonException, match="NotAllowed"):
+            stranger.write(frame(spark, 9, 18), epoch(0))
+    assert numbers(tmp_path) == list(range(9))
 
 
 def test_a_source_ends_when_the_results_do(tmp_path: Path) -> None:
