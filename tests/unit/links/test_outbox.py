@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from millstream.errors import LinkClosed, MillstreamError, NotAllowed, NotThere
@@ -82,6 +83,25 @@ def test_what_gathers_while_others_are_on_their_way_goes_together(box: Outbox, w
     assert wire.numbers() == [list(range(10))]
     wire.answer(0, 10, 9)
     assert all(ticket.future.done() for ticket in tickets)
+
+
+def test_numbers_with_gaps_go_together_as_they_are(box: Outbox, wire: Wire) -> None:
+    for numbers in ([0, 3], [4, 9], [12]):
+        rows = batch(0, len(numbers))
+        box.put(np.array(numbers), rows, int(rows.nbytes), Ticket(len(numbers)))
+    box.step(0.0)
+    assert wire.numbers() == [[0, 3, 4, 9, 12]]
+    assert wire.sent[0][0].piece.payload.column("n").to_pylist() == [0, 1, 0, 1, 0]
+
+
+def test_what_goes_together_is_bounded(box: Outbox, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 2 * int(batch(0, 5).nbytes))
+    for n in range(0, 25, 5):
+        put(box, n, n + 5)
+    box.step(0.0)
+    wire.answer(0, 10, 9)
+    box.step(0.0)
+    assert [(numbers[0], len(numbers)) for numbers in wire.numbers()] == [(0, 10), (10, 10), (20, 5)]
 
 
 def test_an_instruction_stays_in_its_place(box: Outbox, wire: Wire) -> None:
