@@ -15,6 +15,7 @@ import argparse
 import functools
 import os
 import queue
+import random
 import statistics
 import subprocess
 import sys
@@ -344,7 +345,7 @@ def latencies(count: int) -> dict[str, Any]:
 
     All are open at once and take turns, event by event: the disk is as busy for one as for the others.
     """
-    row = plain(made(ROWS))[0]
+    row, chance = plain(made(ROWS))[0], random.Random(1)
     calls: dict[str, Callable[[], object]] = {}
     with ExitStack() as stack:
         for transport in ("local", "ipc", "tcp"):
@@ -356,10 +357,10 @@ def latencies(count: int) -> dict[str, Any]:
         for call in calls.values():
             call()
         for _ in range(count):
-            for name, call in calls.items():
+            for name in chance.sample(list(calls), len(calls)):
                 time.sleep(0.001)  # single events do not come back to back
                 began = time.perf_counter()
-                call()
+                calls[name]()
                 times[name].append(time.perf_counter() - began)
     return {name: percentiles(found) for name, found in times.items()}
 
