@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.engine import lifecycle as life
+from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import Job, JobState
 from millstream.engine.status import (
     GroupStatus,
@@ -96,6 +97,9 @@ class PeerEngine:
     def begin(self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool) -> JobStatus:
         name = self._job(job).name
         self.begun[name] = (places, driver)
+        log = Folders(self.data).log(name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("".join(f"{name} line {number}\n" for number in range(20)))
         self.tell(name, life.Deployed(driver))
         self.after(name)
         return self.status(name)
@@ -143,10 +147,6 @@ class PeerEngine:
             self._changed.wait_for(lambda: self._job(job).state in life.SETTLED, timeout_s)
         return self.status(job)
 
-    def logs(self, job: str, lines: int = 100) -> list[str]:
-        name = self._job(job).name
-        return [f"{name} line {number}" for number in range(20)][-lines:]
-
     def history(self, job: str) -> list[Happening]:
         return [Happening(MOMENT, "deployed", self._job(job).name)]
 
@@ -164,6 +164,15 @@ class PeerEngine:
         self.tell(name, life.DrainAsked(flush))
         return self.status(name)
 
+    def settled(self, job: str, state: JobState) -> JobStatus:
+        name = self._job(job).name
+        self.tell(name, life.Finished() if state is JobState.FINISHED else life.Drained())
+        return self.status(name)
+
+    def missed(self, job: str, peer: str) -> JobStatus:
+        self.tell(self._job(job).name, life.PeerMissed(peer))
+        return self.status(job)
+
     def resume(self, job: str) -> JobStatus:
         name = self._job(job).name
         self.tell(name, life.ResumeAsked())
@@ -171,7 +180,9 @@ class PeerEngine:
 
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
         found = self._job(job)
-        self.tell(found.name, life.UndeployAsked(force, self.status(found.name).unprocessed))
+        self.tell(
+            found.name, life.UndeployAsked(force=force, purge=purge, unprocessed=self.status(found.name).unprocessed)
+        )
         status = self.status(found.name)
         del self._jobs[found.name]
         return status

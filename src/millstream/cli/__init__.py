@@ -1,10 +1,13 @@
-"""The command line: `millstream plan | run | send | journal | checkpoint | keys | new`."""
+"""The command line: `millstream plan | run | send | engine | deploy | jobs | status | journal | keys | new | ...`."""
 
 from __future__ import annotations
 
 import sys
 
-from millstream.errors import MillstreamError
+from millstream.errors import EngineAway, MillstreamError
+
+#: How a command ends that did not reach an engine: asking again may help.
+AWAY = 3
 
 
 def main() -> None:
@@ -15,7 +18,7 @@ def main() -> None:
         app()
     except MillstreamError as error:
         report(error)
-        sys.exit(1)
+        sys.exit(AWAY if isinstance(error, EngineAway) else 1)
 
 
 def report(error: MillstreamError) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from millstream.cli import checkpoint, journal, keys, new, plan, run, send
+from millstream.cli import checkpoint, engine, jobs, journal, keys, new, plan, run, send
 
 app = typer.Typer(
     name="millstream",
@@ -16,6 +16,16 @@ app = typer.Typer(
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("send")(send.send)
+app.command("engine")(engine.engine)
+app.command("deploy")(jobs.deploy)
+app.command("jobs")(jobs.jobs)
+app.command("status")(jobs.status)
+app.command("logs")(jobs.logs)
+app.command("wait")(jobs.wait)
+app.command("drain")(jobs.drain)
+app.command("resume")(jobs.resume)
+app.command("undeploy")(jobs.undeploy)
+app.command("stop")(jobs.stop)
 app.command("new")(new.new)
 app.add_typer(journal.app, name="journal", help="Look into journals.")
 app.add_typer(checkpoint.app, name="checkpoint", help="Look into the checkpoints of groups.")

@@ -55,6 +55,7 @@ class Sent:
 def send(
     target: Annotated[str, typer.Argument(metavar="FLOW.SOURCE", help="The source that the events are for.")],
     to: Annotated[str | None, typer.Option(metavar="tcp://HOST:PORT", help="Where the flow's inboxes are.")] = None,
+    engine: Annotated[str | None, typer.Option(metavar="URL", help="The engine that the flow is deployed on.")] = None,
     data: Annotated[Path, typer.Option(help="The data folder of the flow, on this host.")] = Path(".millstream"),
     flow: Annotated[Path | None, typer.Option(help="The flow's file: makes the journal if it is not there.")] = None,
     sender: Annotated[
@@ -72,8 +73,10 @@ def send(
     goes to the source's dead letters with its reason, and does not stop the others.
     """
     _check(target)
-    if flow is not None and to is None:
+    if flow is not None and to is None and engine is None:
         _declare(target, data, flow)
+    if engine is not None and to is None:
+        to = _inbox_of(engine)
     sender = sender or f"send:{uuid.uuid4().hex}"
     client = connect(to or data, sender=sender, key=key, server=server, time_limit_s=time_limit)
     pump = _Pump(client, target)
@@ -156,6 +159,19 @@ def _progress(pump: _Pump) -> AbstractContextManager[object]:
     progress = Lines(SpinnerColumn(), TextColumn("{task.completed:,} lines"), console=console, transient=True)
     task = progress.add_task("", total=None)
     return progress
+
+
+def _inbox_of(engine: str) -> str:
+    """Return where the inboxes of an engine are."""
+    from millstream.cluster import EngineClient
+    from millstream.links.network import Address
+
+    client = EngineClient(engine, os.environ.get("MILLSTREAM_TOKEN"))
+    try:
+        inbox = client.about().inbox
+    finally:
+        client.close()
+    return str(Address(inbox.ip, inbox.port))
 
 
 def _check(target: str) -> None:

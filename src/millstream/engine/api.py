@@ -3,7 +3,7 @@
     GET     /health /ready /engine /metrics /openapi.json
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
     POST    /jobs    /prepare    /stop
-    POST    /jobs/{job}/begin, drain, resume, wait
+    POST    /jobs/{job}/drain, resume, wait    and, between engines, begin, settled, missed
     POST    /jobs/{job}/sources/{source}/events
     DELETE  /jobs/{job}
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 
 import anyio
@@ -23,8 +24,9 @@ import msgspec
 from msgspec import Meta
 
 from millstream import __version__
-from millstream.engine import intake
+from millstream.engine import intake, tail
 from millstream.engine.intake import Intake, Numbering, Taken
+from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import SETTLED, JobState
 from millstream.engine.limits import Limits
 from millstream.engine.metrics import CONTENT_TYPE, Metrics
@@ -44,6 +46,7 @@ class Served(Protocol):
 
     node: int
     of: int
+    data: Path
 
     @property
     def address(self) -> Address: ...
@@ -53,12 +56,13 @@ class Served(Protocol):
     def jobs(self) -> list[JobStatus]: ...
     def status(self, job: str) -> JobStatus: ...
     def wait(self, job: str, timeout_s: float | None) -> JobStatus: ...
-    def logs(self, job: str, lines: int) -> list[str]: ...
     def history(self, job: str) -> list[Happening]: ...
     def statistics(self, job: str) -> dict[str, Any]: ...
     def journals(self, job: str) -> list[Summary]: ...
     def drain(self, job: str, *, flush: bool) -> JobStatus: ...
     def resume(self, job: str) -> JobStatus: ...
+    def settled(self, job: str, state: JobState) -> JobStatus: ...
+    def missed(self, job: str, peer: str) -> JobStatus: ...
     def undeploy(self, job: str, *, force: bool, purge: bool) -> JobStatus: ...
     def stop(self, *, force: bool) -> None: ...
 
@@ -102,9 +106,10 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """The last lines of a job's log."""
+    """Lines of a job's log; `next` is the place after them."""
 
     lines: list[str]
+    next: str
 
 
 class Stopping(msgspec.Struct, frozen=True):
@@ -288,8 +293,11 @@ def statistics(api: Api, asked: Asked) -> dict[str, Any]:
 
 
 def logs(api: Api, asked: Asked) -> Log:
-    """Return the last lines of a job's log."""
-    return Log(api.engine.logs(asked.job, asked.values["lines"]))
+    """Return the last lines of a job's log, or those after a place in it."""
+    log = Folders(api.engine.data).log(api.engine.status(asked.job).name)
+    after = asked.values["after"]
+    lines, place = tail.last(log, asked.values["lines"]) if after is None else tail.since(log, after)
+    return Log(lines, place)
 
 
 def history(api: Api, asked: Asked) -> list[Happening]:
@@ -305,6 +313,17 @@ def drain(api: Api, asked: Asked) -> JobStatus:
 def resume(api: Api, asked: Asked) -> JobStatus:
     """Have a drained or failed job go on."""
     return api.engine.resume(asked.job)
+
+
+def settled(api: Api, asked: Asked) -> JobStatus:
+    """Hear, on an engine without the job's driver, that the driver is done."""
+    state = JobState.FINISHED if asked.values["finished"] else JobState.DRAINED
+    return api.engine.settled(asked.job, state)
+
+
+def missed(api: Api, asked: Asked) -> JobStatus:
+    """Hear that another engine of a job that drains does not answer: it is not waited for."""
+    return api.engine.missed(asked.job, asked.values["peer"])
 
 
 def wait(api: Api, asked: Asked) -> JobStatus:
@@ -384,6 +403,7 @@ def _journal(found: Summary) -> JournalStatus:
 
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _Lines = Annotated[int, Meta(ge=1, le=10_000)]
+_After = Annotated[str, Meta(pattern="^([0-9]{1,20}:[0-9]{1,20})?$")]
 _Limit = Annotated[float, Meta(ge=0, le=60)]
 _Sender = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$")]
 _Number = Annotated[int, Meta(ge=0, le=1 << 60)]
@@ -422,7 +442,15 @@ OPERATIONS: Final[Sequence[Operation]] = (
     Operation("GET", "/jobs/{job}/statistics", statistics, dict[str, Any], (_JOB,)),
     Operation("GET", "/jobs/{job}/history", history, list[Happening], (_JOB,)),
     Operation(
-        "GET", "/jobs/{job}/logs", logs, Log, (_JOB, Parameter("lines", _Lines, "How many, at most.", default=100))
+        "GET",
+        "/jobs/{job}/logs",
+        logs,
+        Log,
+        (
+            _JOB,
+            Parameter("lines", _Lines, "How many of the last lines, at most.", default=100),
+            Parameter("after", _After, 'A place in the log, as "next" told it: all lines after it.'),
+        ),
     ),
     Operation(
         "POST",
@@ -433,6 +461,22 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409,),
     ),
     Operation("POST", "/jobs/{job}/resume", resume, JobStatus, (_JOB,), refusals=(409,)),
+    Operation(
+        "POST",
+        "/jobs/{job}/settled",
+        settled,
+        JobStatus,
+        (_JOB, Parameter("finished", bool, "Whether it has finished, or is drained.", default=False)),
+        refusals=(409,),
+    ),
+    Operation(
+        "POST",
+        "/jobs/{job}/missed",
+        missed,
+        JobStatus,
+        (_JOB, Parameter("peer", _Name, "The engine that does not answer.", needed=True)),
+        refusals=(409,),
+    ),
     Operation(
         "POST",
         "/jobs/{job}/wait",

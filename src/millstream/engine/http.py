@@ -58,6 +58,9 @@ STATUS: Final[Mapping[type[MillstreamError], int]] = {
     e.WrongNodes: 422,
     e.LoopbackInCluster: 422,
     e.InvalidAddress: 422,
+    e.EngineClosed: 503,
+    e.StoreBroken: 503,
+    e.DriverFailed: 500,
     e.EngineError: 422,
     e.NoAnswer: 503,
     e.LinkBroken: 503,
@@ -210,6 +213,8 @@ def _value(parameter: Parameter, request: Request) -> Any:
         case _:
             found = request.query_params.getlist(parameter.name)
     if not found:
+        if parameter.needed:
+            raise RequestRefused(f'"{parameter.name}" is needed', hint=parameter.about)
         return parameter.default
     if len(found) > 1:
         raise RequestRefused(f'"{parameter.name}" is given {len(found)} times', hint="give it once")

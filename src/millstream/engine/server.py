@@ -94,6 +94,7 @@ class Server:
         self.stopped = threading.Event()
         """Set when somebody has asked the engine to stop."""
         self._socket = _bound(self._serving)
+        self._port = int(self._socket.getsockname()[1])
         self.token = tokens.token_of(data)
         self.api = Api(engine, self._about, limits=self._serving.limits, stop=self._stop_soon)
         self._uvicorn = uvicorn.Server(self._config())
@@ -135,7 +136,7 @@ class Server:
     def url(self) -> str:
         host = f"[{self._serving.host}]" if ":" in self._serving.host else self._serving.host
         scheme = "http" if self._serving.certificate is None else "https"
-        return f"{scheme}://{host}:{self._socket.getsockname()[1]}"
+        return f"{scheme}://{host}:{self._port}"
 
     def start(self) -> None:
         """Begin to answer; the engine has to be started."""

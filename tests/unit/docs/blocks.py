@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = sorted([DOCS / "guide.md", DOCS / "yaml.md", DOCS / "cli.md", *(DOCS / "guide").glob("*.md")])
+_SINGLE = ("guide.md", "yaml.md", "cli.md", "http.md", "deploy/README.md")
+PAGES = sorted([*(DOCS / page for page in _SINGLE), *(DOCS / "guide").glob("*.md")])
 _BLOCK = re.compile(r"^```(\w*)([^\n`]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 

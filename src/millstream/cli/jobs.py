@@ -1,0 +1,362 @@
+"""`millstream deploy | jobs | status | logs | wait | drain | resume | undeploy | stop`: jobs on engines."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from millstream.cli.run import moment
+
+if TYPE_CHECKING:
+    from millstream.cluster import Cluster
+    from millstream.engine.status import JobStatus
+
+#: How `wait` and `drain` end when the job has failed, and when the time is over.
+FAILED: Final = 5
+TIME_OVER: Final = 4
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option("--engine", metavar="URL", help="The engine, or all engines of the cluster; MILLSTREAM_ENGINE."),
+]
+TokenFile = Annotated[Path | None, typer.Option(help="The file with the engine's token; or MILLSTREAM_TOKEN.")]
+Timeout = Annotated[float | None, typer.Option(min=0.0, help="Seconds to wait at most.")]
+Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
+
+
+def deploy(
+    flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
+    name: Annotated[str | None, typer.Option(help="The job's name; the flow's if left out.")] = None,
+    rows_per_batch: Annotated[
+        int | None, typer.Option(min=1, help="The most rows that a micro-batch reads of a journal.")
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
+    ] = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Deploy a flow as a job, on one engine or on all of a cluster."""
+    from millstream.flow.load import load
+    from millstream.plan.groups import plan
+
+    # Mistakes are told here, where the file is, with their line.
+    plan(load(flow))
+    options = {"rows_per_batch": rows_per_batch, "state": state}
+    with cluster(engine, token_file) as found:
+        with Console(stderr=True).status(f"deploying {flow}"):
+            job = found.deploy(flow, name=name, options={k: v for k, v in options.items() if v is not None})
+        told(job, f"deployed {job.name} (job {job.id})   {found.urls[0]}/jobs/{job.id}", json=json)
+
+
+def jobs(engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+    """List the jobs."""
+    with cluster(engine, token_file) as found:
+        listed = found.jobs()
+    if json:
+        print(encoded(listed))
+    elif not listed:
+        print("there are no jobs")
+    else:
+        Console(width=_width()).print(_list(listed))
+
+
+def status(job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+    """Show how a job is doing."""
+    with cluster(engine, token_file) as found:
+        shown = found.status(job)
+    if json:
+        print(encoded(shown))
+    else:
+        Console(width=_width()).print(_view(shown))
+
+
+def logs(
+    job: Job,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000, help="How many of the last lines.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")] = False,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Show the log of a job's driver."""
+    with cluster(engine, token_file) as found:
+        if json:
+            print(encoded({"lines": found.logs(job, lines)}))
+        elif follow:
+            _follow(found, job, lines)
+        else:
+            _print(found.logs(job, lines))
+
+
+def wait(
+    job: Job,
+    timeout: Timeout = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Wait until a job has finished, is drained or has failed."""
+    with cluster(engine, token_file) as found:
+        _wait(found, job, timeout, json=json)
+
+
+def drain(
+    job: Job,
+    flush: Annotated[
+        bool, typer.Option("--flush", help="End the job for good: sources end, open windows close.")
+    ] = False,
+    timeout: Timeout = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Let a job take nothing more, process what it has, and stop; `resume` lets it go on, unless it was flushed."""
+    with cluster(engine, token_file) as found:
+        found.drain(job, flush=flush)
+        _wait(found, job, timeout, json=json)
+
+
+def resume(job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+    """Let a drained or failed job go on."""
+    with cluster(engine, token_file) as found:
+        resumed = found.resume(job)
+    told(resumed, f"resumed {resumed.name} (job {resumed.id})", json=json)
+
+
+def undeploy(
+    job: Job,
+    force: Annotated[bool, typer.Option("--force", help="Even if it runs; says what is not processed.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove its journals and checkpoints too.")] = False,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Remove a job that is finished, drained or failed."""
+    with cluster(engine, token_file) as found:
+        if force:
+            _warn(found.status(job), purge=purge)
+        gone = found.undeploy(job, force=force, purge=purge)
+    kept = "nothing of it is left" if purge else "its journals stay"
+    told(gone, f"undeployed {gone.name} (job {gone.id}); {kept}", json=json)
+
+
+def stop(
+    force: Annotated[bool, typer.Option("--force", help="Even if jobs run; they go on at the next start.")] = False,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Stop an engine, or all of a cluster, that runs no jobs."""
+    with cluster(engine, token_file) as found:
+        if force:
+            _warn_of_stop(found.jobs())
+        found.stop(force=force)
+        with Console(stderr=True).status("stopping"):
+            gone = found.gone()
+        urls = ", ".join(found.urls)
+    if json:
+        print(encoded({"stopped": gone, "engines": found.urls}))
+    else:
+        print(f"stopped {urls}" if gone else f"{urls} is still stopping")
+    if not gone:
+        raise typer.Exit(TIME_OVER)
+
+
+# engines
+
+
+@contextmanager
+def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Cluster]:
+    """Return the engines that the command, or else the environment, names."""
+    from millstream.cluster import DEFAULT, Cluster
+    from millstream.engine.tokens import read_token
+
+    named = engines or [url for url in re.split(r"[\s,]+", os.environ.get("MILLSTREAM_ENGINE", "")) if url]
+    token = read_token(token_file) if token_file is not None else os.environ.get("MILLSTREAM_TOKEN") or None
+    with Cluster(named or [DEFAULT], token) as found:
+        yield found
+
+
+def encoded(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def told(job: JobStatus, text: str, *, json: bool) -> None:
+    print(encoded(job) if json else text)
+
+
+# waiting
+
+
+def _wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
+    from millstream.engine.lifecycle import SETTLED, JobState
+
+    with _progress(job) as progress:
+        ended = found.wait(job, timeout, progress=progress)
+    reason = f": {ended.reason}" if ended.reason else ""
+    told(ended, f"{ended.name} {_STATES[ended.state]}{reason}", json=json)
+    if ended.state is JobState.FAILED:
+        raise typer.Exit(FAILED)
+    if ended.state not in SETTLED and ended.state is not JobState.UNDEPLOYED:
+        raise typer.Exit(TIME_OVER)
+
+
+_STATES: Final = {
+    "deployed": "is deployed",
+    "starting": "is still starting",
+    "running": "is still running",
+    "restarting": "is being started again",
+    "draining": "is still draining",
+    "drained": "is drained; millstream resume lets it go on",
+    "finished": "has finished",
+    "failed": "has failed",
+    "undeployed": "is undeployed",
+}
+
+
+@contextmanager
+def _progress(job: str) -> Iterator[Callable[[JobStatus], None] | None]:
+    """Show a person what is left to process: the bar is full when nothing is."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    most = 1
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task(job, total=None)
+
+        def update(status: JobStatus) -> None:
+            nonlocal most
+            most = max(most, status.unprocessed)
+            text = f"{status.name} {status.state}   {status.unprocessed:,} not processed"
+            shown.update(task, description=text, total=most, completed=most - status.unprocessed)
+
+        yield update
+
+
+def _follow(found: Cluster, job: str, lines: int) -> None:
+    with suppress(KeyboardInterrupt):
+        for more in found.follow(job, lines):
+            _print(more)
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+# what is lost
+
+
+def _warn(job: JobStatus, *, purge: bool) -> None:
+    console = Console(stderr=True, highlight=False)
+    left = f'{job.unprocessed:,} events of job "{job.name}" are not processed yet'
+    if job.unprocessed and purge:
+        console.print(f"warning: {left}, and are lost with its journals", soft_wrap=True)
+    elif job.unprocessed:
+        console.print(
+            f"warning: {left}; they stay in its journals, for a job that is deployed under this name", soft_wrap=True
+        )
+    elif purge:
+        console.print(f'warning: the journals and checkpoints of job "{job.name}" are removed', soft_wrap=True)
+
+
+def _warn_of_stop(listed: list[JobStatus]) -> None:
+    from millstream.engine.lifecycle import ALIVE
+
+    busy = [job for job in listed if job.state in ALIVE]
+    if busy:
+        names = ", ".join(job.name for job in busy)
+        text = f"warning: {names} stop taking events until an engine is started again; nothing is lost"
+        Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+
+
+# what is shown
+
+
+def _width() -> int | None:
+    """Return None for a person's terminal, and enough for a pipe."""
+    return None if Console().is_terminal else 140
+
+
+def _list(listed: list[JobStatus]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("job", "id", "state", "since"):
+        table.add_column(name)
+    for name in ("not processed", "late", "dead letters", "restarts"):
+        table.add_column(name, justify="right")
+    table.add_column("reason", overflow="fold")
+    for job in listed:
+        numbers = [f"{number:,}" for number in (job.unprocessed, job.late, job.dead, job.restarts)]
+        table.add_row(job.name, job.id, str(job.state), _at(job.since), *numbers, job.reason or "")
+    return table
+
+
+def _view(job: JobStatus) -> Group:
+    parts: list[Any] = [Text(_head(job))]
+    if job.reason:
+        parts.append(Text(job.reason, style="red"))
+    if job.groups:
+        parts.append(_groups(job))
+    parts += [Text(f"inbox {one.source}/{one.partition}  {one.address}  {_inbox(one)}") for one in job.inboxes]
+    parts.append(
+        Text(f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}", style="dim")
+    )
+    return Group(*parts)
+
+
+def _head(job: JobStatus) -> str:
+    pid = "" if job.pid is None else f"   driver {job.pid}"
+    again = f"   restarts {job.restarts:,}" if job.restarts else ""
+    return f"{job.name} (job {job.id})  {job.state} since {_at(job.since)}{pid}{again}"
+
+
+def _inbox(one: Any) -> str:
+    text = f"{one.rows:,} taken, {one.waiting:,} wait, room for {one.free:,}"
+    return f"{text}, {one.error}" if one.error else text
+
+
+def _groups(job: JobStatus) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("group")
+    for name in ("in", "out", "batch", "lag", "watermark", "state"):
+        table.add_column(name, justify="right")
+    for group in job.groups:
+        table.add_row(
+            group.name,
+            f"{group.rows_in:,}",
+            f"{group.rows_out:,}",
+            f"{group.batch_seconds:.1f} s",
+            f"{group.lag_rows:,} ({group.lag_seconds:.1f} s)" if group.lag_rows else "0",
+            moment(group.watermark_ms),
+            f"{group.state_rows:,}",
+        )
+    return table
+
+
+def _at(text: str) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(_seconds(text)))
+
+
+def _seconds(text: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()

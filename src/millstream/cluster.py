@@ -1,0 +1,519 @@
+"""The client of engines: one, or several that are a cluster.
+
+    with Cluster(["http://10.0.0.5:8340", "http://10.0.0.6:8340"], token=token) as cluster:
+        cluster.deploy(Path("flights.py"))
+        cluster.wait("flights")
+
+A job is deployed downstream first: every engine makes its inboxes ready and says where they are, all engines are told
+where all of them are, then the job begins, with its driver on node 0. If one engine cannot, none does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from millstream import errors
+from millstream.engine import tokens
+from millstream.engine.lifecycle import SETTLED, JobState
+from millstream.engine.package import pack
+from millstream.engine.status import EngineStatus, Happening, JobStatus, Place, Prepared, SourceStatus
+from millstream.errors import EngineAway, EngineError, EnginesDiffer, InvalidAddress, MillstreamError, NoSuchJob
+from millstream.links.network import Address, spanning
+
+DEFAULT: Final = "http://127.0.0.1:8340"
+_POLL_S: Final = 1.0
+_PATIENCE_S: Final = 60.0
+_PAUSE_S: Final = 0.2
+
+Answer = TypeVar("Answer")
+Progress = Callable[[JobStatus], None]
+
+
+class EngineClient:
+    """One engine, asked over HTTP."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 60.0) -> None:
+        """Ask the engine at `url`; nothing is sent yet.
+
+        Without a token, that of an engine of ours on this host is looked up when it is first needed.
+        """
+        self.url = _checked(url)
+        self._token = token
+        self._timeout_s = timeout_s
+        # What the environment says about proxies is not for this host.
+        self._http = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=not self.local)
+
+    @property
+    def local(self) -> bool:
+        host = urlsplit(self.url).hostname or ""
+        with contextlib.suppress(ValueError):
+            return ip_address(host).is_loopback
+        return False
+
+    def about(self) -> EngineStatus:
+        return self.get("/engine", EngineStatus)
+
+    # asking
+
+    def get(self, path: str, kind: type[Answer], **query: Any) -> Answer:
+        return self._ask("GET", path, kind, query)
+
+    def post(self, path: str, kind: type[Answer], body: Any = None, **query: Any) -> Answer:
+        return self._ask("POST", path, kind, query, body)
+
+    def delete(self, path: str, kind: type[Answer], **query: Any) -> Answer:
+        return self._ask("DELETE", path, kind, query)
+
+    def _ask(self, method: str, path: str, kind: type[Answer], query: Mapping[str, Any], body: Any = None) -> Answer:
+        headers = self._headers(method)
+        content = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = msgspec.json.encode(body)
+        given = {name: _text(value) for name, value in query.items() if value is not None}
+        more_s = float(query.get("limit", 0.0))
+        try:
+            answer = self._http.request(
+                method, path, params=given, headers=headers, content=content, timeout=self._timeout_s + more_s
+            )
+        except httpx.TimeoutException as exc:
+            raise EngineAway(f"the engine at {self.url} did not answer in {self._timeout_s:g} s") from exc
+        except httpx.HTTPError as exc:
+            hint = "is it running? millstream engine starts one, --engine names another"
+            raise EngineAway(f"the engine at {self.url} cannot be reached: {exc}", hint=hint) from exc
+        return self._decoded(answer, kind)
+
+    def _decoded(self, answer: httpx.Response, kind: type[Answer]) -> Answer:
+        try:
+            if answer.is_success:
+                return msgspec.json.decode(answer.content, type=kind)
+            problem = msgspec.json.decode(answer.content, type=_Problem)
+        except msgspec.MsgspecError as exc:
+            said = f"{answer.status_code} {answer.reason_phrase}"
+            raise EngineError(
+                f"{self.url} does not answer as an engine does: {said}", hint="is it one of this version?"
+            ) from exc
+        raise problem.as_error()
+
+    def _headers(self, method: str) -> dict[str, str]:
+        if self._token is None and method != "GET" and self.local:
+            self._token = tokens.local_token(Path(self.about().data), self.url)
+        return {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class _Log(msgspec.Struct):
+    lines: list[str]
+    next: str
+
+
+class _Problem(msgspec.Struct):
+    error: str
+    message: str
+    hint: str | None = None
+    where: str | None = None
+
+    def as_error(self) -> MillstreamError:
+        """Return the error that the engine has raised."""
+        kind = getattr(errors, self.error, None)
+        if not (isinstance(kind, type) and issubclass(kind, MillstreamError)):
+            kind = EngineError
+        error = MillstreamError.__new__(kind)
+        if self.where is not None:
+            error.add_note(f"  {self.where}")
+        MillstreamError.__init__(error, self.message, hint=self.hint)
+        if issubclass(kind, errors.FlowError):
+            error.where = None  # type: ignore[attr-defined]  # its place is a note already
+        return error
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidAddress(f'"{url}" is not the address of an engine', hint=f"it is written like {DEFAULT}")
+    return url.rstrip("/").replace("://localhost", "://127.0.0.1", 1)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Cluster:
+    """One or several engines. Node 0 has the drivers; with one engine that is all there is."""
+
+    def __init__(
+        self,
+        urls: Sequence[str] = (DEFAULT,),
+        token: str | Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Name the engines; nothing is asked yet.
+
+        Args:
+            urls: All engines of the cluster, in any order.
+            token: The token of all of them, or of each by its URL; None: those of engines on this host are looked up.
+            timeout_s: How long an engine may take to answer.
+        """
+        given = token if isinstance(token, Mapping) else dict.fromkeys(urls, token)
+        self._engines = [EngineClient(url, given.get(url), timeout_s=timeout_s) for url in urls]
+        self._away: dict[EngineClient, EngineAway] = {}
+
+    # engines
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(engine.url for engine in self._engines)
+
+    def engines(self) -> list[EngineStatus]:
+        """Return what the engines say of themselves, by node number.
+
+        Raises:
+            EngineAway: One of them does not answer.
+            WrongNodes: Their numbers are not 0 to N-1, each once.
+            LoopbackInCluster: They are on several hosts, and one listens on its own alone.
+            EnginesDiffer: They are some of another number of engines.
+        """
+        found = self._ask_all()
+        if self._away:
+            raise next(iter(self._away.values()))
+        return found
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """The engines that did not answer when they were last asked."""
+        return tuple(engine.url for engine in self._away)
+
+    def _ask_all(self) -> list[EngineStatus]:
+        """Ask all engines who they are, and bring them into the order of their nodes, those that are away last."""
+        told: list[tuple[EngineStatus, EngineClient]] = []
+        self._away = {}
+        for engine in self._engines:
+            try:
+                told.append((engine.about(), engine))
+            except EngineAway as error:
+                self._away[engine] = error
+        told.sort(key=lambda one: one[0].node)
+        found = [about for about, _ in told]
+        if not self._away:
+            self._check(found)
+        self._engines = [*(engine for _, engine in told), *self._away]
+        return found
+
+    def _there(self) -> list[EngineClient]:
+        """Return the engines that answer, node 0 first, which has the drivers.
+
+        Raises:
+            EngineAway: It does not answer.
+        """
+        if len(self._engines) == 1:
+            return self._engines
+        found = self._ask_all()
+        if self._away and (not found or found[0].node != 0):
+            raise next(iter(self._away.values()))
+        return [engine for engine in self._engines if engine not in self._away]
+
+    def _whole(self) -> list[EngineClient]:
+        """Return all engines, node 0 first.
+
+        Raises:
+            EngineAway: One of them does not answer.
+        """
+        found = self._there()
+        if self._away:
+            raise next(iter(self._away.values()))
+        return found
+
+    def _check(self, found: Sequence[EngineStatus]) -> None:
+        spanning([Address(one.inbox.ip, one.inbox.port, one.node) for one in found])
+        for one in found:
+            if one.of != len(found):
+                raise EnginesDiffer(
+                    f"the engine at {one.url} is node {one.node} of {one.of}, and {len(found)} named here",
+                    hint="name every engine of the cluster, each with --engine",
+                )
+
+    # deploying
+
+    def deploy(self, flow: Path, *, name: str | None = None, options: Mapping[str, Any] | None = None) -> JobStatus:
+        """Deploy a flow on all engines: on every one of them, or on none.
+
+        Raises:
+            FlowError: The flow has a mistake.
+            JobExists: A job of that name is deployed.
+            EngineAway: An engine does not answer; the others have undone their part.
+        """
+        body: dict[str, Any] = {
+            "package": pack(flow),
+            "name": name,
+            "root": str(flow.resolve().parent),
+            "options": dict(options or {}),
+        }
+        if len(self.engines()) == 1:
+            return self._engines[0].post("/jobs", JobStatus, body)
+        prepared: list[Prepared] = []
+        try:
+            for engine in self._engines:
+                prepared.append(engine.post("/prepare", Prepared, body))  # noqa: PERF401 (known if the next one fails)
+            return self._begin(prepared)
+        except MillstreamError:
+            self._undo(prepared)
+            raise
+
+    def _begin(self, prepared: Sequence[Prepared]) -> JobStatus:
+        """Tell all engines where all inboxes are; the driver comes last, when nobody it needs is missing."""
+        places = _places(prepared)
+        begun = []
+        for node, engine in reversed(list(enumerate(self._engines))):
+            body = {"places": places, "driver": node == 0}
+            begun.append(engine.post(_job(prepared[node].name, "begin"), JobStatus, body))
+        return merged(begun)
+
+    def _undo(self, prepared: Sequence[Prepared]) -> None:
+        for engine, one in zip(self._engines, prepared, strict=False):
+            with contextlib.suppress(MillstreamError):
+                engine.delete(_job(one.name), JobStatus, force=True)
+
+    # looking
+
+    def jobs(self) -> list[JobStatus]:
+        """Return all jobs, those of several engines as one."""
+        found: dict[str, list[JobStatus]] = {}
+        for engine in self._there():
+            for one in engine.get("/jobs", list[JobStatus]):
+                found.setdefault(one.name, []).append(one)
+        return [merged(parts) for parts in found.values()]
+
+    def status(self, job: str) -> JobStatus:
+        """Return a job as it is now.
+
+        Raises:
+            NoSuchJob: No engine has it.
+            EngineAway: An engine does not answer.
+        """
+        return merged([status for _, status in self._with(job)])
+
+    def logs(self, job: str, lines: int = 100) -> list[str]:
+        """Return the last lines of the log of a job's driver."""
+        return self._driver(job).get(_job(job, "logs"), _Log, lines=lines).lines
+
+    def follow(self, job: str, lines: int = 100) -> Iterator[list[str]]:
+        """Yield the last lines of a job's log, and then what comes, for ever."""
+        engine = self._driver(job)
+        log = engine.get(_job(job, "logs"), _Log, lines=lines)
+        while True:
+            yield log.lines
+            time.sleep(0.0 if log.lines else _POLL_S)
+            log = engine.get(_job(job, "logs"), _Log, after=log.next)
+
+    def history(self, job: str) -> list[Happening]:
+        """Return what has happened to a job, on all engines, oldest first."""
+        found = [one for engine, _ in self._with(job) for one in engine.get(_job(job, "history"), list[Happening])]
+        return sorted(found, key=lambda one: one.at)
+
+    def wait(self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None) -> JobStatus:
+        """Wait until a job has finished, is drained or has failed, or the time is over; return it as it is then.
+
+        An engine that is away meanwhile is waited for, for a minute.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        engine = self._driver(job)
+        heard_at = time.monotonic()
+        while True:
+            left = _POLL_S if until is None else max(0.0, min(_POLL_S, until - time.monotonic()))
+            try:
+                status = engine.post(_job(job, "wait"), JobStatus, limit=left)
+            except EngineAway:
+                now = time.monotonic()
+                if now - heard_at > _PATIENCE_S or (until is not None and now > until):
+                    raise
+                time.sleep(_PAUSE_S)
+                continue
+            heard_at = time.monotonic()
+            if progress is not None:
+                progress(status)
+            settled = status.state in SETTLED or status.state is JobState.UNDEPLOYED
+            if settled:
+                self._tell_settled(status)
+            if settled or (until is not None and heard_at >= until):
+                return status
+
+    def _tell_settled(self, status: JobStatus) -> None:
+        """Tell the engines without the driver that it is done; one that is away now is told by the next who waits."""
+        if status.state not in (JobState.DRAINED, JobState.FINISHED):
+            return
+        for engine in self._engines[1:]:
+            with contextlib.suppress(MillstreamError):
+                finished = status.state is JobState.FINISHED
+                engine.post(_job(status.name, "settled"), JobStatus, finished=finished)
+
+    # changing
+
+    def drain(self, job: str, *, flush: bool = False) -> JobStatus:
+        """Have a job take nothing more, on all engines, and process what it has; with `flush` it ends, for good.
+
+        It does not wait until that is done: `wait` does. An engine other than the driver's that does not answer
+        blocks nobody: the others are told that it is missed, and the job says so.
+        """
+        there = self._there()
+        reached = [engine.post(_job(job, "drain"), JobStatus, flush=flush) for engine in reversed(there)]
+        for engine in there:
+            for missed in self._away:
+                reached.append(engine.post(_job(job, "missed"), JobStatus, peer=missed.url))  # noqa: PERF401 (a call)
+        return merged(reached[-len(there) :])
+
+    def resume(self, job: str) -> JobStatus:
+        """Have a drained or failed job go on."""
+        # The inboxes come before the driver.
+        return merged([engine.post(_job(job, "resume"), JobStatus) for engine in reversed(self._whole())])
+
+    def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
+        """Remove a job that is finished, drained or failed, by `force` any; its journals stay, unless `purge`.
+
+        Raises:
+            JobBusy: It runs, and `force` was not given.
+            EngineAway: An engine does not answer; the others have removed it.
+        """
+        gone: list[JobStatus] = []
+        for engine, status in self._with(job):
+            # The driver's engine knows whether the job is done; the others have inboxes only, and follow it.
+            gone.append(engine.delete(_job(status.name), JobStatus, force=force or bool(gone), purge=purge))
+        self._complain()
+        return merged(gone)
+
+    def stop(self, *, force: bool = False) -> None:
+        """Stop all engines.
+
+        Raises:
+            JobsRunning: Jobs run, and `force` was not given; the engines stay.
+            EngineAway: An engine does not answer; the others stop.
+        """
+        for engine in self._there():
+            engine.post("/stop", dict[str, Any], force=force)
+        self._complain()
+
+    def _complain(self) -> None:
+        for error in self._away.values():
+            raise error
+
+    def gone(self, timeout_s: float = 60.0) -> bool:
+        """Wait until no engine answers any more; return whether that is so."""
+        until = time.monotonic() + timeout_s
+        for engine in self._engines:
+            while self._answers(engine):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(_PAUSE_S)
+        return True
+
+    def _answers(self, engine: EngineClient) -> bool:
+        try:
+            engine.get("/health", dict[str, Any])
+        except EngineAway:
+            return False
+        return True
+
+    # finding
+
+    def _with(self, job: str) -> list[tuple[EngineClient, JobStatus]]:
+        """Return the engines that answer and have a job, that of its driver first.
+
+        Raises:
+            NoSuchJob: None of them has it.
+        """
+        missing: NoSuchJob | None = None
+        found: list[tuple[EngineClient, JobStatus]] = []
+        for engine in self._there():
+            try:
+                found.append((engine, engine.get(_job(job), JobStatus)))
+                job = found[0][1].name  # ids are each engine's own
+            except NoSuchJob as error:
+                missing = error
+        if not found and missing is not None:
+            raise missing
+        return found
+
+    def _driver(self, job: str) -> EngineClient:
+        return self._with(job)[0][0]
+
+    # closing
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _job(job: str, what: str | None = None) -> str:
+    if "/" in job or job in ("", ".", ".."):
+        raise NoSuchJob(f'there is no job "{job}"', hint="millstream jobs lists them")
+    path = f"/jobs/{quote(job, safe='')}"
+    return path if what is None else f"{path}/{what}"
+
+
+def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:
+    """Return where every partition of every source lives, in the order of the partitions.
+
+    Raises:
+        EnginesDiffer: A partition lives on no engine, or on two.
+    """
+    found: dict[str, dict[int, Place]] = {}
+    for one in prepared:
+        for source, here in one.addresses.items():
+            known = found.setdefault(source, {})
+            if double := known.keys() & here.keys():
+                raise EnginesDiffer(f'partition {min(double)} of source "{source}" lives on two engines')
+            known |= here
+    for source, known in found.items():
+        if missing := set(range(max(known, default=-1) + 1)) - known.keys():
+            raise EnginesDiffer(f'partition {min(missing)} of source "{source}" lives on no engine')
+    return {source: [known[number] for number in sorted(known)] for source, known in found.items()}
+
+
+def merged(found: Sequence[JobStatus]) -> JobStatus:
+    """Return a job of several engines as one: the state is that of its driver, numbers are added up."""
+    parts = sorted(found, key=lambda one: one.node)
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    inboxes = sorted((one for part in parts for one in part.inboxes), key=lambda one: (one.source, one.partition))
+    return msgspec.structs.replace(
+        first,
+        reason=next((part.reason for part in parts if part.reason is not None), None),
+        restarts=sum(part.restarts for part in parts),
+        sources={name: _source(name, parts) for part in parts for name in part.sources},
+        late=sum(part.late for part in parts),
+        dead=sum(part.dead for part in parts),
+        unprocessed=max(part.unprocessed for part in parts),
+        inboxes=tuple(inboxes),
+    )
+
+
+def _source(name: str, parts: Sequence[JobStatus]) -> SourceStatus:
+    found = [part.sources[name] for part in parts if name in part.sources]
+    return SourceStatus(
+        rows=sum(one.rows for one in found),
+        refused=sum(one.refused for one in found),
+        bytes=sum(one.bytes for one in found),
+        ended=all(one.ended for one in found),
+        error=next((one.error for one in found if one.error is not None), None),
+    )
