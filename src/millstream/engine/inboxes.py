@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from millstream.clock import Clock
+from millstream.engine.follow import Following
 from millstream.engine.status import InboxStatus, Place
-from millstream.links.host import Listening, declared_inboxes, last_port, note_address
+from millstream.links.follower import FollowerStatistics
+from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
 from millstream.links.inbox import Inbox
 from millstream.links.levels import Levels
 from millstream.links.listener import Listener
@@ -27,6 +29,8 @@ class _Open:
     """The inboxes of a job that are here, by source."""
 
     sources: dict[str, list[Inbox]]
+    #: Those that live elsewhere, if its driver is here.
+    following: Following | None = None
     ending: bool = False
 
     @property
@@ -40,6 +44,7 @@ class Inboxes:
     def __init__(self, folder: Path, listening: Listening, *, node: int, of: int, clock: Clock) -> None:
         """Take a port, the one of before if it is free; nothing is answered before `start`."""
         self._node, self._of, self._clock = node, of, clock
+        self._security = listening.security
         self._jobs: dict[str, _Open] = {}
         self._guard = threading.RLock()
         self._folder = folder
@@ -71,8 +76,10 @@ class Inboxes:
         """Return which of a source's partitions live on this node."""
         return range(self._node, partitions, self._of)
 
-    def open(self, job: str, folder: Path, places: Mapping[str, Sequence[Place]]) -> None:
+    def open(self, job: str, folder: Path, places: Mapping[str, Sequence[Place]], *, driver: bool = True) -> None:
         """Open the inboxes of a job that live here, and let them be found; again changes nothing.
+
+        With its driver here, those that live elsewhere are followed, and all partitions are kept level.
 
         Raises:
             JournalError: A journal cannot be opened; none of them is then.
@@ -99,8 +106,29 @@ class Inboxes:
                         places=at or None,
                         allowed=settings.producers,
                     )
-                    self._levels.add(f"{job}.{name}", opened.sources[name], settings)
+            if driver:
+                self._follow(job, opened, found, places)
             self._jobs[job] = opened
+
+    def _follow(
+        self, job: str, opened: _Open, found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]
+    ) -> None:
+        following = opened.following = Following(
+            job, found, places, node=self._node, security=self._security, clock=self._clock
+        )
+        for name, (_, settings) in found.items():
+            self._levels.add(f"{job}.{name}", [*opened.sources[name], *following.of(name)], settings)
+        following.start()
+
+    def meet(self, job: str, timeout_s: float) -> None:
+        """Wait until the other engines of a job have been reached once.
+
+        Raises:
+            EngineAway: That takes longer.
+        """
+        following = self._following(job)
+        if following is not None:
+            following.meet(timeout_s)
 
     def close_job(self, job: str) -> None:
         """Write what was taken, and let go of a job's inboxes."""
@@ -111,7 +139,7 @@ class Inboxes:
             for name in opened.sources:
                 self._listener.withdraw(f"{job}.{name}")
                 self._levels.remove(f"{job}.{name}")
-        _close_all(opened.all)
+        _close(opened)
 
     # intake
 
@@ -123,6 +151,21 @@ class Inboxes:
         until = time.monotonic() + _SETTLE_S
         while not all(inbox.settled for inbox in inboxes) and time.monotonic() < until:
             time.sleep(0.005)
+
+    def catch_up(self, job: str) -> None:
+        """Wait until all that the other engines of a job have taken is here, unless one of them is too slow."""
+        following = self._following(job)
+        if following is not None:
+            following.catch_up(_SETTLE_S)
+
+    def _following(self, job: str) -> Following | None:
+        with self._guard:
+            return self._jobs[job].following if job in self._jobs else None
+
+    def followed(self, job: str) -> tuple[FollowerStatistics, ...]:
+        """Return what the followers of a job are doing, if its driver is here."""
+        following = self._following(job)
+        return () if following is None else following.statistics()
 
     def resume(self, job: str) -> None:
         for inbox in self._of_job(job):
@@ -187,11 +230,13 @@ class Inboxes:
             with self._guard:
                 jobs, self._jobs = self._jobs, {}
             for opened in jobs.values():
-                stack.callback(_close_all, opened.all)
+                stack.callback(_close, opened)
             stack.callback(self._levels.close)
 
 
-def _close_all(inboxes: Sequence[Inbox]) -> None:
+def _close(opened: _Open) -> None:
     with contextlib.ExitStack() as stack:
-        for inbox in inboxes:
+        for inbox in opened.all:
             stack.callback(inbox.close)
+        if opened.following is not None:
+            stack.callback(opened.following.close)

@@ -27,7 +27,7 @@ from millstream.ingest import Progress
 from millstream.journal.disk import REAL, Disk
 from millstream.journal.index import State
 from millstream.journal.mirror import Mirror
-from millstream.journal.piece import Piece
+from millstream.journal.piece import Piece, Reached
 from millstream.journal.retention import committed
 from millstream.links import envelope as e
 from millstream.links import follow as f
@@ -105,6 +105,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name=f"follow {source}/{partition}", daemon=True)
         self._met = threading.Event()
         self._state = State()
+        self._reached = Reached()
         self._behind = 0
         self._live = False
         self._error: str | None = None
@@ -138,6 +139,26 @@ class Follower:
     def met(self, timeout_s: float = 0.0) -> bool:
         """Wait until it is known where the original begins, from now or from an earlier run."""
         return self._met.wait(timeout_s)
+
+    def catch_up(self, timeout_s: float) -> bool:
+        """Wait until all is here that the owner has when it is asked; False if that takes longer."""
+        until = time.monotonic() + timeout_s
+        while (left := until - time.monotonic()) > 0 and not self._stopping:
+            if self._complete(left):
+                return True
+            time.sleep(_SHORTEST_S)
+        return False
+
+    def _complete(self, timeout_s: float) -> bool:
+        link, reached = self._link, self._reached
+        if link is None:
+            return False
+        try:
+            asked = link.call(lambda n: f.Follow(n, self.source, self.partition, f.CopyReached.of(reached), 0.0))
+            answer = asked.result(timeout_s)
+        except (MillstreamError, TimeoutError):
+            return False
+        return isinstance(answer, f.Followed) and answer.piece().empty
 
     def progress(self) -> Progress:
         """Return how far the partition is written, for those who look for idle ones.
@@ -242,7 +263,7 @@ class Follower:
 
     def _sync(self, mirror: Mirror) -> None:
         mirror.sync()
-        self._state = mirror.state.copy()
+        self._state, self._reached = mirror.state.copy(), mirror.reached
 
     def _came(self, piece: Piece, *, rows: bool) -> None:
         """Note that the owner has answered."""
