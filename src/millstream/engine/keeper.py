@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 #: How long a driver may take to stop between two batches.
 STOP_S: Final = 30.0
+#: How long a new job waits for the engines that have its other partitions.
+MEET_S: Final = 5.0
 #: How long engines wait for one another while a job drains.
 PEERS_S: Final = 300.0
 _TICK_S: Final = 1.0
@@ -295,6 +297,8 @@ class Keeper:
             case life.KillDriver():
                 self._kill_driver(kept)
             case life.DrainDriver():
+                if not order.flush:
+                    self._inboxes.catch_up(kept.name)
                 if kept.driver is not None:
                     kept.driver.send(Command(drain=Drain(order.flush)))
             case life.RemoveFiles():
@@ -305,7 +309,8 @@ class Keeper:
     def _do_intake(self, kept: Kept, order: Order) -> None:
         match order:
             case life.OpenInboxes():
-                self._inboxes.open(kept.name, self._folders.flow(kept.name), kept.stored.settings.places)
+                settings, folder = kept.stored.settings, self._folders.flow(kept.name)
+                self._inboxes.open(kept.name, folder, settings.places, driver=kept.job.driver)
             case life.CloseInboxes():
                 self._inboxes.close_job(kept.name)
             case life.PauseIntake():
@@ -319,6 +324,8 @@ class Keeper:
         if kept.driver is not None and kept.running:
             return
         self._kill_leaving(kept)
+        # A driver begins where the partitions do: of those elsewhere that has to be known.
+        self._inboxes.meet(kept.name, MEET_S)
         settings = kept.stored.settings
         folder = self._unpacked(kept)
         if kept.driver is None or not kept.driver.alive:
