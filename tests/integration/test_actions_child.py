@@ -1,0 +1,392 @@
+"""Real programs, good and bad, behind real pipes."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millstream.actions.child import Child
+from millstream.actions.program import Limits, Program
+from millstream.actions.worker import Patience, Worker
+from millstream.errors import ActionFailed, ActionMissing
+from support.actions import PYTHON, c_program, python, sdk_program
+
+USUAL = Patience()
+QUICK = Patience(time_limit_s=1.0, attempts=2)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Answer payloads with a program, and see to it that it is gone in the end."""
+    workers: list[Worker] = []
+
+    def run(program: Program, values, patience: Patience = USUAL):
+        worker = Worker(program, tmp_path, run.log.append, patience)
+        workers.append(worker)
+        run.worker = worker
+        return worker.answer(pa.array(values, pa.binary()))
+
+    run.log = []
+    yield run
+    for worker in workers:
+        worker.close()
+
+
+def pairs(answered):
+    return list(zip(answered.inputs.tolist(), answered.outputs.to_pylist(), strict=True))
+
+
+def numbers(count: int) -> list[bytes]:
+    return [i.to_bytes(4, "big") for i in range(count)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(true, seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_echo_filter_and_split(run, tmp_path):
+    assert pairs(run(sdk_program("echo"), [b"a", b"", b"c"])) == [(0, b"a"), (2, b"c")]
+    assert pairs(run(sdk_program("filter", "3"), numbers(7))) == [(i, i.to_bytes(4, "big")) for i in (0, 3, 6)]
+    split = sdk_program("split", contract="stream")
+    assert pairs(run(split, [b"a,b", b"", b",c"])) == [(0, b"a"), (0, b"b"), (2, b"c")]
+
+
+def test_a_program_is_kept_between_batches(run):
+    program = sdk_program("echo")
+    run(program, [b"a"])
+    for _ in range(20):
+        run.worker.answer(pa.array([b"b"] * 100))
+    assert run.worker.starts == 1
+    assert run.worker.finish() == 0
+
+
+@pytest.mark.parametrize("size", [100, 3_000_000])
+def test_both_sides_may_buffer_as_much_as_they_like(run, tmp_path, size):
+    # It writes everything only when it has read everything, or reads in tiny pieces while it writes.
+    hoard = python(
+        tmp_path,
+        """
+        held = []
+        for _ in range(int(sys.argv[1])):
+            held.append(action.read_message())
+        for one in held:
+            action.write_message(one)
+        action.flush()
+        action.read_message()
+        """,
+        "20",
+    )
+    values = [bytes([i + 1]) * size for i in range(20)]
+    assert run(hoard, values).outputs.to_pylist() == values
+
+
+def test_a_bulk_of_messages_through_c(run, tmp_path):
+    values = [os.urandom(i % 300) + b"x" for i in range(50_000)]
+    answered = run(Program((str(c_program(tmp_path)), "echo")), values)
+    assert answered.outputs.to_pylist() == values
+    assert answered.inputs.tolist() == list(range(len(values)))
+
+
+def test_a_message_that_kills_the_program_fails_alone(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        while (m := action.read_message()) is not None:
+            if m == b"13":
+                sys.stderr.write("unlucky\\n")
+                os._exit(3)
+            action.write_message(m)
+        """,
+    )
+    values = [str(i).encode() for i in range(200)]
+    answered = run(program, values, QUICK)
+    assert answered.outputs.to_pylist() == [v for v in values if v != b"13"]
+    assert [f.index for f in answered.failed] == [13]
+    assert "ended with code 3" in answered.failed[0].reason
+    assert "unlucky" in answered.failed[0].reason
+
+
+def test_a_program_that_dies_once_loses_nothing(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        once = not os.path.exists("died")
+        open("died", "w").close()
+        count = 0
+        while (m := action.read_message()) is not None:
+            count += 1
+            if once and count == 50:
+                os.kill(os.getpid(), signal.SIGKILL)
+            action.write_message(m)
+        """,
+    )
+    values = [str(i).encode() for i in range(200)]
+    answered = run(program, values)
+    assert answered.outputs.to_pylist() == values
+    assert answered.failed == ()
+    assert run.worker.starts == 2
+
+
+def test_a_message_that_hangs_fails_alone_though_sigterm_is_ignored(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while (m := action.read_message()) is not None:
+            if m == b"hang":
+                time.sleep(600)
+            action.write_message(m)
+        """,
+    )
+    answered = run(program, [b"a", b"hang", b"b"], Patience(time_limit_s=0.4, attempts=2))
+    assert answered.outputs.to_pylist() == [b"a", b"b"]
+    assert [(f.index, "did not answer in time" in f.reason) for f in answered.failed] == [(1, True)]
+
+
+def test_a_flood_of_output_without_reading_fails(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        while True:
+            os.write(1, b"\\0\\0\\0\\1x" * 10000)
+        """,
+    )
+    with pytest.raises(ActionFailed, match="more often than it was asked"):
+        run(program, [b"a"] * 10, QUICK)
+
+
+def test_answering_too_often_is_found_out_message_by_message(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        while (m := action.read_message()) is not None:
+            action.write_message(m)
+            if m == b"twice":
+                action.write_message(m)
+        """,
+    )
+    answered = run(program, [b"a", b"twice", b"b", b"c"], QUICK)
+    assert answered.outputs.to_pylist() == [b"a", b"b", b"c"]
+    assert [f.index for f in answered.failed] == [1]
+    assert "more often than it was asked" in answered.failed[0].reason
+
+
+def test_answering_too_little_fails(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        while (m := action.read_message()) is not None:
+            if m != b"mute":
+                action.write_message(m)
+            else:
+                action.flush(); sys.exit(0)
+        """,
+    )
+    answered = run(program, [b"a", b"mute", b"b"], QUICK)
+    assert answered.outputs.to_pylist() == [b"a", b"b"]
+    assert "ended with code 0" in answered.failed[0].reason
+
+
+def test_half_a_frame_fails(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        while (m := action.read_message()) is not None:
+            if m == b"half":
+                action.flush(); os.write(1, b"\\0\\0\\0\\7abc"); sys.exit(0)
+            action.write_message(m)
+        """,
+    )
+    answered = run(program, [b"a", b"half", b"b"], QUICK)
+    assert answered.outputs.to_pylist() == [b"a", b"b"]
+    assert len(answered.failed) == 1
+
+
+def test_text_instead_of_frames_is_said(run, tmp_path):
+    with pytest.raises(ActionFailed, match=r"a frame of .* bytes, more than the limit"):
+        run(python(tmp_path, "print('hello, world', flush=True); time.sleep(9)"), [b"a"] * 3, QUICK)
+
+
+def test_a_program_that_never_works_fails_the_batch(run, tmp_path):
+    with pytest.raises(ActionFailed, match="no such module"):
+        run(python(tmp_path, "sys.exit('no such module')"), [b"a"] * 1000, QUICK)
+    assert run.worker.starts < 10
+
+
+def test_a_program_that_is_not_there(run, tmp_path):
+    with pytest.raises(ActionMissing, match="is not there"):
+        run(Program(("./nothing",)), [b"a"])
+    (tmp_path / "plain").write_text("x")
+    with pytest.raises(ActionMissing, match="may not be run"):
+        run(Program(("./plain",)), [b"a"])
+
+
+def test_a_hundred_megabytes_of_log_cost_neither_memory_nor_progress(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        line = b"x" * 99 + b"\\n"
+        while (m := action.read_message()) is not None:
+            for _ in range(100):
+                os.write(2, line * 10000)
+            action.write_message(m)
+        """,
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answered = run(program, [b"a"])
+    assert answered.outputs.to_pylist() == [b"a"]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000
+    assert len(run.log) < 3000
+
+
+def test_only_the_declared_environment_and_its_own_folder_and_group(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        action.read_message()
+        env = {k: v for k, v in os.environ.items() if k != "LC_CTYPE"}
+        action.write_message(repr((sorted(env.items()), os.getcwd(), os.getpgid(0) == os.getpid())).encode())
+        action.read_message()
+        """,
+        MODEL="m; rm -rf $HOME",
+    )
+    (said,) = run(program, [b"?"]).outputs.to_pylist()
+    assert said.decode() == repr(([("MODEL", "m; rm -rf $HOME")], str(tmp_path), True))
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        (Limits(memory_bytes=400 << 20), "x = bytearray(600 << 20)"),
+        (Limits(cpu_seconds=1), "while True: pass"),
+        (Limits(open_files=20), "kept = [open('/dev/null') for _ in range(30)]"),
+    ],
+    ids=["memory", "cpu", "files"],
+)
+def test_limits_hold(run, tmp_path, limits, code):
+    program = python(tmp_path, f"action.read_message()\n{code}\naction.write_message(b'went on')", limits=limits)
+    with pytest.raises(ActionFailed, match=r"MemoryError|SIGXCPU|Too many open files"):
+        run(program, [b"a", b"b", b"c"], Patience(time_limit_s=10, attempts=1))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may run programs as others")
+def test_it_runs_as_another_user(run, tmp_path):
+    tmp_path.chmod(0o755)
+    program = Program(
+        ("/bin/sh", "-c", 'head -c 5 >/dev/null; printf "\\000\\000\\000\\005%5s" "$(id -u)"; cat'), user="nobody"
+    )
+    (said,) = run(program, [b"a"]).outputs.to_pylist()
+    assert int(said) == pwd.getpwnam("nobody").pw_uid
+
+
+def test_a_closed_network_is_closed_or_refused(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        import socket
+        action.read_message()
+        try:
+            socket.create_connection(("127.0.0.1", 9), 1)
+        except OSError as error:
+            action.write_message(str(error.errno).encode())
+        action.read_message()
+        """,
+    )
+    closed = Program(program.argv, network=False)
+    answered = run(closed, [b"?"], QUICK)
+    if answered.failed:
+        assert "does not let us close the network" in answered.failed[0].reason
+    else:
+        assert answered.outputs.to_pylist() == [b"101"]  # unreachable, where an open network says refused
+
+
+def test_what_a_program_started_ends_with_it(tmp_path):
+    program = python(
+        tmp_path,
+        """
+        import subprocess
+        helper = subprocess.Popen(["/bin/sleep", "600"])
+        os.write(2, b"%d\\n" % helper.pid)
+        action.read_message()
+        """,
+    )
+    log: list[str] = []
+    child = Child(program, tmp_path, log.append)
+    wait_until(lambda: child.pass_on_log() and log)
+    helper = int(log[0])
+    assert alive(helper)
+    assert child.finish(5.0) == 0
+    wait_until(lambda: not alive(helper))
+
+
+def test_a_child_never_outlives_its_parent(tmp_path):
+    stubborn = python(
+        tmp_path,
+        """
+        import subprocess
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+        helper = subprocess.Popen(["/bin/sleep", "600"])
+        open("pids", "w").write(f"{os.getpid()} {helper.pid}\\n")
+        time.sleep(600)
+        """,
+    )
+    code = (
+        "import sys, time; from pathlib import Path; from millstream.actions.child import Child;"
+        "from millstream.actions.program import Program;"
+        f"Child(Program({stubborn.argv!r}), Path({str(tmp_path)!r}), print); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    file = tmp_path / "pids"
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"), 20)
+    pids = [int(pid) for pid in file.read_text().split()]
+    assert all(alive(pid) for pid in pids)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_a_child_that_writes_between_batches_is_started_again(run, tmp_path):
+    program = python(
+        tmp_path,
+        """
+        while (m := action.read_message()) is not None:
+            action.write_message(m); action.flush()
+            if m == b"late":
+                time.sleep(0.2); os.write(1, b"\\0\\0\\0\\1x")
+        """,
+    )
+    run(program, [b"late"])
+    time.sleep(0.6)
+    assert run.worker.answer(pa.array([b"b"])).outputs.to_pylist() == [b"b"]
+    assert run.worker.starts == 2
+    assert any("between two batches" in line for line in run.log)
+
+
+def test_signals_that_python_ignores_work_in_the_program(run, tmp_path):
+    script = tmp_path / "yes.sh"
+    script.write_text("#!/bin/sh\ntrap - PIPE\nyes | head -1 >/dev/null\nexit 7\n")
+    script.chmod(0o755)
+    with pytest.raises(ActionFailed, match="ended with code 7"):
+        run(Program(("./yes.sh",)), [b"a"] * 3, QUICK)
+    assert PYTHON
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
