@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.spark.ordered import Folding, Keeping, _Shard, _to_bytes
+from millstream.spark.ordered import Folding, Keeping, _Shard, to_bytes
 from millstream.spark.source import PLACE
 
 LATENESS = 3
@@ -86,7 +86,7 @@ def batch(rows: Iterable[tuple[int, int, int]]) -> pd.DataFrame:
             PLACE: pa.array(places, pa.int64()),
         }
     )
-    return pd.DataFrame({"rows": [_to_bytes(table)]})
+    return pd.DataFrame({"rows": [to_bytes(table)]})
 
 
 def run(shard: _Shard, batches: list[tuple[list[tuple[int, int, int]], int]]) -> Iterator[dict[str, Any]]:

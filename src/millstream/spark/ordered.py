@@ -213,7 +213,7 @@ def ordered(
     """Run `rule` over `frame`, shard by shard; in order of arrival if it need not `wait` for the watermark."""
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
     hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
-    packed = frame.withColumn(SHARD, hashed).mapInArrow(_pack, f"{SHARD} int, rows binary")
+    packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
     processor = _Shard(rule, time, output.fieldNames(), wait=wait)
     return packed.groupBy(SHARD).transformWithStateInPandas(
         processor,
@@ -224,7 +224,7 @@ def ordered(
     )
 
 
-def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Turn rows into one Arrow message per shard."""
     settle()
     for batch in batches:
@@ -234,7 +234,7 @@ def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = rows.column(SHARD).to_numpy()
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         plain = rows.drop_columns([SHARD])
-        parts = [_to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
+        parts = [to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
         yield pa.RecordBatch.from_arrays(
             [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())], names=[SHARD, "rows"]
         )
@@ -258,7 +258,7 @@ class _Shard(StatefulProcessor):
         self._next = handle.getValueState("next", "time bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
-        fresh = [_from_bytes(data) for frame in rows for data in frame["rows"]]
+        fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
         if self.wait:
             yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
         elif fresh:
@@ -276,7 +276,7 @@ class _Shard(StatefulProcessor):
             return
         if lowest > watermark:
             if fresh:
-                self._waiting.appendList([(_to_bytes(table),) for table in fresh])
+                self._waiting.appendList([(to_bytes(table),) for table in fresh])
                 self._wake_at(lowest)
             return
         ready, rest = released(pa.concat_tables([*self._stored(), *fresh]), self._timed, watermark)
@@ -306,7 +306,7 @@ class _Shard(StatefulProcessor):
         return min([*times, *(stored[:1] if stored else ())], default=None)
 
     def _stored(self) -> list[pa.Table]:
-        return [_from_bytes(data) for (data,) in self._waiting.get()]
+        return [from_bytes(data) for (data,) in self._waiting.get()]
 
     def _load_keys(self) -> State:
         data = b"".join(bytes(piece) for (piece,) in self._keys.get())
@@ -319,7 +319,7 @@ class _Shard(StatefulProcessor):
             self._next.clear()
             return
         step = max(1, rest.num_rows * PIECE // max(1, rest.nbytes))
-        self._waiting.put([(_to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
+        self._waiting.put([(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
         self._wake_at(int(micros(rest.column(self._timed)).min()))
 
     def _wake_at(self, lowest: int) -> None:
@@ -327,12 +327,12 @@ class _Shard(StatefulProcessor):
         if stored and stored[0] == lowest:
             return
         if stored:
-            self._handle.deleteTimer(_timer(stored[0]))
+            self._handle.deleteTimer(timer(stored[0]))
         self._next.update((lowest,))
-        self._handle.registerTimer(_timer(lowest))
+        self._handle.registerTimer(timer(lowest))
 
 
-def _timer(moment: int) -> int:
+def timer(moment: int) -> int:
     """Return the timer that fires just when the watermark lets a row of `moment` go.
 
     Timers and watermarks are whole milliseconds, so rounding up is exact: not early (a timer that is set again while it
@@ -341,7 +341,7 @@ def _timer(moment: int) -> int:
     return -(-moment // 1000)
 
 
-def _to_bytes(table: pa.Table) -> bytes:
+def to_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -349,7 +349,7 @@ def _to_bytes(table: pa.Table) -> bytes:
     return data
 
 
-def _from_bytes(data: bytes) -> pa.Table:
+def from_bytes(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(bytes(data))).read_all()
 
 
