@@ -115,7 +115,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     described: Described | None = None
     declared: Nothing | None = None
     ready: Nothing | None = None
-    statistics: msgspec.Raw | None = None
+    statistics: dict[str, Any] | None = None
     drained: Nothing | None = None
     finished: Nothing | None = None
     failed: Failed | None = None
@@ -290,7 +290,7 @@ class Driver:
         now = time.monotonic()
         if ended or now >= self._told_at + _STATISTICS_S:
             self._told_at = now
-            self._line.say(Report(statistics=msgspec.Raw(msgspec.json.encode(running.statistics()))))
+            self._line.say(Report(statistics=msgspec.to_builtins(running.statistics())))
 
 
 def _loaded(file: str, name: str | None) -> Flow:

@@ -364,7 +364,7 @@ class Engine:
 
     def _status(self, kept: Kept) -> JobStatus:
         stored, job, driver = kept.stored, kept.job, kept.driver
-        numbers = msgspec.json.decode(kept.statistics, type=_Numbers)
+        numbers = msgspec.convert(kept.statistics, _Numbers)
         gone = job.state is JobState.UNDEPLOYED
         inboxes = () if gone else self._open.inboxes.status(kept.name)
         return JobStatus(
@@ -389,7 +389,7 @@ class Engine:
 
     def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:
         """Return how many rows of the sources are not processed: as the driver says, without one by the journals."""
-        if kept.job.ready_at is not None:
+        if kept.job.ready_at is not None and kept.fresh:
             return max((group.lag_rows for group in numbers.groups), default=0)
         folder = self._folders.flow(kept.name)
         return sum(_behind(file.parent) for file in sorted(folder.glob("journals/*/source.json")))
@@ -421,8 +421,7 @@ class Engine:
 
     def statistics(self, job: str) -> dict[str, Any]:
         """Return the numbers that the driver reported last, as `RunStatistics` has them; empty if it never did."""
-        found: dict[str, Any] = msgspec.json.decode(self._found(job).statistics)
-        return found
+        return self._found(job).statistics
 
     def journals(self, job: str) -> list[Summary]:
         """Return a job's journals that are on this engine, in numbers."""

@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -57,7 +57,9 @@ class Kept:
     #: One that was told to stop, and by when it has to be gone.
     leaving: Driver | None = None
     leave_by: float = 0.0
-    statistics: bytes = b"{}"
+    #: What a driver has reported last, and whether that is the one that runs now.
+    statistics: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = False
 
     @property
     def job(self) -> Job:
@@ -246,7 +248,7 @@ class Keeper:
         if kept is None or kept.driver is not driver:
             return
         if report.statistics is not None:
-            kept.statistics = bytes(report.statistics)
+            kept.statistics, kept.fresh = report.statistics, True
         elif report.ready is not None:
             self.happened(kept, life.DriverReady())
         elif report.drained is not None:
@@ -330,7 +332,7 @@ class Keeper:
         folder = self._unpacked(kept)
         if kept.driver is None or not kept.driver.alive:
             kept.driver = self.drivers.start()
-        kept.running = True
+        kept.running, kept.fresh = True, False
         kept.driver.run(
             Run(
                 flow=str(folder / settings.flow),

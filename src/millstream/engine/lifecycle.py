@@ -326,11 +326,14 @@ def _ready(job: Job, now: float) -> Step:
     return _to(up, JobState.RUNNING, now, reason=None), []
 
 
+def _ran_well(job: Job, now: float) -> bool:
+    return job.ready_at is not None and now - job.ready_at >= GOOD_RUNNING_S
+
+
 def _died(job: Job, event: DriverDied, now: float) -> Step:
     if job.state not in ALIVE:
         return job, []
-    well = job.ready_at is not None and now - job.ready_at >= GOOD_RUNNING_S
-    deaths = 1 if well else job.deaths + 1
+    deaths = 1 if _ran_well(job, now) else job.deaths + 1
     dead = replace(job, deaths=deaths, restarts=job.restarts + 1, ready_at=None, reason=event.reason)
     if event.hopeless or deaths >= MOST_DEATHS:
         return _to(dead, JobState.FAILED, now, paused_until=None), []
@@ -365,7 +368,9 @@ def _drain_asked(job: Job, event: DrainAsked, now: float) -> Step:
             hint = f"millstream resume {job.name}, then drain it; or undeploy it"
             raise InvalidTransition(f'job "{job.name}" has failed and cannot drain', hint=hint)
     orders: list[Order] = [PauseIntake(), EndIntake()] if event.flush else [PauseIntake()]
-    draining = _to(job, JobState.DRAINING, now, flush=event.flush, intake=False)
+    # A new drain asks everybody again.
+    missed = job.missed if job.state is JobState.DRAINING else ()
+    draining = _to(job, JobState.DRAINING, now, flush=event.flush, intake=False, missed=missed)
     if not job.driver:
         return draining, orders
     if job.ready_at is not None:
@@ -461,7 +466,8 @@ def events(count: int) -> str:
 
 
 def _engine_started(job: Job, now: float) -> Step:
-    job = replace(job, stopping=False, ready_at=None, paused_until=None)
+    deaths = 0 if _ran_well(job, now) else job.deaths
+    job = replace(job, stopping=False, ready_at=None, paused_until=None, deaths=deaths)
     if job.state is JobState.UNDEPLOYED:
         return job, _removed(job)
     orders: list[Order] = [OpenInboxes(), OpenIntake() if job.intake else PauseIntake()]
