@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from millstream.errors import RunError
+import millstream as ms
+from millstream.errors import GroupFailed, RunError
 from millstream.flow import targets as t
+from millstream.spark.run import FlowRun, Options
 from millstream.spark.targets import Epoch, FilesTarget, MemoryTarget, PostgresTarget
 
 pytestmark = pytest.mark.spark
@@ -70,6 +73,32 @@ def test_two_sinks_in_one_folder_leave_each_other_alone(spark: SparkSession, tmp
     two.write(frame(spark, (2, "b")), FIRST)
     assert sorted(row["n"] for row in pq.read_table(tmp_path).to_pylist()) == [1, 2]
     assert (tmp_path / "_millstream" / "flow.one" / "staged" / "under way").exists()
+
+
+def test_a_stage_with_state_goes_on_after_its_only_sink_had_decided(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = ms.Flow("again")
+    ticks = flow.source("ticks", ms.rate(1_000_000, rows=100), time="at")
+    ticks.window("all", every="1 hour", n="count(*)").sink("out", ms.jsonl("out"))
+    options = Options(tmp_path / "data", tmp_path)
+
+    def dying(point: str) -> None:
+        if point == "before-commit" and list((tmp_path / "out").glob("*.jsonl")):
+            monkeypatch.undo()
+            raise OSError("the process is gone")
+
+    monkeypatch.setattr("millstream.spark.sink.passing", dying)
+    for fails in (True, False):
+        run = FlowRun(spark, flow, options)
+        run.start()
+        try:
+            with pytest.raises(GroupFailed) if fails else nullcontext():
+                assert run.wait(timeout=90)
+        finally:
+            run.stop()
+    lines = [json.loads(line) for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert sum(line["n"] for line in lines) == 100
 
 
 def test_json_lines_keep_nulls_out_and_nested_values_in(spark: SparkSession, tmp_path: Path) -> None:

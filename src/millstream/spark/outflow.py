@@ -45,6 +45,7 @@ from millstream.spark.checkpoint import write_whole
 from millstream.spark.daemon import settle
 from millstream.spark.failpoints import passing
 from millstream.spark.source import PLACE
+from millstream.spark.staging import run_through
 
 if TYPE_CHECKING:
     from millstream.spark.targets import Epoch
@@ -90,7 +91,7 @@ class InboxTarget:
         record = self._records / f"{epoch.checkpoint}-{epoch.batch:09d}.json"
         if record.exists() or _done(record).exists():
             # A repeated epoch: what was decided stands, whatever would be staged now.
-            _run_through(frame)
+            run_through(frame)
             if record.exists():
                 self._until(lambda: self._publish(record))
             return 0
@@ -223,11 +224,6 @@ class InboxTarget:
 
 #: Errors that mean: not now.
 _AWAY: Final = (NoAnswer, AlreadyWriting)
-
-
-def _run_through(frame: DataFrame) -> None:
-    """Run what leads to rows that are not wanted: without it stages with state write none, and Spark fails the batch."""
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def _done(record: Path) -> Path:

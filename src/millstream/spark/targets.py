@@ -37,7 +37,7 @@ from millstream.spark.checkpoint import write_whole
 from millstream.spark.failpoints import passing
 from millstream.spark.outflow import InboxTarget
 from millstream.spark.source import PLACE
-from millstream.spark.staging import StageFiles, StageJournal
+from millstream.spark.staging import StageFiles, StageJournal, run_through
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,7 @@ class FilesTarget:
         if record.exists():
             # A repeated epoch: what was decided stands, whatever would be staged now.
             self._publish(record)
+            run_through(frame)
             return 0
         rows = frame.drop(PLACE)
         work = StageFiles(str(self._staged), name, self._format)
