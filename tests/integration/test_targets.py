@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -117,15 +118,15 @@ def test_memory_keeps_an_epoch_once(spark: SparkSession) -> None:
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """A PostgreSQL server of our own, as the user postgres."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         pytest.skip("cannot here: no PostgreSQL server is installed and it could not be")
-    programs, folder = found[-1].parent, tmp_path_factory.mktemp("postgres")
+    # Not below pytest's own folder, which other users may not enter.
+    programs, folder = found[-1].parent, Path(tempfile.mkdtemp(prefix="millstream-postgres-"))
     # The server refuses to run as root.
     as_postgres = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-    subprocess.run(["chmod", "-R", "a+rx", folder.parent.parent, folder.parent], check=True)
     folder.chmod(0o777)
     run = [*as_postgres, str(programs / "initdb"), "-A", "trust", "-U", "postgres", str(folder / "data")]
     subprocess.run(run, check=True, capture_output=True)
@@ -137,6 +138,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], check=True, capture_output=True)
     yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
     subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True)
+    shutil.rmtree(folder)
 
 
 @pytest.mark.postgres
