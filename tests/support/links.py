@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 
 from millstream import ingest
@@ -86,6 +87,18 @@ def stored(data: Path, source: str = "s", *, column: str = "n") -> list[list[Any
     return [_values(reader, number, column) for number in range(reader.description.partitions)]
 
 
+def pairs(data: Path, source: str = "s") -> list[tuple[str, int]]:
+    """The key and number of every row, those of a partition in their order, read at once."""
+    reader = Reader(journal(data, source))
+    found: list[tuple[str, int]] = []
+    for number in range(reader.description.partitions):
+        partition = reader.partition(number)
+        for part in partition.read(0, partition.end, ["origin", "n"]):
+            if part.batch is not None:
+                found += zip(part.batch.column(0).to_pylist(), part.batch.column(1).to_pylist(), strict=True)
+    return found
+
+
 def _values(reader: Reader, number: int, column: str) -> list[Any]:
     partition = reader.partition(number)
     parts = partition.read(0, partition.end, [column])
@@ -107,3 +120,12 @@ def wait_for(true: Callable[[], object], *, limit_s: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.01)
+
+
+def cpu() -> list[float]:
+    """The seconds of CPU and the changes of context of this process, all its threads together; threads; files."""
+    own = psutil.Process()
+    switches = 0
+    for status in Path("/proc/self/task").glob("*/status"):
+        switches += int(status.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return [sum(own.cpu_times()[:2]), switches, own.num_threads(), own.num_fds()]

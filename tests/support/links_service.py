@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ class Service:
 
     def __init__(self) -> None:
         self._host: Any = None
+        self._client: Any = None
         self._undo: list[Any] = []
 
     def open(
@@ -62,6 +62,39 @@ class Service:
             PartitionLog.commit = slowly  # type: ignore[method-assign]
         self._undo = [(inbox, "Capacity", capacity), (PartitionLog, "commit", commit)]
 
+    # the other side: a client in that process
+
+    def connect(self, where: str, **named: Any) -> None:
+        from millstream.links.client import connect
+
+        self._client = connect(where, **named)
+
+    def send(self, begin: int, end: int) -> int:
+        """Send rows, and return how many once they are acknowledged."""
+        from support.links import batch
+
+        return int(self._client.send("f.s", batch(begin, end)))
+
+    def send_nowait(self, begin: int, end: int, step: int) -> None:
+        from support.links import batch
+
+        for n in range(begin, end, step):
+            self._client.send_nowait("f.s", batch(n, n + step))
+
+    def flush(self) -> None:
+        self._client.flush()
+
+    def outboxes(self) -> list[dict[str, Any]]:
+        """Return the numbers of the client's outboxes."""
+        from dataclasses import asdict
+
+        return [asdict(one) for one in self._client.statistics()]
+
+    def disconnect(self) -> None:
+        self._client.close()
+
+    # asking
+
     def statistics(self) -> list[dict[str, Any]]:
         """Return the numbers of the inboxes of f.s."""
         from dataclasses import asdict
@@ -72,11 +105,9 @@ class Service:
         return int(self._host._listener.refused_frames)
 
     def cpu(self) -> list[float]:
-        """Return the seconds of CPU and the changes of context that this process has used."""
-        import psutil
+        from support.links import cpu
 
-        own = psutil.Process()
-        return [sum(own.cpu_times()[:2]), own.num_ctx_switches().voluntary, own.num_threads(), own.num_fds()]
+        return cpu()
 
     def close(self) -> None:
         if self._host is not None:
@@ -92,7 +123,6 @@ class Other:
 
     def __init__(self, prefix: tuple[str, ...] = ()) -> None:
         environment = {**os.environ, "PYTHONPATH": TESTS}
-        self.log = b""
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "support.links_service"],
             stdin=subprocess.PIPE,
@@ -127,8 +157,9 @@ class Other:
         self.ask("close")
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.end()
+        if self.process.returncode is None:
+            self.process.kill()
+            self.end()
 
     def end(self) -> None:
         for stream in (self.process.stdin, self.process.stdout):
@@ -144,7 +175,7 @@ def main() -> None:
         try:
             answer = [None, getattr(service, order)(*args, **named)]
         except Exception as error:
-            answer = [repr(error)]
+            answer = [f"{error!r} {getattr(error, 'hint', '')}"]
         print(json.dumps(answer), flush=True)
     service.close()
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -22,10 +22,11 @@ from millstream.links.inbox import Taken
 from millstream.links.keys import KeyPair
 from millstream.links.listener import REGISTERED, Listener
 from millstream.links.network import Address, Transport, choose, own_ips
-from millstream.links.transport import Loop, Wire
+from millstream.links.transport import Loop, Loss, Wire
 from millstream.links.window import Send
 
 _log = logging.getLogger(__name__)
+_GREETINGS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ OnAnswer = Callable[["Taken | MillstreamError"], None]
 class Link(Protocol):
     """A listener, as seen from here."""
 
-    transport: Transport
+    @property
+    def transport(self) -> Transport: ...
 
     def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
         """Hand rows or an instruction to an inbox. The answer may come late, or never."""
@@ -80,14 +82,20 @@ class Link(Protocol):
 
 
 class LocalLink:
-    """A listener in this process: its inboxes are called, no socket is used."""
+    """A listener in this process: its inboxes are called, no socket is used. When it has gone, another is looked for."""
 
-    transport = Transport.LOCAL
-
-    def __init__(self, loop: Loop, port: int) -> None:
+    def __init__(self, loop: Loop, where: Callable[[], Address], port: int, open_socket: Callable[[], Link]) -> None:
+        """Call the listener at `port`; if it goes, `where` says who listens now, and `open_socket` leads there."""
         self._loop = loop
+        self._where = where
         self._port = port
+        self._open_socket = open_socket
+        self._then: Link | None = None
         self._told: list[Callable[[MillstreamError | None], None]] = []
+
+    @property
+    def transport(self) -> Transport:
+        return Transport.LOCAL if self._then is None else self._then.transport
 
     def _listener(self) -> Listener:
         found = REGISTERED.get(self._port)
@@ -96,6 +104,9 @@ class LocalLink:
         return found
 
     def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+        if self._then is not None:
+            self._then.enqueue(way, order, on_answer)
+            return
         try:
             inbox = self._listener().inbox(way.source, way.partition)
             payload, numbers = order.piece.payload, order.piece.numbers
@@ -107,6 +118,7 @@ class LocalLink:
                 pending = inbox.enqueue_nowait(way.sender, numbers, payload, after=order.after)
         except (LinkBroken, LinkClosed):
             # Nobody is there now: the outbox asks again after a pause.
+            self._loop.soon(self.renew)
             self._loop.soon(lambda: on_answer(Taken(0, NOTHING, 0)))
             return
         except MillstreamError as error:
@@ -116,16 +128,41 @@ class LocalLink:
         pending.add_done_callback(lambda done: self._loop.soon(lambda: on_answer(_result(done))))
 
     def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
-        return self._listener().serve(make(0), list(bodies))
+        if self._then is not None:
+            return self._then.call(make, *bodies)
+        try:
+            return self._listener().serve(make(0), list(bodies))
+        except LinkBroken as error:
+            answer: Future[e.Answer] = Future()
+            answer.set_exception(NoAnswer(error.message))
+            return answer
 
     def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
         self._told.append(told)
+        if self._then is not None:
+            self._then.on_lost(told)
 
     def renew(self) -> None:
-        """There is nothing to renew."""
+        if self._then is not None:
+            self._then.renew()
+        elif self._port not in REGISTERED:
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            port = self._where().port
+        except (MillstreamError, OSError) as error:
+            _log.warning("it is not known who listens now: %s", error)
+            return
+        self._port = port
+        if port not in REGISTERED:
+            self._then = self._open_socket()
+            for told in self._told:
+                self._then.on_lost(told)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        if self._then is not None:
+            self._then.close()
 
 
 def _result(done: Future[Taken]) -> Taken | MillstreamError:
@@ -150,15 +187,21 @@ class SocketLink:
         self._calls: dict[int, Future[e.Answer]] = {}
         self._told: list[Callable[[MillstreamError | None], None]] = []
         self._address = where()
-        self.transport = choose(self._address, own_ips=own_ips(), registered=())
+        self._transport = choose(self._address, own_ips=own_ips(), registered=())
         self._wire: Wire | None = None
         self._closed = False
+        self._refused = False
+        self._ungreeted = 0
         loop.soon(self._connect)
+
+    @property
+    def transport(self) -> Transport:
+        return self._transport
 
     def _connect(self) -> None:
         if self._closed:
             return
-        folder = self._address.folder if self.transport is Transport.IPC else None
+        folder = self._address.folder if self._transport is Transport.IPC else None
         self._wire = Wire(
             self._loop,
             ip=self._address.ip,
@@ -173,6 +216,8 @@ class SocketLink:
     # asking
 
     def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+        if self._refused:
+            self.renew()
         number = next(self._ids)
         self._waiting[number] = lambda answer: _pass_on(answer, on_answer)
         payload, numbers = order.piece.payload, order.piece.numbers
@@ -201,6 +246,8 @@ class SocketLink:
         return answer
 
     def _call(self, make: Callable[[int], e.Request], bodies: tuple[Any, ...], answer: Future[e.Answer]) -> None:
+        if self._refused:  # the wire is dead; but by now they may know us
+            self.renew()
         number = next(self._ids)
 
         def settle(found: e.Answer) -> None:
@@ -221,6 +268,7 @@ class SocketLink:
     # hearing
 
     def _answered(self, frame: bytes) -> None:
+        self._ungreeted = 0
         try:
             answer = e.decode_answer(frame)
         except BadFrame as error:
@@ -233,9 +281,12 @@ class SocketLink:
     def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
         self._told.append(told)
 
-    def _lost(self, refused: bool) -> None:
+    def _lost(self, loss: Loss) -> None:
+        if loss is Loss.UNGREETED:
+            self._ungreeted += 1
         error = None
-        if refused:
+        if loss is Loss.REFUSED or (self._keys is not None and self._ungreeted >= _GREETINGS):
+            self._refused = True  # until it is tried anew: the next event says only that the peer is gone
             error = NotAllowed(
                 f"{self._address} does not let us in",
                 hint="it may not know our key, or its own is not the one we were given",
@@ -261,13 +312,14 @@ class SocketLink:
             future.set_exception(error)
 
     def renew(self) -> None:
+        self._refused = False
         self._give_up(NoAnswer(f"{self._address} did not answer"))
         if self._wire is not None:
             self._wire.close()
         found = self._found()
         if found != self._address:
             self._address = found
-            self.transport = choose(found, own_ips=own_ips(), registered=())
+            self._transport = choose(found, own_ips=own_ips(), registered=())
         self._connect()
         for told in self._told:
             told(None)
@@ -291,9 +343,13 @@ def open_link(
 ) -> Link:
     """Return the link to a listener: a plain call if it is in this process, else IPC or TCP."""
     address = where()
+
+    def open_socket() -> Link:
+        return SocketLink(loop, where, keys=keys, server=server)
+
     if choose(address, own_ips=own_ips(), registered=REGISTERED) is Transport.LOCAL:
-        return LocalLink(loop, address.port)
-    return SocketLink(loop, where, keys=keys, server=server)
+        return LocalLink(loop, where, address.port, open_socket)
+    return open_socket()
 
 
 def schema_of(card: e.Card) -> pa.Schema:

@@ -219,8 +219,7 @@ class Listener:
         try:
             request = e.decode_request(bytes(frames[0]))
         except BadFrame as error:
-            self.refused_frames += 1
-            _log.warning("refused a frame: %s", error)
+            self._refused_frame(error)
             return
         try:
             self._take(request, frames, producer, reply)
@@ -336,15 +335,21 @@ class Listener:
 
         self._slow.submit(work).add_done_callback(settled)
 
+    def _refused_frame(self, error: BadFrame) -> None:
+        """Count a frame, and say so now and then: who sends many shall not fill the disk with our log."""
+        self.refused_frames += 1
+        if self.refused_frames.bit_count() == 1:
+            _log.warning("refused %d frames, the last: %s", self.refused_frames, error)
+
     def _refuse(self, request: int, error: BaseException, reply: Reply) -> None:
         if isinstance(error, LinkClosed):
             return  # the inbox is being closed: its sender asks again, and finds who opens it next
         if isinstance(error, BadFrame):
-            self.refused_frames += 1
+            self._refused_frame(error)
         if not isinstance(error, MillstreamError):
             _log.error("a request failed unexpectedly", exc_info=error)
             error = InternalError(f"the inbox failed: {error!r}")
-        elif isinstance(error, LinkError):
+        elif isinstance(error, LinkError) and not isinstance(error, BadFrame):
             _log.warning("refused a request: %s", error)
         reply(e.frames_of(e.Refusal(request, type(error).__name__, error.message, error.hint)))
 

@@ -10,6 +10,7 @@ Whatever a peer does, a loop goes on: what a callback raises is logged.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -18,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -191,6 +193,7 @@ class Door:
         sock = self._context.socket(zmq.ROUTER)
         sock.linger = _LAST_WORDS_MS
         sock.maxmsgsize = MOST_BYTES
+        sock.backlog = _BACKLOG
         sock.rcvhwm = 64
         sock.sndhwm = 10_000
         if curve and self._keys is not None:
@@ -339,6 +342,23 @@ _LOST: Final = (
 _REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
+class Loss(Enum):
+    """How a connection was lost."""
+
+    GONE = "gone"
+    REFUSED = "refused"
+    UNGREETED = "ungreeted"
+    """The peer hung up on our greeting: it died just then, or it cannot read it, since it has another key."""
+
+
+@functools.cache
+def _context(_process: int) -> Any:
+    """Return the context of all wires of a process: as many as it wants. A forked one needs its own."""
+    context: Any = zmq.Context()
+    context.max_sockets = 65536
+    return context
+
+
 class Wire:
     """A connection to a door. Used on its loop's thread alone."""
 
@@ -350,11 +370,11 @@ class Wire:
         port: int,
         folder: str | None,
         on_answer: Callable[[bytes], None],
-        on_lost: Callable[[bool], None],
+        on_lost: Callable[[Loss], None],
         keys: KeyPair | None = None,
         server: bytes | None = None,
     ) -> None:
-        """Connect; over IPC if a folder is given. `on_lost(refused)` is called when the peer goes or turns us away."""
+        """Connect; over IPC if a folder is given. `on_lost` is called when the peer goes or turns us away."""
         self._loop = loop
         self._ip, self._port = ip, port
         self._folder = None if folder is None else _Folder(Path(folder))
@@ -363,7 +383,7 @@ class Wire:
         self._connect()
 
     def _connect(self) -> None:
-        sock: Any = zmq.Context.instance().socket(zmq.DEALER)
+        sock: Any = _context(os.getpid()).socket(zmq.DEALER)
         self._socket: Any = sock
         sock.linger = 0
         sock.maxmsgsize = MOST_BYTES
@@ -398,7 +418,10 @@ class Wire:
 
     def _notice(self) -> None:
         event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
-        self._on_lost(bool(event & _REFUSED))
+        if event & zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._on_lost(Loss.UNGREETED)
+        else:
+            self._on_lost(Loss.REFUSED if event & _REFUSED else Loss.GONE)
 
     def renew(self) -> None:
         """Begin with a new socket: what waits in the old one is dropped."""
