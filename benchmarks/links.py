@@ -528,9 +528,10 @@ def measure(args: argparse.Namespace) -> None:
     if "start" in parts:
         results["start"] = starts(args.turns)
     report(results)
-    if args.part is None and args.only is None:
+    if args.only is None:
+        name = "links-full" if args.full else "links"
         save(
-            "links-full" if args.full else "links",
+            "-".join([name, *(args.part or ())]),
             {"rows_a_turn": args.rows, "turns": args.turns, "rows_a_batch": ROWS, "bytes_a_row": ROW_BYTES},
             results,
         )
