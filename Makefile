@@ -17,7 +17,7 @@ demo: setup ## run a real flow on real data, with a crash in the middle
 	@PYTHONPATH=. $(BIN)/python examples/flights/demo.py
 
 test: ## run the tests (ARGS="-k journal" for some of them)
-	@scripts/bootstrap postgres
+	@scripts/bootstrap postgres network
 	@$(BIN)/pytest -m "not soak" --durations=15 $(ARGS)
 
 check: setup ## format, lint, types and rooms
@@ -35,7 +35,7 @@ bench: setup ## measure, and write benchmarks/results/
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: ## run the tests that take minutes on purpose
-	@scripts/bootstrap postgres
+	@scripts/bootstrap postgres network
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
 
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
