@@ -45,8 +45,10 @@ def places(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
         count=len(encoded.dictionary),
     )
     of_key = np.append(of_key, np.int32(NOWHERE))
-    numbers = as_numpy(pc.fill_null(encoded.indices, len(of_key) - 1), np.int32)
-    found: npt.NDArray[np.int32] = of_key[numbers]
+    indices = encoded.indices
+    if indices.null_count:
+        indices = pc.fill_null(indices, len(of_key) - 1)
+    found: npt.NDArray[np.int32] = of_key[as_numpy(indices, np.int32)]
     return found
 
 
