@@ -29,6 +29,8 @@ from millstream.engine.driver import Command, Failed, Nothing, Report, Run
 from millstream.errors import DriverFailed, MillstreamError
 
 _log = logging.getLogger(__name__)
+#: What a driver process runs; tests put one without Spark in its place.
+PROGRAM: tuple[str, ...] = ("-m", "millstream.engine.driver")
 _FOLDER: Final = "MILLSTREAM_ENGINE"
 _DRIVER: Final = "MILLSTREAM_DRIVER"
 _LOG_BYTES: Final = 10 << 20
@@ -66,7 +68,7 @@ class Driver:
         scratch.mkdir(parents=True)
         options = [*(["--warm"] if warm else []), *(["--master", master] if master is not None else [])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "millstream.engine.driver", *options],
+            [sys.executable, *PROGRAM, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

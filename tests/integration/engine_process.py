@@ -1,0 +1,46 @@
+"""An engine in a process of its own, for tests that kill it: `python engine_process.py DATA FLOW`.
+
+It deploys the flow if it has no job, says where it listens, and closes when it is told to by SIGTERM. A line on stdin
+is a command: "drain", "flush", "resume".
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from millstream.engine.engine import Engine
+from millstream.engine.package import pack
+
+
+def main() -> None:
+    data, flow = Path(sys.argv[1]), Path(sys.argv[2])
+    engine = Engine(data, master="local[2]")
+    signal.signal(signal.SIGTERM, lambda *_: engine.stopped.set())
+    engine.start()
+    if not engine.jobs():
+        engine.deploy(pack(flow), root=str(flow.parent))
+    print(engine.address, flush=True)
+    threading.Thread(target=listen, args=(engine,), daemon=True).start()
+    engine.stopped.wait()
+    engine.close(drain_s=30)
+
+
+def listen(engine: Engine) -> None:
+    for line in sys.stdin:
+        match line.strip():
+            case "drain":
+                engine.drain("counts")
+            case "flush":
+                engine.drain("counts", flush=True)
+            case "resume":
+                engine.resume("counts")
+            case "status":
+                status = engine.status("counts")
+                print(status.state, status.pid or 0, status.restarts, status.unprocessed, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,347 @@
+"""An engine with real processes, files and sockets around drivers that run no Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.engine.engine import Engine
+from millstream.engine.lifecycle import JobState
+from millstream.engine.package import pack
+from millstream.errors import (
+    EngineClosed,
+    EngineRunning,
+    InvalidName,
+    InvalidOption,
+    InvalidTransition,
+    JobBusy,
+    JobExists,
+    JobsRunning,
+    NoAnswer,
+    NoSuchJob,
+    NotLoadable,
+    StoreBroken,
+    WrongNodes,
+)
+from millstream.links.host import Listening
+from support.engines import drivers_of, flow_file, open_files, rows, until, wait_until, without_spark
+
+RUNNING, DRAINED, FINISHED, FAILED = JobState.RUNNING, JobState.DRAINED, JobState.FINISHED, JobState.FAILED
+
+
+@pytest.fixture(autouse=True)
+def sparkless(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    one = Engine(tmp_path / "data")
+    one.start()
+    yield one
+    one.close()
+    assert drivers_of(tmp_path / "data") == []
+
+
+def deployed(engine: Engine, root: Path, name: str = "counts", partitions: int = 1) -> None:
+    engine.deploy(pack(flow_file(root, name, partitions)), root=str(root))
+    until(engine, name, RUNNING)
+
+
+def test_a_job_is_deployed_fed_drained_resumed_flushed_and_undeployed(engine: Engine, tmp_path: Path) -> None:
+    deployed(engine, tmp_path / "flow", partitions=2)
+    status = engine.status("counts-1")
+    assert (status.id, status.name, status.state, status.restarts) == ("counts-1", "counts", RUNNING, 0)
+    assert [(one.source, one.partition) for one in status.inboxes] == [("events", 0), ("events", 1)]
+    assert engine.send("counts.events", rows(0, 10)) == 10
+    assert engine.status("counts").sources["events"].rows == 10
+    with pytest.raises(JobBusy, match='job "counts" is running'):
+        engine.undeploy("counts")
+    with pytest.raises(JobsRunning, match="1 job runs: counts"):
+        engine.stop()
+    assert engine.drain("counts").state is JobState.DRAINING
+    drained = engine.wait("counts", 20)
+    assert (drained.state, drained.unprocessed, drained.inboxes[0].free) == (DRAINED, 0, 0)
+    with pytest.raises(NoAnswer):
+        engine.send("counts.events", rows(10, 11), time_limit_s=0.3)
+    engine.resume("counts")
+    until(engine, "counts", RUNNING)
+    engine.drain("counts", flush=True)
+    assert engine.wait("counts", 20).state is FINISHED
+    with pytest.raises(InvalidTransition, match="has finished"):
+        engine.resume("counts")
+    assert sum(part.rows for part in engine.journals("counts")[0].partitions) == 11
+    assert engine.undeploy("counts").state is JobState.UNDEPLOYED
+    assert engine.jobs() == []
+    assert (tmp_path / "data/jobs/counts/counts/journals/events").is_dir(), "journals stay unless they are purged"
+    states = [one.what for one in engine.history("counts-1")]
+    begun = ["deployed", "running", "draining", "drained", "starting", "running", "draining", "finished", "undeployed"]
+    assert states == begun
+    engine.stop()
+    assert engine.stopped.is_set()
+
+
+def test_a_driver_that_is_killed_is_started_again_while_events_are_taken(engine: Engine, tmp_path: Path) -> None:
+    deployed(engine, tmp_path / "flow")
+    pid = engine.status("counts").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert engine.send("counts.events", rows(0, 5)) == 5
+    wait_until(lambda: engine.status("counts").restarts == 1)
+    again = until(engine, "counts", RUNNING)
+    assert again.pid != pid
+    assert "restarting" in [one.what for one in engine.history("counts")]
+    assert "the driver was killed by SIGKILL" in [one.detail for one in engine.history("counts")]
+    assert engine.logs("counts").count("running counts") == 2
+
+
+def test_a_mistake_that_a_new_start_would_make_again_is_given_up_at_once(engine: Engine, tmp_path: Path) -> None:
+    deployed(engine, tmp_path / "flow")
+    (tmp_path / "flow/hopeless").touch()
+    failed = until(engine, "counts", FAILED)
+    assert failed.reason == "the flow has a mistake"
+    assert failed.pid is None
+    assert engine.send("counts.events", rows(0, 5)) == 5, "what is sent to a job that has failed waits in its journals"
+    assert engine.status("counts").unprocessed == 5
+    (tmp_path / "flow/hopeless").unlink()
+    assert engine.resume("counts").state is JobState.STARTING
+    until(engine, "counts", RUNNING)
+    wait_until(lambda: engine.status("counts").unprocessed == 0)
+
+
+def test_a_driver_that_dies_while_its_job_drains_is_started_again_and_drains_on(engine: Engine, tmp_path: Path) -> None:
+    deployed(engine, tmp_path / "flow")
+    (tmp_path / "flow/die").touch()
+    wait_until(lambda: engine.status("counts").restarts == 1)
+    engine.drain("counts", flush=True)
+    (tmp_path / "flow/die").unlink()
+    assert engine.wait("counts", 20).state is FINISHED
+
+
+def test_a_flow_with_a_mistake_is_refused_and_leaves_nothing(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text("import millstream as ms\nflow = ms.Flow('bad')\nflow.source('s', 3)\n")
+    with pytest.raises(Exception, match="is made of int"):
+        engine.deploy(pack(file))
+    file.write_text("raise SystemExit(3)")
+    with pytest.raises(Exception, match="SystemExit"):
+        engine.deploy(pack(file))
+    with pytest.raises(InvalidName):
+        engine.deploy(pack(flow_file(tmp_path / "flow")), name="../up")
+    with pytest.raises(InvalidOption, match="speed"):
+        engine.deploy(pack(flow_file(tmp_path / "flow")), options={"speed": 3})
+    with pytest.raises(NotLoadable):
+        pack(tmp_path / "none.py")
+    assert engine.jobs() == []
+    wait_until(lambda: drivers_of(tmp_path / "data") == [])
+    assert list((tmp_path / "data/packages").iterdir()) == []
+
+
+def test_a_name_is_one_jobs_and_a_flow_can_have_another(engine: Engine, tmp_path: Path) -> None:
+    deployed(engine, tmp_path / "flow")
+    with pytest.raises(JobExists, match="running, counts-1"):
+        engine.deploy(pack(tmp_path / "flow/flow.py"))
+    other = engine.deploy(pack(tmp_path / "flow/flow.py"), name="others")
+    assert other.id == "others-1"
+    assert engine.send("others.events", rows(0, 3)) == 3
+    with pytest.raises(NoSuchJob) as error:
+        engine.status("count")
+    assert error.value.hint == 'did you mean "counts"?'
+    engine.undeploy("counts", force=True, purge=True)
+    assert engine.deploy(pack(tmp_path / "flow/flow.py")).id == "counts-2"
+
+
+def test_one_engine_has_a_folder_and_a_node_keeps_it(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(EngineRunning, match="process"):
+        Engine(tmp_path / "data").start()
+    engine.close()
+    with pytest.raises(WrongNodes, match="belongs to node 0 of 1"):
+        Engine(tmp_path / "data", node=1, of=2).start()
+    with pytest.raises(EngineClosed):
+        engine.jobs()
+
+
+def test_jobs_go_on_when_an_engine_is_closed_and_started_again(tmp_path: Path) -> None:
+    first = Engine(tmp_path / "data")
+    first.start()
+    address = first.address
+    for name in ("a", "b", "c"):
+        deployed(first, tmp_path / name, name)
+    first.drain("b")
+    assert first.wait("b", 20).state is DRAINED
+    first.send("a.events", rows(0, 5))
+    first.drain("c", flush=True)
+    assert first.wait("c", 20).state is FINISHED
+    first.close(drain_s=5)
+    assert drivers_of(tmp_path / "data") == []
+    second = Engine(tmp_path / "data")
+    second.start()
+    try:
+        assert second.address == address
+        until(second, "a", RUNNING)
+        assert second.send("a.events", rows(5, 8)) == 3
+        assert (second.status("b").state, second.status("c").state) == (DRAINED, FINISHED)
+        assert second.status("b").inboxes[0].free == 0
+        second.resume("b")
+        until(second, "b", RUNNING)
+    finally:
+        second.close()
+
+
+def test_a_job_that_was_prepared_begins_when_all_engines_are_ready(tmp_path: Path) -> None:
+    engines = [Engine(tmp_path / f"data{n}", node=n, of=2) for n in range(2)]
+    try:
+        for one in engines:
+            one.start()
+        package = pack(flow_file(tmp_path / "flow", partitions=3))
+        with pytest.raises(WrongNodes):
+            engines[0].deploy(package)
+        ready = [one.prepare(package, root=str(tmp_path / "flow")) for one in engines]
+        assert [list(one.addresses["events"]) for one in ready] == [[0, 2], [1]]
+        found = {p: place for one in ready for p, place in one.addresses["events"].items()}
+        places = {"events": [found[p] for p in range(3)]}
+        assert engines[0].status("counts").state is JobState.DEPLOYED
+        follower = engines[1].begin("counts", places, driver=False)
+        assert (follower.state, follower.pid) == (RUNNING, None)
+        engines[0].begin("counts", places, driver=True)
+        until(engines[0], "counts", RUNNING)
+        assert engines[0].send("counts.events", rows(0, 30)) == 30
+        taken = [sum(inbox.rows for inbox in one.status("counts").inboxes) for one in engines]
+        assert sum(taken) == 30
+        assert min(taken) > 0
+        engines[1].drain("counts")
+        assert engines[1].status("counts").state is JobState.DRAINING
+        assert engines[1].settled("counts", DRAINED).state is DRAINED
+        assert engines[1].undeploy("counts", purge=True).state is JobState.UNDEPLOYED
+    finally:
+        for one in engines:
+            one.close()
+
+
+ENGINE = """
+import sys, time
+from pathlib import Path
+from millstream.engine import drivers
+from millstream.engine.engine import Engine
+from millstream.engine.package import pack
+drivers.PROGRAM = (sys.argv[3],)
+engine = Engine(Path(sys.argv[1]))
+engine.start()
+engine.deploy(pack(Path(sys.argv[2]) / "flow.py"), root=sys.argv[2])
+while engine.status("counts").state != "running": time.sleep(0.02)
+print(engine.status("counts").pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_drivers_end_with_an_engine_that_is_killed_and_a_new_one_goes_on(tmp_path: Path) -> None:
+    flow_file(tmp_path / "flow")
+    driver = Path(__file__).parents[1] / "support/sparkless_driver.py"
+    command = [sys.executable, "-c", ENGINE, str(tmp_path / "data"), str(tmp_path / "flow"), str(driver)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert int(first.stdout.readline()) > 0
+        assert drivers_of(tmp_path / "data") != []
+        first.kill()
+    wait_until(lambda: drivers_of(tmp_path / "data") == [], limit_s=10, what="the end of its driver")
+    second = Engine(tmp_path / "data")
+    second.start()
+    try:
+        until(second, "counts", RUNNING)
+        assert second.send("counts.events", rows(0, 5)) == 5
+        assert [one.what for one in second.history("counts")][-3:] == ["running", "engine started", "running"]
+    finally:
+        second.close()
+
+
+@pytest.mark.slow
+def test_twenty_jobs_leave_no_process_socket_thread_or_file_behind(tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "data", warm=1)
+    engine.start()
+    try:
+        cycle(engine, tmp_path, "first")  # what is made once, is made now
+        wait_until(lambda: engine._open.keeper.drivers.warm == 1)
+        before, threads = open_files(), threading.active_count()
+        for number in range(20):
+            cycle(engine, tmp_path, f"job{number}")
+        wait_until(lambda: engine._open.keeper.drivers.warm == 1)
+        wait_until(lambda: len(open_files()) <= len(before), limit_s=10, what="closing of files")
+        wait_until(lambda: threading.active_count() <= threads, limit_s=10, what="the end of threads")
+        assert len(drivers_of(tmp_path / "data")) == 1, "the spare one"
+        assert list((tmp_path / "data/jobs").iterdir()) == []
+        assert list((tmp_path / "data/packages").iterdir()) == []
+        assert len(list((tmp_path / "data/scratch").iterdir())) == 1
+    finally:
+        engine.close()
+    assert drivers_of(tmp_path / "data") == []
+    left = sorted(file.name for file in (tmp_path / "data").rglob("*") if file.is_file() or file.is_socket())
+    assert left == ["engine.lock", "inboxes.json", "jobs.sqlite"]
+
+
+def cycle(engine: Engine, tmp_path: Path, name: str) -> None:
+    """Deploy a job, feed it, end it, undeploy it."""
+    deployed(engine, tmp_path / "flows" / name, name, partitions=2)
+    engine.send(f"{name}.events", rows(0, 20))
+    engine.drain(name, flush=True)
+    assert engine.wait(name, 20).state is FINISHED
+    engine.undeploy(name, purge=True)
+
+
+def test_a_full_disk_stops_the_intake_and_is_got_over(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("cannot here: a small disk cannot be mounted")
+    try:
+        engine = Engine(small / "data")
+        engine.start()
+        try:
+            full_disk(engine, small, tmp_path)
+        finally:
+            engine.close()
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+def full_disk(engine: Engine, small: Path, tmp_path: Path) -> None:
+    deployed(engine, tmp_path / "flow")
+    assert engine.send("counts.events", rows(0, 10)) == 10
+    filler = small / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+    with pytest.raises(NoAnswer):
+        engine.send("counts.events", rows(10, 5_000), time_limit_s=2)
+    status = engine.status("counts")
+    assert status.reason is not None
+    assert "takes nothing" in status.reason
+    assert "space" in status.reason
+    assert status.inboxes[0].free == 0
+    with pytest.raises(StoreBroken, match="full"):
+        engine.drain("counts")
+    filler.unlink()
+    wait_until(lambda: "takes nothing" not in (engine.status("counts").reason or ""), limit_s=10)
+    time.sleep(0.1)
+    assert engine.send("counts.events", rows(5_000, 5_010)) == 10
+    engine.drain("counts", flush=True)
+    assert engine.wait("counts", 60).state is FINISHED
+    kept = engine.journals("counts")[0]
+    assert sum(part.rows for part in kept.partitions) == 5_010, "each row once, those that waited too"
+
+
+def test_inboxes_listen_where_they_are_told(tmp_path: Path) -> None:
+    one = Engine(tmp_path / "data", listening=Listening(network="127.0.0.0/8"))
+    one.start()
+    assert one.address.ip.startswith("127.")
+    one.close()

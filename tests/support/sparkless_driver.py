@@ -1,0 +1,69 @@
+"""A driver without Spark: it speaks and behaves as the real one does, and "processes" rows by reading past them.
+
+For tests of what the engine does around drivers. In the flow's folder, a file "die" ends it, "fail" and "hopeless" make
+it fail.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from millstream import journal
+from millstream.engine import driver as d
+from millstream.errors import FlowError, RunError
+
+
+class Sparkless(d.Driver):
+    """Runs no flow, but commits all that its journals hold."""
+
+    def _start_spark(self) -> None:  # type: ignore[override]
+        return None
+
+    def _run(self, how: d.Run) -> None:
+        root, folder = Path(how.root), Path(how.data) / how.name
+        (folder / "runs").open("a").write(f"{os.getpid()}\n")
+        self._line.say(d.Report(ready=d.Nothing()))
+        print("running", how.name, file=sys.stderr, flush=True)
+        while True:
+            command = self._line.next(0.02)
+            if command is not None and command.stop is not None:
+                return
+            if command is not None and command.drain is not None:
+                self._draining = command.drain
+            self._misbehave(root)
+            ended = [self._read(path) for path in sorted((folder / "journals").iterdir())]
+            self._line.say(d.Report(statistics={"groups": [], "sources": {}, "late": 0, "dead": 0}))
+            if ended and all(ended):
+                self._line.say(d.Report(finished=d.Nothing()))
+                return
+            if self._draining is not None and not self._draining.flush:
+                self._line.say(d.Report(drained=d.Nothing()))
+                return
+
+    def _misbehave(self, root: Path) -> None:
+        if (root / "die").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (root / "fail").exists():
+            raise RunError("it failed")
+        if (root / "hopeless").exists():
+            raise FlowError("the flow has a mistake", hint="mend it")
+
+    def _read(self, path: Path) -> bool:
+        reader = journal.Reader(path)
+        views = [reader.partition(number) for number in range(reader.description.partitions)]
+        ends = [view.end for view in views]
+        journal.commit(path, "job.group", ends)
+        return all(view.state_at(end).ended for view, end in zip(views, ends, strict=True))
+
+
+def main() -> int:
+    d.die_with_parent()
+    line = d.Line.of_process()
+    return Sparkless(line).serve(warm="--warm" in sys.argv)
+
+
+if __name__ == "__main__":
+    os._exit(main())

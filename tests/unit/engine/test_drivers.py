@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import dataclasses
+import threading
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from millstream.engine import driver as d
+from millstream.engine.drivers import Log, error_of
+from millstream.engine.status import GroupStatus, SourceStatus
+from millstream.errors import DriverFailed, FlowError, GroupChanged, InvalidName, RunError, Where
+from millstream.flow import sources
+from millstream.flow.flow import Flow
+from millstream.flow.rewire import renamed
+from millstream.flow.targets import memory
+from millstream.ingest import IngestStatistics
+from millstream.spark.query import GroupStatistics
+
+
+def test_the_numbers_of_a_job_are_those_that_its_driver_reports() -> None:
+    for ours, theirs in ((GroupStatus, GroupStatistics), (SourceStatus, IngestStatistics)):
+        names = [field.name for field in msgspec.structs.fields(ours)]
+        assert names == [field.name for field in dataclasses.fields(theirs)]
+
+
+def test_commands_and_reports_are_one_word_each() -> None:
+    assert msgspec.json.encode(d.Command(drain=d.Drain(flush=True))) == b'{"drain":{"flush":true}}'
+    assert msgspec.json.encode(d.Report(ready=d.Nothing())) == b'{"ready":{}}'
+    failed = d.Report(failed=d.Failed("RunError", "it failed", "mend it"))
+    assert msgspec.json.decode(msgspec.json.encode(failed), type=d.Report) == failed
+
+
+def test_an_error_of_a_driver_is_told_as_it_was_raised() -> None:
+    told = d.failure(InvalidName("a name", hint="another", where=Where("f.py", 3, "flow = 1")))
+    assert told.hopeless
+    error = error_of(told)
+    assert isinstance(error, InvalidName)
+    assert error.message.startswith("a name\n")
+    assert "f.py:3" in error.message
+    assert error.hint == "another"
+    assert d.failure(GroupChanged("it changed")).hopeless
+    assert d.failure(SystemExit(3)).hopeless
+    assert not d.failure(RunError("it failed")).hopeless
+    foreign = error_of(d.failure(ZeroDivisionError("division by zero")))
+    assert isinstance(foreign, DriverFailed)
+    assert foreign.message == "ZeroDivisionError: division by zero"
+
+
+def flow() -> Flow:
+    one = Flow("f")
+    one.source("events", sources.inbox("n long"), partitions=3).sink("rows", memory())
+    one.source("ticks", sources.rate(1)).sink("ticks", memory())
+    return one
+
+
+def test_a_flow_is_described_by_its_inboxes_under_the_name_that_it_is_given() -> None:
+    assert d.described(renamed(flow(), "other")) == d.Described("other", {"events": 3})
+    assert flow() != renamed(flow(), "other")
+    with pytest.raises(FlowError):
+        d.described(Flow("empty"))
+    with pytest.raises(InvalidName):
+        renamed(flow(), "a/b")
+
+
+def test_a_driver_ends_when_the_line_to_its_engine_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(d, "end_at_once", ended.set)
+    line = d.Line(BytesIO(b'{"stop":{}}\n'), BytesIO())
+    assert line.next(5) == d.Command(stop=d.Nothing())
+    assert line.next(0.01) is None
+    assert ended.wait(5)
+
+
+def test_a_log_keeps_what_comes_before_it_has_a_place_and_turns_its_page(tmp_path: Path) -> None:
+    log, file = Log(most_bytes=30), tmp_path / "jobs/run.log"
+    log.write(b"early\n")
+    log.open(file)
+    for n in range(7):
+        log.write(b"line %d....\n" % n)
+    log.close()
+    log.write(b"too late\n")
+    assert log.last() == "too late"
+    assert file.with_name("run.log.1").read_text() == "line 3....\nline 4....\nline 5....\n"
+    assert file.read_text() == "line 6....\n"
