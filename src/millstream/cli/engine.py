@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 import logging
+import os
 import signal
 import sys
 import threading
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from millstream.engine.server import Server
 
 DATA: Final = Path(".millstream-engine")
+#: How long drivers may process what was taken before they stop.
+_DRAIN_S: Final = 10.0
 
 
 def engine(
@@ -69,24 +72,24 @@ def engine(
             server = Server(running, data, serving)
             try:
                 server.start()
-                _say(running, server, json=json)
+                _say(running, server, data, json=json)
                 _until(interrupted, server)
             finally:
                 server.close()
         finally:
             with Console(stderr=True).status("stopping"):
-                running.close()
+                running.close(drain_s=_DRAIN_S)
     if not json:
         print("stopped; jobs that ran go on when the engine is started again")
 
 
-def _say(engine: Engine, server: Server, *, json: bool) -> None:
+def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:
     if json:
         place = {"url": server.url, "inbox": str(engine.address), "node": engine.node, "of": engine.of}
-        print(jsonlib.dumps({**place, "data": str(engine.data.resolve())}), flush=True)
+        print(jsonlib.dumps({**place, "data": str(data.resolve())}), flush=True)
         return
     nodes = "" if engine.of == 1 else f"node {engine.node} of {engine.of}   "
-    print(f"engine  {nodes}{server.url}   inboxes {engine.address}   data {engine.data}", flush=True)
+    print(f"engine  {nodes}{server.url}   inboxes {engine.address}   data {data}", flush=True)
 
 
 def _until(interrupted: threading.Event, server: Server) -> None:
@@ -100,6 +103,9 @@ def _interrupted() -> Iterator[threading.Event]:
     seen = threading.Event()
 
     def note(_number: int, _frame: Any) -> None:
+        if seen.is_set():
+            # The second time at once, as kill -9 would: drivers end with us, and the next start goes on.
+            os._exit(130)
         seen.set()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
