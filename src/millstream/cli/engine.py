@@ -69,7 +69,8 @@ def engine(
     with _interrupted() as interrupted:
         running.start()
         try:
-            server = Server(running, data, serving)
+            keys = None if listening.security is None else listening.security.keys
+            server = Server(running, data, serving, keys=keys)
             try:
                 server.start()
                 _say(running, server, data, json=json)

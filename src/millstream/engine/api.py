@@ -34,6 +34,7 @@ from millstream.engine.openapi import Operation, Parameter, describe
 from millstream.engine.status import EngineStatus, GroupStatus, Happening, JobStatus, Place, Prepared
 from millstream.errors import NotThere, RequestRefused
 from millstream.journal.summary import Summary
+from millstream.links.keys import KeyPair
 from millstream.links.network import Address
 
 _SLICE_S: Final = 1.0
@@ -184,13 +185,14 @@ class Api:
         *,
         limits: Limits,
         stop: Callable[[], None],
+        keys: KeyPair | None = None,
     ) -> None:
         self.engine = engine
         self.limits = limits
         self.stop = stop
         self.stopping = False
         self._about = about
-        self.intake = Intake(lambda: engine.address, at_once=_SENDING)
+        self.intake = Intake(lambda: engine.address, keys=keys, at_once=_SENDING)
         self.metrics = Metrics(self.about, engine.jobs, engine.journals)
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._sending = anyio.CapacityLimiter(_SENDING)

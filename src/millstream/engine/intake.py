@@ -27,6 +27,7 @@ from millstream.errors import Ended, RequestRefused
 from millstream.ingest import Rows
 from millstream.ingest.rows import numbered
 from millstream.links.client import Client
+from millstream.links.keys import KeyPair
 from millstream.links.network import Address
 from millstream.links.rows import to_batch
 
@@ -67,8 +68,10 @@ class Numbering:
 class Intake:
     """Hands rows to the inboxes behind an engine's listener. Any thread may call."""
 
-    def __init__(self, address: Callable[[], Address], *, at_once: int = 16) -> None:
+    def __init__(self, address: Callable[[], Address], *, keys: KeyPair | None = None, at_once: int = 16) -> None:
+        """Send to where `address` says; with `keys`, which all engines share, also to inboxes of other engines."""
         self._address = address
+        self._keys = keys
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         # As many names of our own as requests at once: a journal keeps the numbers of every name it has ever seen.
         self._ours: queue.SimpleQueue[Numbering] = queue.SimpleQueue()
@@ -102,7 +105,14 @@ class Intake:
             self._ours.put(Numbering(own.sender, own.first + _MOST))
 
     def _send(self, target: str, media: str, body: bytes, numbering: Numbering, limit_s: float) -> Taken:
-        client = Client(str(self._address()), sender=numbering.sender, time_limit_s=limit_s, linger_s=0.0)
+        client = Client(
+            str(self._address()),
+            sender=numbering.sender,
+            key=self._keys,
+            server=None if self._keys is None else self._keys.public,
+            time_limit_s=limit_s,
+            linger_s=0.0,
+        )
         try:
             if client.ended(target):
                 raise Ended(f'"{target}" has ended: it takes no more events', hint="deploy the job anew")

@@ -30,7 +30,7 @@ SIZES_EVERY_S: Final = 30.0
 _SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 
 # A series beside each counter that nobody asks for.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
 
 Row = tuple[list[str], float]
 Of = Callable[[JobStatus], Iterable[Row]]

@@ -27,6 +27,7 @@ from millstream.engine.http import application
 from millstream.engine.limits import Limits
 from millstream.engine.status import EngineStatus, Place
 from millstream.errors import EngineError, InvalidAddress, OpenNetwork
+from millstream.links.keys import KeyPair
 
 PORT: Final = 8340
 LOOPBACK: Final = "127.0.0.1"
@@ -79,8 +80,16 @@ def _ip(host: str) -> Any:
 class Server:
     """An engine's API, served by a thread of this process."""
 
-    def __init__(self, engine: Served, data: Path, serving: Serving | None = None) -> None:
+    def __init__(
+        self, engine: Served, data: Path, serving: Serving | None = None, *, keys: KeyPair | None = None
+    ) -> None:
         """Bind the port; `start` answers.
+
+        Args:
+            engine: Who is asked.
+            data: Its folder, where the token is.
+            serving: Where to listen.
+            keys: Those of the inboxes, which all engines of a cluster share.
 
         Raises:
             OpenNetwork: Others could reach it, and nobody has said that they may.
@@ -96,7 +105,7 @@ class Server:
         self._socket = _bound(self._serving)
         self._port = int(self._socket.getsockname()[1])
         self.token = tokens.token_of(data)
-        self.api = Api(engine, self._about, limits=self._serving.limits, stop=self._stop_soon)
+        self.api = Api(engine, self._about, limits=self._serving.limits, stop=self._stop_soon, keys=keys)
         self._uvicorn = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
