@@ -282,6 +282,10 @@ class SocketLink:
         self._told.append(told)
 
     def _lost(self, loss: Loss) -> None:
+        if loss is Loss.AWAY:
+            if self._found() != self._address:
+                self.renew()
+            return
         if loss is Loss.UNGREETED:
             self._ungreeted += 1
         error = None

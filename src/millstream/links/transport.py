@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 128
 _PATH_BYTES: Final = 100  # a UNIX socket's path has room for 107
 _PORTS: Final = 100
+_PORT_S: Final = 0.3
 _BACKLOG: Final = 1000
 _LAST_WORDS_MS: Final = 500
 
@@ -264,11 +265,16 @@ class Door:
 
 def _bound(sock: Any, host: str, port: int) -> int:
     """Bind to a port, another one if it is taken; return which."""
-    if port:
+    until = time.monotonic() + _PORT_S
+    while port:
         try:
             sock.bind(f"tcp://{host}:{port}")
         except zmq.ZMQError:
-            _log.info("port %d is taken", port)
+            # Who had it may be dying just now, and producers know of no other.
+            if time.monotonic() >= until:
+                _log.info("port %d is taken", port)
+                break
+            time.sleep(_PORT_S / 20)
         else:
             return port
     sock.bind(f"tcp://{host}:*")
@@ -335,6 +341,7 @@ class _Folder:
 
 _LOST: Final = (
     zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CONNECT_RETRIED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -346,6 +353,8 @@ class Loss(Enum):
     """How a connection was lost."""
 
     GONE = "gone"
+    AWAY = "away"
+    """Nobody is there to connect to, and it is tried again."""
     REFUSED = "refused"
     UNGREETED = "ungreeted"
     """The peer hung up on our greeting: it died just then, or it cannot read it, since it has another key."""
@@ -420,6 +429,8 @@ class Wire:
         event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
         if event & zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._on_lost(Loss.UNGREETED)
+        elif event & zmq.EVENT_CONNECT_RETRIED:
+            self._on_lost(Loss.AWAY)
         else:
             self._on_lost(Loss.REFUSED if event & _REFUSED else Loss.GONE)
 
