@@ -50,8 +50,9 @@ class EngineClient:
         self.url = _checked(url)
         self._token = token
         self._timeout_s = timeout_s
-        # What the environment says about proxies is not for this host.
-        self._http = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=not self.local)
+        # What the environment says about proxies is not for this host; what it says about certificates is.
+        direct = {f"all://{urlsplit(self.url).hostname}": None} if self.local else None
+        self._http = httpx.Client(base_url=self.url, timeout=timeout_s, mounts=direct)
 
     @property
     def local(self) -> bool:
@@ -241,7 +242,7 @@ class Cluster:
         for one in found:
             if one.of != len(found):
                 raise EnginesDiffer(
-                    f"the engine at {one.url} is node {one.node} of {one.of}, and {len(found)} named here",
+                    f"the engine at {one.url} is node {one.node} of {one.of}, and not of {len(found)}",
                     hint="name every engine of the cluster, each with --engine",
                 )
 
@@ -490,7 +491,7 @@ def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:
 
 
 def merged(found: Sequence[JobStatus]) -> JobStatus:
-    """Return a job of several engines as one: the state is that of its driver, numbers are added up."""
+    """Return a job of several engines as one: the driver's engine knows its state and what is left; others add up."""
     parts = sorted(found, key=lambda one: one.node)
     first = parts[0]
     if len(parts) == 1:
@@ -503,7 +504,6 @@ def merged(found: Sequence[JobStatus]) -> JobStatus:
         sources={name: _source(name, parts) for part in parts for name in part.sources},
         late=sum(part.late for part in parts),
         dead=sum(part.dead for part in parts),
-        unprocessed=max(part.unprocessed for part in parts),
         inboxes=tuple(inboxes),
     )
 

@@ -188,6 +188,9 @@ def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Clus
     token = read_token(token_file) if token_file is not None else os.environ.get("MILLSTREAM_TOKEN") or None
     with Cluster(named or [DEFAULT], token) as found:
         yield found
+        for url in found.away:
+            text = f"warning: the engine at {url} does not answer; what it has is not counted"
+            Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
 def encoded(value: Any) -> str:

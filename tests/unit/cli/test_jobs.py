@@ -193,6 +193,20 @@ def test_an_engine_that_is_away_ends_a_command_with_a_status_of_its_own(
     assert capsys.readouterr().err.startswith("error: the engine at http://127.0.0.1:9 cannot be reached")
 
 
+def test_an_engine_of_several_that_is_away_is_told_and_the_others_are_shown(
+    tmp_path: Path, flow: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path / "node0", node=0, of=2) as one, serving(tmp_path / "node1", node=1, of=2) as two:
+        both = ["--engine", two.server.url, "--engine", one.server.url]
+        run("deploy", str(flow), *both)
+        two.server.close()
+        app(["status", "f", *both], standalone_mode=False)
+        said = capsys.readouterr()
+        assert said.out.startswith("f (job f-1)  running")
+        away = f"warning: the engine at {two.server.url} does not answer; what it has is not counted\n"
+        assert said.err == away
+
+
 def test_no_state_of_a_job_is_without_words() -> None:
     from millstream.cli.jobs import _STATES
 

@@ -223,10 +223,19 @@ def test_a_job_of_several_engines_is_told_as_one(one: Served) -> None:
     first = one.engine.deploy(b"good")
     inbox = InboxStatus("s", 1, "tcp://10.0.0.2:1", rows=5)
     second = msgspec.structs.replace(
-        first, node=1, groups=(), sources={"s": SourceStatus(5, 1)}, inboxes=(inbox,), reason="full", late=2, dead=1
+        first,
+        node=1,
+        groups=(),
+        sources={"s": SourceStatus(5, 1)},
+        inboxes=(inbox,),
+        reason="full",
+        late=2,
+        dead=1,
+        unprocessed=90,
     )
     both = merged([second, first])
     assert (both.node, both.groups, both.reason, both.late, both.dead) == (0, first.groups, "full", 3, 3)
+    assert both.unprocessed == 7, "the others do not know what the driver has processed"
     assert (both.sources["s"].rows, both.sources["s"].refused) == (5, 1)
     assert [one.partition for one in both.inboxes] == [0, 1, 1]
     assert merged([first]) is first

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
+import subprocess
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from millstream.cluster import Cluster
 from millstream.engine import tokens
 from millstream.engine.api import OPERATIONS
 from millstream.engine.limits import Held, Limits, Rate
 from millstream.engine.server import Server, Serving, guard
-from millstream.errors import EngineError, InvalidAddress, OpenNetwork, TokenRefused
+from millstream.errors import EngineAway, EngineError, InvalidAddress, OpenNetwork, TokenRefused
 from support.engine import PeerEngine
 from support.links import stored
 from support.served import EVENTS, Served, serving
@@ -129,6 +132,37 @@ def test_a_port_that_is_taken_is_told(served: Served, tmp_path: Path) -> None:
     port = int(served.server.url.rpartition(":")[2])
     with pytest.raises(EngineError, match=f"127.0.0.1:{port} cannot be listened at"):
         Server(served.engine, tmp_path, Serving(port=port))
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for this host, and its private key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("cannot here: there is no openssl")
+    found = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=engine", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command, "-out", str(found[0]), "-keyout", str(found[1])], check=True, capture_output=True)
+    return found
+
+
+def test_an_engine_is_asked_over_tls(
+    certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = PeerEngine(tmp_path)
+    server = Server(engine, tmp_path, Serving(port=0, certificate=certificate[0], private_key=certificate[1]))
+    server.start()
+    try:
+        assert server.url.startswith("https://")
+        with Cluster([server.url]) as strangers, pytest.raises(EngineAway, match="certificate verify failed"):
+            strangers.jobs()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+        with Cluster([server.url]) as cluster:
+            assert cluster.jobs() == []
+    finally:
+        server.close()
+        engine.close()
 
 
 # sizes, rates, times
