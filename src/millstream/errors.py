@@ -30,6 +30,8 @@ MillstreamError
 │  └─ QueueBroken, QueueFull, Fenced
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed
+├─ SwitchError          a running flow cannot be replaced as was asked
+│  └─ SwitchImpossible, SwitchRefused, ControlBroken
 ├─ EngineError          an engine or a cluster cannot do what was asked
 │  ├─ NoSuchJob, JobExists, JobBusy, InvalidTransition, JobsRunning
 │  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken
@@ -473,6 +475,25 @@ class GroupChanged(RunError):
 
 class GroupFailed(RunError):
     """The Spark query of a group died."""
+
+
+# switch
+
+
+class SwitchError(MillstreamError):
+    """A running flow cannot be replaced as was asked."""
+
+
+class SwitchImpossible(SwitchError):
+    """What the two versions are does not allow a switch from one to the other; nothing was touched."""
+
+
+class SwitchRefused(SwitchError):
+    """A switch cannot be begun, aborted or changed in the state that it is in."""
+
+
+class ControlBroken(SwitchError):
+    """The record that decides about a switch is damaged or could not be written."""
 
 
 # engine

@@ -77,12 +77,21 @@ def _aligned(stage: Window, service_window: timedelta) -> bool:
 
 def chain_reach(flow: Flow, stages: tuple[str, ...], output: str) -> Reach:
     """Return how far the results of a chain of stages, in topological order, reach together."""
+    return _chains(flow, stages)[output].reach
+
+
+def begun_before(flow: Flow, stages: tuple[str, ...], output: str) -> timedelta | None:
+    """Return how long before its time a row of `output` may have been begun, where its time is a window's end."""
+    return _chains(flow, stages)[output].pending
+
+
+def _chains(flow: Flow, stages: tuple[str, ...]) -> dict[str, _Chain]:
     chains: dict[str, _Chain] = {}
     for name in stages:
         stage = flow.stages[name]
         above = [chains[source] for source in stage.inputs if source in chains]
         chains[name] = _extended(stage, above, flow.window)
-    return chains[output].reach
+    return chains
 
 
 def _extended(stage: Stage, above: list[_Chain], service_window: timedelta) -> _Chain:

@@ -1,0 +1,249 @@
+"""What differs between two versions of a flow, group by group and stage by stage, and what happens to state.
+
+A group that means the same in both versions goes on untouched. In any other group each stage is kept, replaced, new or removed, and
+its state moves in one of these ways:
+
+    none       it has no state
+    owned      windows, joins, matches: results that start before the cut are the old version's, the others the new one's
+    carried    fold, distinct and the like: the state moves to the stage of the same name
+    empty      such a stage is new, and begins with nothing
+    dropped    such a stage is gone, or keeps something else now: its state is lost, which needs consent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from millstream.flow.describe import describe_stage
+from millstream.flow.flow import Flow
+from millstream.flow.stages import Fold, Source, Stage
+from millstream.plan.fingerprint import difference, fingerprint
+from millstream.plan.groups import Group, Plan
+from millstream.plan.horizon import reach
+
+# JSON: what can be in it, Python's types cannot say shortly.
+Data = Any
+_STATELESS = ("source", "reads", "journal", "apply", "sql", "merge", "lookup", "action")
+_REFERENCES = ("function", "class")
+#: Plays no part in whether a stage's state is handed over.
+_ANY_WINDOW = timedelta(hours=1)
+
+
+class Change(StrEnum):
+    """What becomes of a group or a stage."""
+
+    KEPT = "kept"
+    REPLACED = "replaced"
+    NEW = "new"
+    REMOVED = "removed"
+
+
+class Move(StrEnum):
+    """What becomes of a stage's state."""
+
+    NONE = "none"
+    OWNED = "owned"
+    CARRIED = "carried"
+    EMPTY = "empty"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A flow's plan with what each of its groups means.
+
+    `meanings` are fingerprints: those that checkpoints have stored, or fresh ones.
+    """
+
+    plan: Plan
+    meanings: Mapping[str, dict[str, Data]]
+
+    @classmethod
+    def of(cls, plan: Plan, snapshots: Mapping[str, str] | None = None) -> Version:
+        """Return the version that a plan describes."""
+        return cls(plan, {group.name: fingerprint(plan, group.name, snapshots) for group in plan.groups})
+
+    @property
+    def flow(self) -> Flow:
+        return self.plan.flow
+
+    def group(self, name: str) -> Group | None:
+        """Return the group of that name, if there is one."""
+        return next((group for group in self.plan.groups if group.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StageChange:
+    """What becomes of one stage of a group; `lines` say what differs, `why` why its state is dropped."""
+
+    name: str
+    change: Change
+    move: Move
+    state: str
+    lines: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What becomes of a group."""
+
+    name: str
+    change: Change
+    stages: tuple[StageChange, ...]
+    lines: tuple[str, ...] = ()
+
+
+def changes(old: Version, new: Version) -> tuple[GroupChange, ...]:
+    """Return what becomes of every group: those of the new version in its order, then those that are gone."""
+    names = [group.name for group in new.plan.groups]
+    gone = [group.name for group in old.plan.groups if group.name not in names]
+    return tuple(_group(old, new, name) for name in (*names, *gone))
+
+
+def _group(old: Version, new: Version, name: str) -> GroupChange:
+    before, after = old.group(name), new.group(name)
+    if before is None:
+        assert after is not None
+        return GroupChange(name, Change.NEW, tuple(_stages(old, new, name)))
+    if after is None:
+        return GroupChange(name, Change.REMOVED, tuple(_stages(old, new, name)))
+    lines = (*difference(old.meanings[name], new.meanings[name]), *_partitions(old.flow, new.flow, after))
+    if not lines:
+        kept = [StageChange(stage, Change.KEPT, Move.NONE, state_of(new.flow.stages[stage])) for stage in after.stages]
+        return GroupChange(name, Change.KEPT, tuple(kept))
+    return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name)), lines)
+
+
+def _partitions(old: Flow, new: Flow, group: Group) -> Iterator[str]:
+    """Yield the journals of sources whose number of partitions changes: their readers must begin anew."""
+    for name in group.inputs:
+        before, after = old.stages.get(name), new.stages.get(name)
+        if isinstance(before, Source) and isinstance(after, Source) and before.partitions != after.partitions:
+            yield f'source "{name}": "partitions" was {before.partitions}, now {after.partitions}'
+
+
+def _stages(old: Version, new: Version, name: str) -> Iterator[StageChange]:
+    before, after = old.group(name), new.group(name)
+    first = () if before is None else before.stages
+    then = () if after is None else after.stages
+    for stage in then:
+        yield _both(old, new, name, stage) if stage in first else _alone(new.flow.stages[stage], Change.NEW)
+    for stage in first:
+        if stage not in then:
+            yield _alone(old.flow.stages[stage], Change.REMOVED)
+
+
+def _alone(stage: Stage, change: Change) -> StageChange:
+    """Return what becomes of a stage that only one version has."""
+    move = _move(stage)
+    if move is not Move.CARRIED:
+        return StageChange(stage.name, change, move, state_of(stage))
+    if change is Change.NEW:
+        return StageChange(stage.name, change, Move.EMPTY, state_of(stage))
+    return StageChange(stage.name, change, Move.DROPPED, state_of(stage), why="the stage is gone")
+
+
+def _both(old: Version, new: Version, group: str, name: str) -> StageChange:
+    before, after = old.flow.stages[name], new.flow.stages[name]
+    lines = tuple(difference(_only(old.meanings[group], name), _only(new.meanings[group], name)))
+    change = Change.REPLACED if lines else Change.KEPT
+    if _move(before) is not Move.CARRIED:
+        move = Move.EMPTY if _move(after) is Move.CARRIED else _move(after)
+        return StageChange(name, change, move, state_of(after), lines)
+    why = _unfit(old.flow, new.flow, before, after, lines)
+    move = Move.DROPPED if why else Move.CARRIED
+    return StageChange(name, change, move, state_of(before), lines, why)
+
+
+def _move(stage: Stage) -> Move:
+    if reach(stage, _ANY_WINDOW).handed_over:
+        return Move.CARRIED
+    return Move.NONE if _kind(stage) in _STATELESS else Move.OWNED
+
+
+def _kind(stage: Stage) -> str:
+    kind: str = describe_stage(stage)["kind"]
+    return kind
+
+
+def state_of(stage: Stage) -> str:
+    """Return in a word or two what a stage keeps; nothing if it keeps nothing."""
+    match _kind(stage):
+        case "window":
+            return "sessions" if getattr(stage, "gap", None) is not None else "windows"
+        case "join":
+            return "rows"
+        case "distinct":
+            return "keys"
+        case "fold":
+            return "a value per key"
+        case "match":
+            return "runs"
+    return ""
+
+
+def _unfit(old: Flow, new: Flow, before: Stage, after: Stage, lines: tuple[str, ...]) -> str:
+    """Say why a stage cannot be given the state of the one that had its name; nothing if it can."""
+    if _kind(before) != _kind(after):
+        return f"it was a {_kind(before)}, and is a {_kind(after)}"
+    if _kind(before) not in ("distinct", "fold"):
+        return "it has changed" if lines else ""
+    keys = _keys(old, before), _keys(new, after)
+    if keys[0] != keys[1]:
+        return f"its state was kept by {_columns(keys[0])}, and would be by {_columns(keys[1])}"
+    if isinstance(before, Fold) and isinstance(after, Fold) and not _fits(before.initial, after.initial):
+        return f"a state began as {before.initial!r}, and would as {after.initial!r}"
+    return ""
+
+
+def _keys(flow: Flow, stage: Stage) -> list[tuple[str, str | None]]:
+    schema = flow.stream(stage.inputs[0]).schema
+    by: tuple[str, ...] = getattr(stage, "by", ())
+    fields = [None if schema is None else schema.find(name) for name in by]
+    return [(name, None if field is None else field.type) for name, field in zip(by, fields, strict=True)]
+
+
+def _columns(keys: list[tuple[str, str | None]]) -> str:
+    return ", ".join(name if kind is None else f"{name} {kind}" for name, kind in keys) or "nothing"
+
+
+def _fits(old: object, new: object) -> bool:
+    """Tell whether two values that states begin with have the same shape; None has any."""
+    if old is None or new is None:
+        return True
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(_fits(old[key], new[key]) for key in old)
+    if isinstance(old, bool) or isinstance(new, bool):
+        return type(old) is type(new)
+    return type(old) is type(new) or (isinstance(old, int | float) and isinstance(new, int | float))
+
+
+def _only(meaning: dict[str, Data], stage: str) -> dict[str, Data]:
+    """Return a fingerprint that holds one stage and the functions that it depends on."""
+    found: dict[str, Data] = {}
+    waiting = [meaning["stages"][stage]]
+    while waiting:
+        for name in _named(waiting.pop()):
+            if name in meaning["functions"] and name not in found:
+                found[name] = meaning["functions"][name]
+                waiting.append(found[name])
+    part = {"stages": {stage: meaning["stages"][stage]}, "functions": found}
+    return {"format": meaning["format"], "group": "", "output": {}, **part}
+
+
+def _named(data: Data) -> Iterator[str]:
+    """Yield the names of functions and classes that data refers to."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key in _REFERENCES and isinstance(value, str):
+                yield value
+            else:
+                yield from _named(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _named(value)

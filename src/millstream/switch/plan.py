@@ -1,0 +1,254 @@
+"""The plan of a switch: what will happen, and what makes it impossible, before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from math import lcm
+from typing import Literal
+
+from millstream.errors import SwitchImpossible
+from millstream.flow.describe import describe_stage
+from millstream.flow.durations import format as shown
+from millstream.flow.flow import Flow
+from millstream.flow.schema import Schema
+from millstream.flow.stages import Journal, Source, Window
+from millstream.plan.groups import Plan
+from millstream.switch.changes import Change, GroupChange, Move, Version, changes
+from millstream.switch.units import Unit, units
+
+Mode = Literal["switch", "shadow", "share"]
+_MICROSECOND = timedelta(microseconds=1)
+#: A common boundary of both versions' windows that is further away than this is not waited for.
+LONGEST_STEP = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What makes a switch impossible: a fact, and what to do about it."""
+
+    fact: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPlan:
+    """A switch from one version to another, as data.
+
+    The cut will be a multiple of `step`. A switch with `obstacles` cannot be begun; `notes` are what its user should know.
+    """
+
+    old: Plan
+    new: Plan
+    groups: tuple[GroupChange, ...]
+    units: tuple[Unit, ...]
+    step: timedelta
+    obstacles: tuple[Obstacle, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> tuple[GroupChange, ...]:
+        return tuple(group for group in self.groups if group.change is not Change.KEPT)
+
+    @property
+    def overlap(self) -> timedelta | None:
+        """How long the longest unit runs in both versions, in event time; None is open-ended."""
+        from millstream.switch.units import longest
+
+        return longest([unit.overlap for unit in self.units])
+
+    def check(self) -> None:
+        """Refuse a switch that cannot be done.
+
+        Raises:
+            SwitchImpossible: Something stands in its way; nothing has been touched.
+        """
+        if self.obstacles:
+            first, *others = self.obstacles
+            more = f" (and {len(others)} more)" if others else ""
+            raise SwitchImpossible(
+                f'flow "{self.old.flow.name}" cannot be switched: {first.fact}{more}', hint=first.hint
+            )
+
+
+def switch_plan(old: Version, new: Version, *, consent: Collection[str] = (), mode: Mode = "switch") -> SwitchPlan:
+    """Compare two versions of a flow.
+
+    Args:
+        old: The running version.
+        new: The one that is to take its place.
+        consent: The stages whose state may be dropped.
+        mode: Whether the new version takes over at once, only runs beside the old one, or gets a share of the keys.
+    """
+    found = changes(old, new)
+    parts = units(old, new, found)
+    step, twice = _step(old.flow, new.flow, found)
+    obstacles = (
+        *_names(old.flow, new.flow),
+        *_states(found, consent),
+        *_borders(old, new, found),
+        *_reaches(new, parts),
+        *(_shares(old, new, found) if mode == "share" else ()),
+    )
+    notes = (*_open_ends(parts), *twice, *_programs(new.flow, found, mode), *_kept_for(new, parts))
+    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes)
+
+
+def _names(old: Flow, new: Flow) -> Iterator[Obstacle]:
+    if old.name != new.name:
+        fact = f'the new version is of flow "{new.name}"'
+        yield Obstacle(fact, f'give it the name "{old.name}", or deploy it as a job of its own')
+
+
+def _states(found: Collection[GroupChange], consent: Collection[str]) -> Iterator[Obstacle]:
+    for group in found:
+        for stage in group.stages:
+            if stage.move is Move.DROPPED and stage.name not in consent:
+                fact = f'the state of stage "{stage.name}" in group "{group.name}" would be lost: {stage.why}'
+                yield Obstacle(fact, f"keep the stage as it was, or say --drop {stage.name} to lose its state")
+
+
+# what unchanged groups read
+
+
+def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iterator[Obstacle]:
+    """Yield what would change under the feet of readers: journals may gain columns, and nothing else."""
+    for name in new.flow.stages:
+        before, after = old.flow.stages.get(name), new.flow.stages.get(name)
+        if isinstance(before, Source) and isinstance(after, Source):
+            yield from _layout("source", name, _partitions(before), _partitions(after))
+            yield from _columns("source", name, before.schema, after.schema)
+            yield from _times("source", name, before.time, after.time)
+    kept = {group.name for group in found if group.change is Change.KEPT}
+    for name, use in new.plan.journals.items():
+        if use.kind == "group" and name in old.plan.journals and kept & set(use.readers):
+            one, other = old.flow.stream(name), new.flow.stream(name)
+            yield from _layout("journal", name, _partitions(old.flow.stages[name]), _partitions(new.flow.stages[name]))
+            yield from _columns("journal", name, one.schema, other.schema)
+            yield from _times("journal", name, one.time, other.time)
+
+
+def _partitions(stage: object) -> int:
+    assert isinstance(stage, Source | Journal)
+    return stage.partitions
+
+
+def _layout(kind: str, name: str, old: int, new: int) -> Iterator[Obstacle]:
+    if new < old:
+        fact = f'{kind} "{name}" has {old} partitions and would have {new}'
+        yield Obstacle(fact, "a journal can be widened, not narrowed: keep them, or write to a journal of another name")
+
+
+def _columns(kind: str, name: str, old: Schema | None, new: Schema | None) -> Iterator[Obstacle]:
+    if old is None or new is None:
+        return
+    after: Mapping[str, str | None] = {field.name: field.type for field in new}
+    for field in old:
+        if after.get(field.name) != field.type:
+            now = f"would be {after[field.name]}" if field.name in after else "would be gone"
+            fact = f'column "{field.name}" of {kind} "{name}" is {field.type} and {now}'
+            yield Obstacle(fact, "what others read may gain columns only: add one under another name")
+
+
+def _times(kind: str, name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
+    if old != new:
+        fact = f'{kind} "{name}" is timed by {old or "nothing"} and would be by {new or "nothing"}'
+        yield Obstacle(fact, f"use a {kind} of another name for another time")
+
+
+# how far versions read
+
+
+def _reaches(new: Version, parts: Collection[Unit]) -> Iterator[Obstacle]:
+    for unit in parts:
+        if unit.cyclic:
+            fact = f"the changed groups {unit.name} form a cycle, in which a result has no end"
+            yield Obstacle(fact, "change one of them at a time, or stop the job and start the new version")
+        elif unit.look_back is None and (limited := _limited(new, unit)):
+            fact = f'a session of {unit.name} may have begun before what source "{limited}" keeps'
+            yield Obstacle(fact, "give the sessions a longest=, or keep the whole journal")
+
+
+def _limited(version: Version, unit: Unit) -> str | None:
+    """Return a journal that a unit reads and that is not kept whole."""
+    for group in version.plan.groups:
+        for name in group.inputs if group.name in unit.groups else ():
+            stage = version.flow.stages[name]
+            if isinstance(stage, Source | Journal) and (stage.keep_for is not None or stage.keep_bytes is not None):
+                return name
+    return None
+
+
+def _open_ends(parts: Collection[Unit]) -> Iterator[str]:
+    for unit in parts:
+        if unit.horizon is None and not unit.cyclic:
+            yield f"both versions of {unit.name} run until the sessions that are open at the cut have ended"
+        if unit.look_back is None and not unit.cyclic:
+            yield f"the new version of {unit.name} reads its journals from their beginning"
+
+
+def _kept_for(new: Version, parts: Collection[Unit]) -> Iterator[str]:
+    for unit in parts:
+        limited = _limited(new, unit)
+        if unit.look_back and limited:
+            yield f'the new version of {unit.name} reads "{limited}" from {shown(unit.look_back)} before the cut, if that is still kept'
+
+
+# the cut
+
+
+def _step(old: Flow, new: Flow, found: Collection[GroupChange]) -> tuple[timedelta, tuple[str, ...]]:
+    """Return what the cut is a multiple of, and which rows count in both versions or in none."""
+    base = _common(old.window, new.window)
+    pairs = list(_resized(old, new, found))
+    everything = _common(base, *(window.every or base for pair in pairs for window in pair))
+    if everything <= max(LONGEST_STEP, base):
+        return everything, ()
+    later = _common(base, *(window.every or base for _, window in pairs))
+    step = later if later <= max(LONGEST_STEP, base) else base
+    return step, tuple(line for before, after in pairs for line in _split(before, after, step))
+
+
+def _resized(old: Flow, new: Flow, found: Collection[GroupChange]) -> Iterator[tuple[Window, Window]]:
+    """Yield the windows that change their lengths."""
+    for group in found:
+        for stage in group.stages if group.change is Change.REPLACED else ():
+            before, after = old.stages.get(stage.name), new.stages.get(stage.name)
+            if not isinstance(before, Window) or not isinstance(after, Window) or not (before.every and after.every):
+                continue
+            if (before.every, before.size) != (after.every, after.size):
+                yield before, after
+
+
+def _split(before: Window, after: Window, step: timedelta) -> Iterator[str]:
+    if before.every and before.size and step % before.every:
+        yield f'"{after.name}": rows of up to {shown(before.size)} after the cut count in a window of each version'
+    if after.every and after.size and step % after.every:
+        yield f'"{after.name}": rows of up to {shown(after.size)} after the cut may be in no window of the new version'
+
+
+def _common(*lengths: timedelta) -> timedelta:
+    return lcm(*(length // _MICROSECOND for length in lengths)) * _MICROSECOND
+
+
+# shares and shadows
+
+
+def _shares(old: Version, new: Version, found: Collection[GroupChange]) -> Iterator[Obstacle]:
+    for group in found:
+        if group.change is not Change.REPLACED:
+            continue
+        before, after = (version.plan.group(group.name) for version in (old, new))
+        keys = old.flow.stream(before.output).key, new.flow.stream(after.output).key
+        if keys[0] is None or keys[0] != keys[1]:
+            said = "have no key" if keys[0] is None or keys[1] is None else f"are keyed by {keys[0]} and by {keys[1]}"
+            fact = f'the results of group "{group.name}" {said}, so they cannot be shared out'
+            yield Obstacle(fact, "group by a column, or name one with key_by(...), in both versions; or switch at once")
+
+
+def _programs(new: Flow, found: Collection[GroupChange], mode: Mode) -> Iterator[str]:
+    for group in found if mode != "switch" else ():
+        for stage in group.stages if group.change is not Change.REMOVED else ():
+            if stage.name in new.stages and describe_stage(new.stages[stage.name])["kind"] == "action":
+                yield f'"{stage.name}" of group "{group.name}" runs in both versions, with whatever it does besides answering'

@@ -1,0 +1,148 @@
+"""The plan of a switch as text and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from millstream.flow.durations import format as shown
+from millstream.switch.changes import Change, GroupChange, Move, StageChange
+from millstream.switch.plan import SwitchPlan
+from millstream.switch.units import Unit
+
+_HEAD = ("group", "stage", "change", "state", "how")
+_WIDTH = 120
+
+
+def table(plan: SwitchPlan, cut: datetime | None = None) -> str:
+    """Return what a switch would do, a line for each stage that it concerns.
+
+     group   stage   change    state    how
+     hourly  hourly  replaced  windows  owned by start: old until 15:00, new from 15:00
+     alerts  all     kept
+    both versions of hourly run side by side for about 30 min
+
+    Args:
+        plan: The plan.
+        cut: Where the cut would be now, if that is known.
+    """
+    rows = [_HEAD, *(row for group in plan.groups for row in _rows(group, cut))]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
+    lines = [
+        " " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    for sentence in _sentences(plan):
+        lines += textwrap.wrap(sentence, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def _rows(group: GroupChange, cut: datetime | None) -> Iterator[tuple[str, ...]]:
+    if group.change in (Change.KEPT, Change.REMOVED) and not any(_notable(stage) for stage in group.stages):
+        yield group.name, "all", group.change, "", "" if group.change is Change.KEPT else "until the cut"
+        return
+    if group.change is Change.KEPT:
+        yield group.name, "all", group.change, "", ""
+        return
+    told = [stage for stage in group.stages if stage.change is not Change.KEPT or stage.state]
+    for stage in told:
+        yield group.name, stage.name, stage.change, stage.state, how(stage, cut)
+    if not told:
+        yield group.name, "output", group.change, "", ""
+
+
+def _notable(stage: StageChange) -> bool:
+    return stage.move in (Move.CARRIED, Move.DROPPED)
+
+
+def how(stage: StageChange, cut: datetime | None = None) -> str:
+    """Return what happens to a stage's state, in a few words."""
+    match stage.move:
+        case Move.NONE:
+            return "no state"
+        case Move.OWNED:
+            at = "the cut" if cut is None else f"{cut.astimezone(UTC):%H:%M}"
+            return f"owned by start: {_owners(stage.change, at)}"
+        case Move.CARRIED:
+            return "carried over by name"
+        case Move.EMPTY:
+            return "begins empty"
+        case Move.DROPPED:
+            return f"dropped: {stage.why}"
+
+
+def _owners(change: Change, at: str) -> str:
+    old, new = f"old until {at}", f"new from {at}"
+    return {Change.NEW: new, Change.REMOVED: old}.get(change, f"{old}, {new}")
+
+
+def _sentences(plan: SwitchPlan) -> Iterator[str]:
+    if not plan.units:
+        yield "the new version means the same as the running one: there is nothing to switch"
+    for unit in plan.units:
+        yield _overlap(unit)
+    yield from plan.notes
+    for obstacle in plan.obstacles:
+        yield f"impossible: {obstacle.fact}"
+        yield f"  hint: {obstacle.hint}"
+
+
+def _overlap(unit: Unit) -> str:
+    if unit.by == "position":
+        return f"{unit.name} is cut at a position: the new version begins where the old one ends"
+    if unit.overlap is None:
+        return f"both versions of {unit.name} run side by side, and nobody knows for how long"
+    side = f"for about {shown(unit.overlap)}" if unit.overlap else "for a moment"
+    return f"both versions of {unit.name} run side by side {side}"
+
+
+def to_json(plan: SwitchPlan) -> dict[str, Any]:
+    """Return the plan as data that JSON can hold; lengths are in seconds, null where there is no bound."""
+    return {
+        "flow": plan.old.flow.name,
+        "possible": not plan.obstacles,
+        "groups": [_group_json(group) for group in plan.groups],
+        "units": [_unit_json(unit) for unit in plan.units],
+        "step": plan.step.total_seconds(),
+        "overlap": _seconds(plan.overlap),
+        "obstacles": [{"fact": one.fact, "hint": one.hint} for one in plan.obstacles],
+        "notes": list(plan.notes),
+    }
+
+
+def _group_json(group: GroupChange) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "change": group.change.value,
+        "stages": [_stage_json(stage) for stage in group.stages],
+        "differences": list(group.lines),
+    }
+
+
+def _stage_json(stage: StageChange) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "change": stage.change.value,
+        "state": stage.state,
+        "move": stage.move.value,
+        "how": how(stage),
+        "differences": list(stage.lines),
+    }
+
+
+def _unit_json(unit: Unit) -> dict[str, Any]:
+    return {
+        "groups": list(unit.groups),
+        "private": list(unit.private),
+        "shared": list(unit.shared),
+        "by": unit.by,
+        "horizon": _seconds(unit.horizon),
+        "look_back": _seconds(unit.look_back),
+        "lateness": unit.lateness.total_seconds(),
+        "overlap": _seconds(unit.overlap),
+    }
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return None if length is None else length.total_seconds()

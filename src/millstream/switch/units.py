@@ -1,0 +1,142 @@
+"""Units: changed groups that are neighbours, and so are switched as one.
+
+Inside a unit each version has journals of its own, and ownership is applied only where the unit meets an unchanged group or a sink.
+The old version reads on for the unit's horizon after the cut, the new one from its look-back before it; along a unit both add up as
+they do along a chain of stages in one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from millstream.flow.stages import Reads
+from millstream.plan.groups import Group, Plan
+from millstream.plan.horizon import ZERO, chain_reach
+from millstream.switch.changes import Change, GroupChange, Move, Version
+from millstream.switch.starts import start_of
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Adjacent changed groups.
+
+    `private` are the journals of which each version has its own, `shared` those that unchanged groups read: both versions write
+    these. A unit is cut `by` time, by position if no result in it has an extent in time, or by both, if some stage is handed state.
+    None is open-ended.
+    """
+
+    groups: tuple[str, ...]
+    private: tuple[str, ...]
+    shared: tuple[str, ...]
+    horizon: timedelta | None
+    look_back: timedelta | None
+    lateness: timedelta
+    by: Literal["time", "position", "both"]
+    cyclic: bool = False
+
+    @property
+    def name(self) -> str:
+        return " + ".join(self.groups)
+
+    @property
+    def overlap(self) -> timedelta | None:
+        """How long both versions run side by side, in event time."""
+        return None if self.horizon is None else self.horizon + self.lateness
+
+
+def units(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[Unit, ...]:
+    """Return the units of a switch, in the order of their first groups."""
+    changed = {group.name: group for group in found if group.change is not Change.KEPT}
+    parts: list[list[str]] = []
+    for name in changed:
+        near = [part for part in parts if any(_adjacent(old.plan, new.plan, name, other) for other in part)]
+        parts = [part for part in parts if part not in near]
+        parts.append([*(one for part in near for one in part), name])
+    ordered = sorted(
+        (sorted(part, key=list(changed).index) for part in parts), key=lambda part: [*changed].index(part[0])
+    )
+    return tuple(_unit(old, new, part, changed) for part in ordered)
+
+
+def _adjacent(old: Plan, new: Plan, one: str, other: str) -> bool:
+    return any(_meet(plan, a, b) for plan in (old, new) for a, b in ((one, other), (other, one)))
+
+
+def _meet(plan: Plan, writer: str, reader: str) -> bool:
+    """Tell whether one group reads what the other writes."""
+    written = {group.journal for group in plan.groups if group.name == writer and group.journal is not None}
+    return any(written & set(group.inputs) for group in plan.groups if group.name == reader)
+
+
+def _unit(old: Version, new: Version, names: list[str], changed: dict[str, GroupChange]) -> Unit:
+    private, shared = _journals(old.plan, new.plan, names)
+    cyclic = any(_cyclic(plan, names) for plan in (old.plan, new.plan))
+    horizons = list(_horizons(old, names))
+    carried = any(
+        stage.move in (Move.CARRIED, Move.EMPTY, Move.DROPPED) for name in names for stage in changed[name].stages
+    )
+    extended = any(stage.move is Move.OWNED for name in names for stage in changed[name].stages)
+    members = [group for plan in (old.plan, new.plan) for group in _members(plan, names)]
+    timed = all(group.timed for group in members)
+    return Unit(
+        groups=tuple(names),
+        private=private,
+        shared=shared,
+        horizon=None if cyclic else longest(horizons),
+        look_back=None if cyclic else longest(list(_look_backs(new, names))),
+        lateness=max((group.lateness for group in members), default=ZERO),
+        by=("both" if extended else "position") if carried or not timed else "time",
+        cyclic=cyclic,
+    )
+
+
+def _members(plan: Plan, names: Collection[str]) -> list[Group]:
+    return [group for group in plan.groups if group.name in names]
+
+
+def _stages(version: Version, names: Collection[str]) -> tuple[str, ...]:
+    """Return the stages of a unit's groups, the journals between them included, each after what it reads."""
+    groups = _members(version.plan, names)
+    inside = {stage for group in groups for stage in group.stages} | {group.journal for group in groups}
+    return tuple(name for name in version.flow.stages if name in inside)
+
+
+def _horizons(version: Version, names: Collection[str]) -> Iterator[timedelta | None]:
+    stages = _stages(version, names)
+    for group in _members(version.plan, names):
+        yield chain_reach(version.flow, stages, group.output).horizon
+
+
+def _look_backs(version: Version, names: Collection[str]) -> Iterator[timedelta | None]:
+    stages = _stages(version, names)
+    for group in _members(version.plan, names):
+        start = start_of(version.flow, stages, group.output)
+        own = chain_reach(version.flow, stages, group.output).look_back
+        more = ZERO if start is None else start.look_back
+        yield None if own is None or more is None else own + more
+
+
+def _journals(old: Plan, new: Plan, names: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    uses = [use for plan in (old, new) for use in plan.journals.values() if use.kind == "group" and use.writer in names]
+    private = [use.name for use in uses if any(reader in names for reader in use.readers)]
+    shared = [use.name for use in uses if any(reader not in names for reader in use.readers)]
+    return tuple(dict.fromkeys(private)), tuple(dict.fromkeys(shared))
+
+
+def _cyclic(plan: Plan, names: Collection[str]) -> bool:
+    """Tell whether what a unit writes can come back to it through its own groups."""
+    groups = _members(plan, names)
+    return any(
+        isinstance(plan.flow.stages[stage], Reads) and plan.flow.stages[stage].journal in {g.journal for g in groups}  # type: ignore[union-attr]
+        for group in groups
+        for stage in group.stages
+    )
+
+
+def longest(lengths: list[timedelta | None]) -> timedelta | None:
+    """Return the longest, open-ended if one is."""
+    known = [length for length in lengths if length is not None]
+    return max(known, default=ZERO) if len(known) == len(lengths) else None
