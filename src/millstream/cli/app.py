@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from millstream.cli import checkpoint, engine, jobs, journal, keys, new, plan, run, send
+from millstream.cli import checkpoint, engine, jobs, journal, keys, new, plan, run, runtime, send
 
 app = typer.Typer(
     name="millstream",
@@ -26,6 +26,7 @@ app.command("drain")(jobs.drain)
 app.command("resume")(jobs.resume)
 app.command("undeploy")(jobs.undeploy)
 app.command("stop")(jobs.stop)
+app.command("runtime")(runtime.runtime)
 app.command("new")(new.new)
 app.add_typer(journal.app, name="journal", help="Look into journals.")
 app.add_typer(checkpoint.app, name="checkpoint", help="Look into the checkpoints of groups.")
