@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -244,9 +245,7 @@ class Driver:
         from millstream.spark.session import session
 
         if self._spark is None:
-            scratch = os.environ.get("SPARK_LOCAL_DIRS")
-            conf = {} if scratch is None else {"spark.local.dir": scratch}
-            self._spark = session("driver", master=self._master, conf=conf)
+            self._spark = session("driver", master=self._master)
         return self._spark
 
     def _run(self, how: Run) -> None:
@@ -303,7 +302,8 @@ def failure(error: BaseException) -> Failed:
     hopeless = isinstance(error, HOPELESS)
     if isinstance(error, MillstreamError):
         where = getattr(error, "where", None)
-        message = error.message if where is None else f"{error.message}\n{where}"
+        # The user knows the file by its name, not by where it was unpacked.
+        message = error.message if where is None else f"{error.message}\n{replace(where, file=Path(where.file).name)}"
         return Failed(type(error).__name__, message, error.hint, hopeless)
     return Failed(type(error).__name__, f"{type(error).__name__}: {error}", None, hopeless)
 

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,8 @@ _DRIVER: Final = "MILLSTREAM_DRIVER"
 _LOG_BYTES: Final = 10 << 20
 _EARLY_LINES: Final = 500
 _KILLED_S: Final = 10.0
+#: How long to wait after a spare has died: the next one may, too.
+_REFILL_S: Final = 30.0
 
 
 class Driver:
@@ -321,6 +324,7 @@ class Drivers:
         self._wanted = spares
         self._numbers = itertools.count(1)
         self._spares: list[Driver] = []
+        self._fill_at = 0.0
 
     def clear(self) -> int:
         """End what an engine before has left; return how many processes that were."""
@@ -339,7 +343,13 @@ class Drivers:
 
     def fill(self) -> None:
         """Start spares, one at a time, until there are as many as wanted."""
+        for spare in self._spares:
+            if not spare.alive:
+                _log.warning("a spare driver is gone: %s", spare.reason)
+                self._fill_at = time.monotonic() + _REFILL_S
         self._spares = [spare for spare in self._spares if spare.alive]
+        if time.monotonic() < self._fill_at:
+            return
         if len(self._spares) < self._wanted and all(spare.warm for spare in self._spares):
             self._spares.append(self._new(warm=True))
 

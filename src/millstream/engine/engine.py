@@ -144,6 +144,7 @@ class Engine:
             inboxes = Inboxes(self.data, self._listening, node=self.node, of=self.of, clock=self._clock)
             stack.callback(inboxes.close)
             keeper = Keeper(self._folders, store, inboxes, clock=self._clock, master=self._master, spares=self._spares)
+            stack.callback(keeper.close, 0.0)
             keeper.start()
             inboxes.start()
             self._parts = _Parts(store, inboxes, keeper)

@@ -400,10 +400,12 @@ class Keeper:
 
     def close(self, drain_s: float) -> None:
         """Stop all drivers, after they have had `drain_s` to process what was taken; the store says where to go on."""
+        if not self._thread.is_alive():
+            return
         self.call(self._begin_to_close)
-        self._wait_for(lambda: not any(kept.driver for kept in self.jobs.values()), drain_s)
+        self._wait_for(lambda: not any(kept.driver for kept in list(self.jobs.values())), drain_s)
         self.call(self._stop_all)
-        self._wait_for(lambda: not any(kept.leaving for kept in self.jobs.values()), STOP_S)
+        self._wait_for(lambda: not any(kept.leaving for kept in list(self.jobs.values())), STOP_S)
         self.call(self._finish)
         self._thread.join()
 
