@@ -95,11 +95,6 @@ class Following:
     def statistics(self) -> tuple[FollowerStatistics, ...]:
         return tuple(follower.statistics() for follower in self._all)
 
-    @property
-    def trouble(self) -> str | None:
-        """What keeps a copy from going on, if anything does."""
-        return next((found.error for found in self.statistics() if found.error is not None), None)
-
     def close(self) -> None:
         """Stop; the copies stay."""
         for follower in self._all:

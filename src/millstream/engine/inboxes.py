@@ -167,6 +167,13 @@ class Inboxes:
         following = self._following(job)
         return () if following is None else following.statistics()
 
+    def missing(self, job: str) -> str | None:
+        """Return which partition of a job cannot be followed, and why, if there is one."""
+        found = next((one for one in self.followed(job) if one.error is not None), None)
+        return (
+            None if found is None else f"partition {found.partition} of {found.source} is not followed: {found.error}"
+        )
+
     def resume(self, job: str) -> None:
         for inbox in self._of_job(job):
             inbox.resume()

@@ -18,6 +18,7 @@ import xxhash
 from millstream.clock import Clock, SystemClock
 from millstream.errors import CorruptIndex
 from millstream.journal.base import Description, Kind
+from millstream.journal.copylog import copied_from
 from millstream.journal.description import describe
 from millstream.journal.disk import REAL, Disk, make_folder, replace
 from millstream.journal.index import (
@@ -37,7 +38,7 @@ from millstream.journal.index import (
 from millstream.journal.layout import aside_folder, data_file, index_file, partition_folder, segment_positions
 from millstream.journal.lock import Lock
 from millstream.journal.mark import MarkWriter, mark_file, read_mark
-from millstream.journal.verify import visible
+from millstream.journal.verify import verify, visible
 
 _SECTOR = 512
 
@@ -63,8 +64,31 @@ def repair(path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None) -
     description = describe(path)
     done: list[Repaired] = []
     for number in range(description.partitions):
-        done += _Repair(description, number, disk, clock or SystemClock()).run()
+        original = copied_from(partition_folder(description.path, number))
+        if original is None:
+            done += _Repair(description, number, disk, clock or SystemClock()).run()
+        else:
+            done += _discard_damaged(description.path, number, original, disk)
     return done
+
+
+def _discard_damaged(path: Path, number: int, original: str, disk: Disk) -> list[Repaired]:
+    """Remove a copy that is damaged: what it is copied from has it still."""
+    folder = partition_folder(path, number)
+    lock = Lock(folder / "lock", disk, what=f'partition {number} of journal "{path}"')
+    try:
+        damage = next((one for one in verify(path).damages if one.partition == number), None)
+        if damage is None:
+            return []
+        for first in segment_positions(folder):
+            disk.remove(index_file(folder, first))
+            disk.remove(data_file(folder, first))
+        disk.remove(mark_file(folder))
+        disk.sync_folder(folder)
+    finally:
+        lock.release()
+    fact = f"a copy, removed to be copied again from {original}: {damage.fact}"
+    return [Repaired(number, damage.file, damage.position, 0, fact, None)]
 
 
 @dataclass(slots=True)

@@ -126,5 +126,6 @@ class Feeds:
         self._tasks.put(None)
         if self._thread is not None:
             self._thread.join()
-        for waiting in self._waiting:
+        left, self._waiting = self._waiting, []
+        for waiting in left:
             waiting.told(Piece(NOWHERE, 0, 0, 0))

@@ -137,7 +137,7 @@ class Follower:
         )
 
     def met(self, timeout_s: float = 0.0) -> bool:
-        """Wait until it is known where the original begins, from now or from an earlier run."""
+        """Wait until it is known where the original begins, and all is here that readers have read before."""
         return self._met.wait(timeout_s)
 
     def catch_up(self, timeout_s: float) -> bool:
@@ -202,8 +202,7 @@ class Follower:
         mirror = Mirror(self.path, self.partition, original=str(self._where()), disk=self._disk)
         try:
             self._state = mirror.state.copy()
-            if mirror.begin is not None:
-                self._met.set()
+            self._meet(mirror)
             yield mirror
         finally:
             self._live = False
@@ -227,6 +226,7 @@ class Follower:
                 self._sync(mirror)
                 unsynced = 0
             self._came(piece, rows=rows)
+            self._meet(mirror)
             self._keep_house(mirror, piece)
         self._sync(mirror)
 
@@ -269,13 +269,21 @@ class Follower:
         """Note that the owner has answered."""
         self._behind = piece.behind
         self._error, self._pause_s = None, _SHORTEST_S
-        self._met.set()
         live = piece.behind == 0
         if rows or live != self._live:
             self._rows_at_us = self._clock.now_us()
         woke, self._live = live and not self._live, live
         if woke or not piece.empty:
             self.on_rows()
+
+    def _meet(self, mirror: Mirror) -> None:
+        """Note that readers can begin, or go on."""
+        if self._met.is_set() or mirror.begin is None:
+            return
+        with contextlib.suppress(JournalError):  # a reader's file is damaged: it says so itself
+            passed = [one.positions.get(self.partition, 0) for one in committed(self.path)]
+            if max(passed, default=0) <= self._state.position:
+                self._met.set()
 
     def _keep_house(self, mirror: Mirror, piece: Piece) -> None:
         """Remove what the owner has removed, and tell it what it may remove."""

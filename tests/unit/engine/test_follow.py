@@ -84,6 +84,9 @@ def test_where_the_driver_is_all_partitions_are(pair: Pair) -> None:
     assert [found.partition for found in pair.inboxes[0].followed("f")] == [1]
     assert pair.inboxes[1].followed("f") == ()
     assert Reader(pair.journal(1)).partition(0).end == 0
+    assert pair.inboxes[0].missing("f") is None
+    pair.inboxes[1].close()
+    wait_for(lambda: "partition 1 of f.s is not followed" in str(pair.inboxes[0].missing("f")))
     pair.inboxes[0].close_job("f")
     assert pair.inboxes[0].followed("f") == ()
 

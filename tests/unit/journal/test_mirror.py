@@ -13,11 +13,12 @@ from millstream.errors import AlreadyWriting, CopyDiffers, CorruptBatch, Positio
 from millstream.journal.base import Kind
 from millstream.journal.description import create, describe
 from millstream.journal.files import Writer
-from millstream.journal.layout import copy_file, partition_folder
+from millstream.journal.layout import copy_file, data_file, partition_folder
 from millstream.journal.mirror import Mirror
 from millstream.journal.original import Original
 from millstream.journal.piece import Piece
 from millstream.journal.reader import Reader
+from millstream.journal.repair import repair
 from millstream.journal.retention import commit, commit_for, committed, trim, trim_to
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -262,3 +263,23 @@ def test_what_was_read_at_the_copy_is_removed_at_both(original: Path, copy: Path
         assert Reader(original).partition(0).begin == begin
         commit_for(original, 0, {})
         assert committed(original) == []
+
+
+def test_a_damaged_copy_is_removed_by_repair_and_copied_again(original: Path, copy: Path) -> None:
+    with Writer.open(original) as writer:
+        append(writer, 0, 5)
+        append(writer, 5, 9)
+    mirror = mirrored(copy)
+    follow(original, mirror)
+    with pytest.raises(AlreadyWriting):
+        repair(copy)
+    mirror.close()
+    assert repair(copy) == []
+    data = data_file(partition_folder(copy, 0), 0)
+    data.write_bytes(data.read_bytes()[:-8] + b"damaged!")
+    (mended,) = repair(copy)
+    assert "copied again from tcp://10.0.0.2:7000" in mended.fact
+    mirror = mirrored(copy)
+    assert mirror.begin is None
+    follow(original, mirror)
+    assert numbers(copy) == list(range(9))

@@ -222,6 +222,24 @@ class Stopping(threading.Thread):
         self._host.close()
 
 
+def test_readers_go_on_when_all_is_here_again_that_they_had_read(here: Path, there: Path, host: Host) -> None:
+    send(host, 0, 100)
+    commit(journal(here), "f.g", [100])
+    follower = Follower(journal(here), TARGET, 0, lambda: host.address, wait_s=2.0)
+    assert not follower.met()
+    follower.start()
+    assert follower.met(10)
+    assert follower.statistics().end == 100
+    follower.stop()
+    compare(journal(there), journal(here))
+    commit(journal(here), "f.g", [101])
+    with following(here, host) as follower:
+        wait_for(caught_up(follower, host))
+        assert not follower.met()
+        send(host, 100, 101)
+        assert follower.met(10)
+
+
 # what is removed
 
 
