@@ -372,7 +372,7 @@ class Engine:
             id=stored.id,
             name=stored.name,
             state=job.state,
-            reason=job.reason or _trouble(inboxes),
+            reason=job.reason or _trouble(inboxes) or self._open.inboxes.missing(kept.name),
             flush=job.flush,
             node=self.node,
             of=self.of,
