@@ -215,7 +215,7 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
 def _spec(kind: str, entry: Entry) -> SourceSpec:
     if kind == "inbox":
         columns, producers = entry.needed("inbox", "columns"), entry.texts("producers")
-        return sources.inbox(columns, producers=producers or None)
+        return sources.inbox(columns, producers=producers)
     if kind == "rate":
         entry.needed("rate", "rows a second")
         return sources.rate(entry.number("rate") or 0, rows=entry.whole("rows"))

@@ -308,3 +308,9 @@ def test_a_journal_without_the_stream_s_key_stays_without(tmp_path):
     rows.key_by(None).journal("kept")
     assert flow.stages["kept"].key is None
     assert read(tmp_path, dump(flow)) == flow
+
+
+@pytest.mark.parametrize(("given", "meant"), [("", None), ("producers: []", ()), ("producers: [till]", ("till",))])
+def test_an_inbox_names_its_producers_and_an_empty_list_is_nobody(tmp_path, given, meant):
+    text = f"name: f\nsources:\n  a:\n    inbox: k string\n    {given}\nsinks:\n  s:\n    from: a\n    memory:\n"
+    assert read(tmp_path, text).stages["a"].origin.producers == meant
