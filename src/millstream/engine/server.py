@@ -114,7 +114,7 @@ class Server:
         app = application(
             self.api,
             self.token,
-            hosts=_LOCAL_NAMES if how.loopback else None,
+            hosts=_LOCAL_NAMES | {how.host} if how.loopback else None,
             reads_open=how.loopback,
         )
         return uvicorn.Config(
@@ -184,7 +184,8 @@ class Server:
 
 def _bound(serving: Serving) -> socket.socket:
     family = socket.AF_INET6 if _ip(serving.host).version == 6 else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP: only then asyncio sends small answers at once, and not after the 40 ms of a delayed acknowledgement.
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((serving.host, serving.port))

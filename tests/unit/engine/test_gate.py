@@ -128,6 +128,28 @@ def test_an_address_that_others_reach_is_refused_without_saying_so(tmp_path: Pat
         guard(Serving(host="example.org"))
 
 
+def test_another_address_of_this_host_is_as_good(tmp_path: Path) -> None:
+    engine = PeerEngine(tmp_path)
+    server = Server(engine, tmp_path, Serving(host="127.0.0.2", port=0))
+    server.start()
+    try:
+        with Cluster([server.url]) as cluster:
+            assert cluster.jobs() == []
+            cluster.stop()
+        assert server.stopped.is_set()
+    finally:
+        server.close()
+        engine.close()
+
+
+def test_small_answers_are_sent_at_once(served: Served) -> None:
+    began = time.monotonic()
+    for _ in range(30):
+        served.http.get("/health")
+    # 40 ms each, if the kernel waited for an acknowledgement that the other side holds back.
+    assert time.monotonic() - began < 30 * 0.03
+
+
 def test_a_port_that_is_taken_is_told(served: Served, tmp_path: Path) -> None:
     port = int(served.server.url.rpartition(":")[2])
     with pytest.raises(EngineError, match=f"127.0.0.1:{port} cannot be listened at"):
