@@ -13,7 +13,7 @@ from millstream.patterns.pattern import Pattern
 from property.patterns_naive import Naive
 from property.patterns_random import meets, patterns, streams, table
 
-FAR = 10**15
+FAR = 2**61
 
 
 def found(automaton: Automaton, rows) -> list[Match]:

@@ -14,7 +14,7 @@ from millstream.patterns.events import events
 from millstream.patterns.match_recognize import read
 from property.patterns_random import streams, table
 
-FAR = 10**15
+FAR = 2**61
 WITHIN = 12
 DEFINE = {
     "A": ("x = 0", lambda row, taken: row["x"] == 0),

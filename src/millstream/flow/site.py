@@ -14,7 +14,7 @@ from millstream.errors import DuplicateColumn, FlowError, InvalidName, UnknownCo
 from millstream.flow.schema import Field, Schema
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_OURS = ("millstream.flow", "millstream.patterns")
+_OURS = ("millstream.flow", "millstream.patterns", "millstream.spark.match")
 
 
 _placed: ContextVar[Where | None] = ContextVar("placed", default=None)

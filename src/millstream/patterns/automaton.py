@@ -30,6 +30,8 @@ from millstream.patterns.pattern import NO_SKIP, Skip
 
 #: The target of an edge after which nothing is waited for.
 END = -1
+#: A watermark that says that no event will come any more: runs end, and matches that waited for them come out.
+FOREVER = 200_000_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,11 @@ def advance(automaton: Automaton, key: Key, watermark: int) -> tuple[Key, list[M
     """Return what becomes of a key when no event up to `watermark` will come any more."""
     result = _Result()
     key = _expire(automaton, key, watermark, result)
+    if watermark >= FOREVER:
+        if automaton.prefers:
+            key, _, _ = _prefer(automaton, key.held, watermark, result)
+        else:
+            key = _settle(automaton, [], list(key.held), watermark, result)
     return key, result.matches, result.timed_out
 
 
@@ -338,12 +345,17 @@ def _settle(automaton: Automaton, runs: list[Run], complete: list[Match], now: i
         return Key(tuple(runs))
     held = sorted(complete, key=lambda match: match.order)
     while held and all(held[0].start <= run.start for run in runs):
-        match = replace(held.pop(0), at=now)
+        match = _known(held.pop(0), now)
         result.matches.append(match)
         limit = skipped(automaton, match)
         runs = [run for run in runs if run.start >= limit]
         held = [other for other in held if other.start >= limit]
     return Key(tuple(runs), tuple(held))
+
+
+def _known(match: Match, now: int) -> Match:
+    """Return a match with the moment at which it is certain; what only the end of all events settles keeps its own."""
+    return replace(match, at=now) if now < FOREVER else match
 
 
 def skipped(automaton: Automaton, match: Match) -> int:
@@ -370,7 +382,7 @@ def _prefer(
     """Keep, of runs that began together, those that are preferred to a match, and let a match go when it is first of all."""
     items = list(_still_wanted(queue))
     while items and isinstance(match := items[0], Match):
-        result.matches.append(replace(match, at=now))
+        result.matches.append(_known(match, now))
         limit = skipped(automaton, match)
         # A match drops what began with it even if it skips nothing: it was preferred.
         items = [item for item in items if item.start >= limit and item.start != match.start]

@@ -105,6 +105,7 @@ C_OUT: Final = 7
 C_SOONEST: Final = 8
 
 NEVER: Final = np.int64(2**62)
+FOREVER: Final = np.int64(200_000_000_000_000_000)  # a watermark behind which nothing comes, as in automaton.py
 
 
 @compiled
@@ -511,7 +512,8 @@ def settle(now, pool, heads, nodes, numbers, found, held, settings, counters):
                     return
                 slot = pool[slot, NEXT]
         found[counters[C_FOUND]] = held[best]
-        found[counters[C_FOUND], M_AT] = now
+        if now < FOREVER:
+            found[counters[C_FOUND], M_AT] = now
         limit = skipped(held[best], nodes, numbers, settings)
         counters[C_FOUND] += 1
         counters[C_HELD] -= 1
@@ -521,7 +523,7 @@ def settle(now, pool, heads, nodes, numbers, found, held, settings, counters):
 
 @compiled
 def drop_before(limit, pool, heads, held, counters):
-    """Drop runs and held matches that began before a number."""
+    """Drop runs and held matches that began before a number; NEVER drops all runs."""
     for state in range(heads.shape[0]):
         slot = heads[state]
         heads[state] = -1
@@ -533,6 +535,8 @@ def drop_before(limit, pool, heads, held, counters):
                 pool[slot, NEXT] = heads[state]
                 heads[state] = slot
             slot = following
+    if limit == NEVER:
+        return
     kept = 0
     for at in range(counters[C_HELD]):
         if held[at, M_START] >= limit:
@@ -765,6 +769,9 @@ def match_shard(
         while counters[C_SOONEST] <= watermark:
             moment = watermark if lazy else counters[C_SOONEST]
             expire_at(moment, pool, heads, states, nodes, numbers, found, held, settings, counters)
+        if watermark >= FOREVER:
+            drop_before(NEVER, pool, heads, held, counters)
+            settle(watermark, pool, heads, nodes, numbers, found, held, settings, counters)
         while out.shape[0] < counters[C_OUT] + counters[C_LIVE]:
             out = grown(out)
         for state in range(heads.shape[0]):

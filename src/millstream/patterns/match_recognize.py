@@ -56,7 +56,7 @@ class MatchRecognize(Spark):
 class Recognition:
     """A MATCH_RECOGNIZE clause: what it reads, its automaton, and what it puts out.
 
-    `outputs` are the measures; with `all_rows` they are computed for every row of a match, those in `final` from the whole match.
+    `outputs` are the measures; with `all_rows` they are computed for every row of a match, from what came up to it unless they are final.
     """
 
     table: str
@@ -65,7 +65,6 @@ class Recognition:
     automaton: Automaton
     outputs: Outputs
     all_rows: bool
-    final: frozenset[str]
     alias: str | None = None
 
 
@@ -189,11 +188,11 @@ class _Clause:
         partition = tuple(self.column(one, "PARTITION BY") for one in arg.get("partition_by") or ())
         automaton, words = self.automaton(partition)
         all_rows = self.rows()
-        outputs, final = self.measures(words, partition)
+        outputs = self.measures(words, partition)
         automaton = replace(automaton, numbered=any(piece.function == "match_number" for piece in outputs.pieces))
         alias = arg.get("alias")
         name = table.sql(dialect="spark") if table.args.get("db") else table.name
-        return Recognition(name, partition, self.order(), automaton, outputs, all_rows, final, alias and alias.name)
+        return Recognition(name, partition, self.order(), automaton, outputs, all_rows, alias and alias.name)
 
     def source(self) -> exp.Table:
         """Return the table that the clause reads."""
@@ -282,19 +281,17 @@ class _Clause:
 
     # MEASURES
 
-    def measures(self, parts: Parts, partition: tuple[str, ...]) -> tuple[Outputs, frozenset[str]]:
+    def measures(self, parts: Parts, partition: tuple[str, ...]) -> Outputs:
         collector = Collector(parts.words, self.owner, partition)
         columns: list[Output] = []
-        final: set[str] = set()
         for measure in self.clause.args.get("measures") or ():
             alias = measure.this
             if not isinstance(alias, exp.Alias):
                 raise self.mistake(UnsupportedSql, f'has a measure "{alias.sql()}" without a name', "write AS name")
+            collector.final = str(measure.args.get("window_frame") or "").upper() == "FINAL"
             tree = _navigated(alias.this, collector, self)
             columns.append(Output(alias.alias, rewritten(tree, collector).sql(dialect="spark")))
-            if str(measure.args.get("window_frame") or "").upper() == "FINAL":
-                final.add(alias.alias)
-        return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values)), frozenset(final)
+        return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values))
 
 
 class _Lags:

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from millstream.patterns import plain, shard
-from millstream.patterns.automaton import Automaton
+from millstream.patterns.automaton import Automaton, deadline
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.program import Unsupported
 from millstream.patterns.tables import Tables, tables
@@ -33,6 +33,7 @@ class Matcher(Protocol):
 
     def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept: ...
     def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]: ...
+    def soonest(self, kept: Kept) -> int | None: ...
     def dump(self, kept: Kept) -> bytes: ...
     def load(self, data: bytes) -> Kept: ...
 
@@ -50,6 +51,11 @@ class KernelMatcher:
     def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
         assert isinstance(kept, shard.Shard)
         return shard.process(self.tables, kept, batch, watermark)
+
+    def soonest(self, kept: Kept) -> int | None:
+        """Return when the time of a run is up next."""
+        assert isinstance(kept, shard.Shard)
+        return shard.soonest(self.tables, kept)
 
     def dump(self, kept: Kept) -> bytes:
         assert isinstance(kept, shard.Shard)
@@ -74,6 +80,12 @@ class PlainMatcher:
         assert isinstance(kept, plain.PlainShard)
         after, found = plain.process(self.automaton, kept, batch, watermark)
         return after, found if self.late else found.select(~found.late)
+
+    def soonest(self, kept: Kept) -> int | None:
+        """Return when the time of a run is up next."""
+        assert isinstance(kept, plain.PlainShard)
+        limits = [deadline(self.automaton, run) for key in kept.keys.values() for run in key.runs]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def dump(self, kept: Kept) -> bytes:
         assert isinstance(kept, plain.PlainShard)

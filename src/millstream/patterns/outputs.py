@@ -8,7 +8,7 @@ What stands inside an aggregate is about one event and is a column that Spark ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ class Piece:
     """Something that is asked of a history: `function` over value number `value` of the events that some blocks took.
 
     `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves from there over all events of the
-    match. A value of None is the event itself.
+    match. A value of None is the event itself. A `final` one is about the whole match also where a row for each event comes out.
     """
 
     function: str
@@ -41,6 +41,7 @@ class Piece:
     value: int | None = None
     back: int = 0
     shift: int = 0
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Collector:
     keys: Sequence[str]
     pieces: list[Piece] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
+    final: bool = False
 
     def value(self, sql: str) -> int:
         if sql not in self.values:
@@ -80,6 +82,7 @@ class Collector:
         return self.values.index(sql)
 
     def piece(self, piece: Piece) -> exp.Column:
+        piece = replace(piece, final=self.final)
         if piece not in self.pieces:
             self.pieces.append(piece)
         return exp.column(PIECE.format(self.pieces.index(piece)))

@@ -70,7 +70,7 @@ class Pattern:
     one_at_a_time: bool = False
     keys: tuple[str, ...] | None = None
     output: str | None = None
-    timeout_output: str | None = None
+    late: bool = False
     where: Where | None = field(default=None, compare=False, repr=False)
 
     # Blocks
@@ -234,9 +234,9 @@ class Pattern:
         """Return the pattern whose matches have these columns: "origin, first.at as began, count(worse.*) as n"."""
         return replace(self, output=output)
 
-    def timeouts(self, output: str) -> Pattern:
-        """Return the pattern with these columns for runs that ran out of time, which are an output of their own."""
-        return replace(self, timeout_output=output)
+    def timeouts(self) -> Pattern:
+        """Return the pattern that also puts out the runs that ran out of time, with "timed_out" true beside their columns."""
+        return replace(self, late=True)
 
     def explain(self) -> Explanation:
         """Return the automaton of this pattern for people: print it, or show it in a notebook; `svg` is the picture."""

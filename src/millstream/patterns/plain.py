@@ -45,8 +45,8 @@ class PlainShard:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits for the time to go on."""
-        return not self.keys
+        """Whether there is nothing to keep."""
+        return not self.keys and not self.before and not self.counts
 
 
 def empty(keys: pa.DataType, rows: pa.Schema) -> PlainShard:
@@ -105,7 +105,8 @@ def _events(automaton: Automaton, batch: Batch, first: int) -> Iterable[tuple[An
     names, times, masks = batch.keys.to_pylist(), batch.times.tolist(), batch.masks.tolist()
     columns = [events.plain(column).to_pylist() for column in batch.values]
     asked = any(test.functions for test in automaton.tests)
-    rows = batch.rows.to_pylist() if asked else [None] * len(times)
+    ours = [name for name in batch.rows.column_names if name.startswith("__")]
+    rows = batch.rows.drop_columns(ours).to_pylist() if asked else [None] * len(times)
     for place, (name, at, mask, row) in enumerate(zip(names, times, masks, rows, strict=True)):
         yield name, Event(first + place, at, mask, tuple(column[place] for column in columns), row)
 

@@ -45,7 +45,7 @@ class Shard:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits for the time to go on."""
+        """Whether there is nothing to keep."""
         return not len(self.runs) and not len(self.held)
 
 
@@ -192,6 +192,19 @@ def _kept(
     runs[:, kernel.KEY] = np.searchsorted(used, runs[:, kernel.KEY])
     held[:, kernel.M_KEY] = np.searchsorted(used, held[:, kernel.M_KEY])
     return keys.take(pa.array(used)), runs, held, left, rows.take(events), numbers[events]
+
+
+def soonest(tables: Tables, shard: Shard) -> int | None:
+    """Return when the time of a run is up next."""
+    limits = []
+    within = int(tables.settings[kernel.WITHIN])
+    if within >= 0 and shard.live:
+        limits.append(int(shard.runs[:, kernel.STARTED_AT].min()) + within)
+    patience = tables.states[shard.runs[:, kernel.STATE], kernel.PATIENCE]
+    waiting = patience >= 0
+    if waiting.any():
+        limits.append(int((shard.runs[waiting, kernel.LAST_AT] + patience[waiting]).min()))
+    return min(limits, default=None)
 
 
 def dump(shard: Shard) -> bytes:

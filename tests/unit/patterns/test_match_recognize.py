@@ -53,7 +53,7 @@ def test_the_parts_of_the_clause_are_read():
     recognition = read(sql, schema)[1]
     assert (recognition.table, recognition.partition, recognition.order) == ("trades", ("sym",), "at")
     assert recognition.all_rows
-    assert recognition.final == {"l"}
+    assert [piece.final for piece in recognition.outputs.pieces] == [False, True, False, False]
     automaton = recognition.automaton
     assert (automaton.skip, automaton.within, automaton.numbered) == (Skip("to_first", "b"), 300_000_000, True)
     assert dict(automaton.names)["u"] == frozenset([0, 1])

@@ -1,0 +1,275 @@
+"""A recipe: all that a runner needs to match patterns over rows, as plain data.
+
+It says which columns to compute in SQL before (masks, values, rows for the output), which automata to run over them, and which SQL makes
+the results of what they find. Several patterns run over one stream at once; their tests share the masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millstream.errors import DuplicateName, PatternError, UnknownColumn
+from millstream.flow import expressions
+from millstream.flow.schema import Field, Schema
+from millstream.flow.site import here, meant
+from millstream.patterns.automaton import Automaton
+from millstream.patterns.compile import Parts, compile_pattern
+from millstream.patterns.conditions import EARLIER, Owner
+from millstream.patterns.match_recognize import Recognition
+from millstream.patterns.outputs import PIECE, Output, Outputs, Piece, default_outputs, read_outputs
+from millstream.patterns.pattern import Pattern, Phenomenon
+
+#: How many tests one mask holds: the bits of a signed 64-bit number, one to spare.
+BITS: Final = 62
+TIMED_OUT, PATTERN = "timed_out", "pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One pattern of a recipe: its tests are `count` bits of mask `word` from bit `shift` on."""
+
+    automaton: Automaton
+    outputs: Outputs
+    word: int
+    shift: int
+    values: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Patterns over one stream.
+
+    Attributes:
+        courses: The patterns.
+        keys: The columns that make a key.
+        time: The time column.
+        masks: SQL of each mask.
+        values: SQL of each value that automata look at.
+        rows: SQL of each value that outputs are made of.
+        late: Whether runs that ran out of time come out as well.
+        all_rows: Whether each row of a match comes out, and not one for all.
+        named: Whether the results say which pattern they are of.
+    """
+
+    courses: tuple[Course, ...]
+    keys: tuple[str, ...]
+    time: str
+    masks: tuple[str, ...]
+    values: tuple[str, ...]
+    rows: tuple[str, ...]
+    late: bool = False
+    all_rows: bool = False
+    named: bool = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether rows that meet no test may be left out beforehand."""
+        return all(course.automaton.quiet for course in self.courses)
+
+    @property
+    def asks_python(self) -> bool:
+        """Whether a condition is a Python function, which is given whole rows."""
+        return any(test.functions for course in self.courses for test in course.automaton.tests)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(warning for course in self.courses for warning in course.automaton.warnings)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the results."""
+        own = self.courses[0].outputs.names
+        extra = (*((PATTERN,) if self.named else ()), *((TIMED_OUT,) if self.late else ()))
+        return (*own, *extra, *(() if self._has_time else (self.time,)))
+
+    @property
+    def _has_time(self) -> bool:
+        return any(name.lower() == self.time.lower() for name in self.courses[0].outputs.names)
+
+
+def recipe(
+    pattern: Pattern | Phenomenon,
+    schema: Schema,
+    *,
+    time: str,
+    key: Sequence[str] | None = None,
+    emit: str | None = None,
+    strict: bool = False,
+) -> Recipe:
+    """Return the recipe of a pattern, or of the patterns of a phenomenon.
+
+    Raises:
+        FlowError: The pattern does not fit these columns.
+    """
+    patterns = pattern.patterns if isinstance(pattern, Phenomenon) else (pattern,)
+    keys = _keys(patterns, schema, key)
+    found = [_compiled(one, schema, keys, emit, strict) for one in patterns]
+    names = {tuple(name.lower() for name in outputs.names) for _, outputs in found}
+    if len(names) > 1:
+        msg = f'the patterns of phenomenon "{_name(pattern)}" put out different columns'
+        raise PatternError(msg, hint="let all of them emit the same names", where=here())
+    made = _joined(found, keys, time, late=any(one.late for one in patterns), named=isinstance(pattern, Phenomenon))
+    _check_names(made)
+    return made
+
+
+def recognition_recipe(found: Recognition, schema: Schema, time: str) -> Recipe:
+    """Return the recipe of a MATCH_RECOGNIZE clause."""
+    outputs = _with_columns(found, schema)
+    made = _joined([(found.automaton, outputs)], found.partition, time, late=False, named=False)
+    return replace(made, all_rows=found.all_rows)
+
+
+def _with_columns(found: Recognition, schema: Schema) -> Outputs:
+    """Return the measures behind the key, and for ALL ROWS the row's own columns around them."""
+    pieces, values = list(found.outputs.pieces), list(found.outputs.values)
+    every = frozenset(range(len(found.automaton.blocks)))
+
+    def column(name: str) -> Output:
+        sql = expressions.column(name)
+        if sql not in values:
+            values.append(sql)
+        piece = Piece("last", every, values.index(sql))
+        if piece not in pieces:
+            pieces.append(piece)
+        return Output(name, PIECE.format(pieces.index(piece)))
+
+    measures = {output.name.lower() for output in found.outputs.columns}
+    front = [column(name) for name in found.partition]
+    back: list[Output] = []
+    if found.all_rows:
+        front.append(column(found.order))
+        known = {*measures, *(output.name.lower() for output in front)}
+        back = [column(name) for name in schema.names if name.lower() not in known]
+    columns = (*front, *found.outputs.columns, *back)
+    return Outputs(columns, tuple(pieces), tuple(values))
+
+
+def _name(pattern: Pattern | Phenomenon) -> str:
+    return pattern.name or "pattern"
+
+
+def _keys(patterns: Sequence[Pattern], schema: Schema, key: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the key's columns as the schema spells them."""
+    own = {one.keys for one in patterns if one.keys is not None}
+    if key is not None:
+        own = {tuple(key)}
+    if len(own) > 1:
+        raise PatternError("patterns of one phenomenon have different keys", hint="they see one stream", where=here())
+    names = next(iter(own), ())
+    found = [schema.find(name) for name in names]
+    for name, field in zip(names, found, strict=True):
+        if field is None:
+            msg = f'the key "{name}" is not a column of the events'
+            raise UnknownColumn(msg, hint=meant(schema, name), where=here())
+    return tuple(field.name for field in found if field is not None)
+
+
+def _compiled(
+    pattern: Pattern, schema: Schema, keys: tuple[str, ...], emit: str | None, strict: bool
+) -> tuple[Automaton, Outputs]:
+    automaton = compile_pattern(pattern, schema, strict=strict)
+    words = Parts.of(pattern, schema).words
+    text = pattern.output if pattern.output is not None else emit
+    if text is None:
+        return automaton, default_outputs(pattern, words, keys, schema)
+    called = f'pattern "{pattern.name}"' if pattern.name else "the pattern"
+    return automaton, read_outputs(text, words, keys, Owner(called, pattern.where or here()))
+
+
+def _check_names(made: Recipe) -> None:
+    names = [name.lower() for name in made.names]
+    for name in made.names:
+        if names.count(name.lower()) > 1 or name.startswith("__"):
+            msg = f'the output "{name}" of a pattern has a name that is taken'
+            raise DuplicateName(msg, hint="name it otherwise: ... as another", where=here())
+
+
+def _joined(
+    found: Sequence[tuple[Automaton, Outputs]], keys: tuple[str, ...], time: str, *, late: bool, named: bool
+) -> Recipe:
+    """Return the patterns with numbered masks, values and rows that they share."""
+    masks: list[list[str]] = [[]]
+    values: list[str] = []
+    rows: list[str] = []
+    courses = []
+    for automaton, outputs in found:
+        tests = [f"if({test.event}, %d, 0)" if test.event else "%d" for test in automaton.tests]
+        if len(tests) > BITS:
+            fact = f'pattern "{automaton.name}" has {len(tests)} conditions, more than {BITS}'
+            raise PatternError(fact, hint="split it, or compute some in columns before", where=here())
+        if len(masks[-1]) + len(tests) > BITS:
+            masks.append([])
+        shift = len(masks[-1])
+        masks[-1] += [test % (1 << (shift + number)) for number, test in enumerate(tests)]
+        own_values = tuple(_placed(values, _plain(value)) for value in automaton.values)
+        own_rows = tuple(_placed(rows, value) for value in outputs.values)
+        courses.append(Course(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
+    sql = tuple(
+        "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)" for mask in masks
+    )
+    return Recipe(tuple(courses), keys, time, sql, tuple(values), tuple(rows), late=late, named=named)
+
+
+def _plain(value: str) -> str:
+    # Filled in from earlier rows by the matcher.
+    return f"cast(null as int) /* {value} */" if value.startswith(EARLIER) else value
+
+
+def _placed(known: list[str], one: str) -> int:
+    if one not in known:
+        known.append(one)
+    return known.index(one)
+
+
+def output_schema(made: Recipe, schema: Schema) -> Schema:
+    """Return the columns of the results, with types where they are plain to see."""
+    fields = [Field(output.name, _type_of(output, made, schema)) for output in made.courses[0].outputs.columns]
+    known = {field.name.lower() for field in fields}
+    extra = {PATTERN: "string", TIMED_OUT: "boolean", made.time: "timestamp"}
+    fields += [Field(name, extra[name]) for name in made.names if name.lower() not in known]
+    return Schema(tuple(fields))
+
+
+def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
+    """Return the type of an output that is one piece and no more."""
+    pieces = made.courses[0].outputs.pieces
+    for number, piece in enumerate(pieces):
+        if output.sql == PIECE.format(number):
+            return piece_type(piece, None if piece.value is None else expressions.type_of(_sql(made, piece), schema))
+    return None
+
+
+def _sql(made: Recipe, piece: Piece) -> str:
+    assert piece.value is not None
+    return made.courses[0].outputs.values[piece.value]
+
+
+def piece_type(piece: Piece, value: str | None) -> str | None:
+    """Return the Spark type of a piece whose value has a type."""
+    match piece.function:
+        case "count" | "match_number":
+            return "bigint"
+        case "classifier":
+            return "string"
+        case "any":
+            return "boolean"
+        case "avg":
+            return "double"
+        case "sum":
+            return None if value is None else _sum(value)
+        case "list":
+            return None if value is None else f"array<{value}>"
+    return value
+
+
+def _sum(value: str) -> str:
+    if value in ("tinyint", "smallint", "int", "bigint"):
+        return "bigint"
+    if value.startswith("decimal("):
+        precision, scale = value[8:-1].split(",")
+        return f"decimal({min(38, int(precision) + 10)},{scale})"
+    return "double"

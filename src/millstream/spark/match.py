@@ -1,0 +1,106 @@
+"""`match` and `sql`: patterns over any DataFrame, outside of flows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+from sqlglot import exp
+
+from millstream.errors import NoTime, UnknownColumn
+from millstream.flow.schema import Field, Schema
+from millstream.flow.site import here, meant
+from millstream.patterns.match_recognize import read
+from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.recipe import recipe, recognition_recipe
+from millstream.spark.match_stage import SHARDS, matched, readied
+
+
+def match(
+    df: DataFrame,
+    pattern: Pattern | Phenomenon,
+    *,
+    key: str | Sequence[str] | None = None,
+    time: str | None = None,
+    emit: str | None = None,
+    strict: bool = False,
+    shards: int = SHARDS,
+) -> DataFrame:
+    """Return the matches of a pattern in a DataFrame, a batch or a stream: the same rows for both.
+
+        bursts = ms.match(df, ms.Pattern().begin("a", "amount < 1").followed_by("b", "amount > 900").within("5 minutes"), key="card")
+
+    Events of a key are seen in the order of their times; those of one time in the order of their content. A stream needs a watermark on
+    its time column: events wait for it, and those that come behind it are left out. So are events without a key or a time. The time of a
+    result is the moment at which it is certain. A stream's state is kept in RocksDB, which is set on the session.
+
+    Args:
+        df: The events.
+        pattern: What to look for; a phenomenon is several patterns at once.
+        key: The column, or columns, by whose values events are matched apart; the pattern's own key, or none, if it is left out.
+        time: The time column; the one with a watermark, or the only timestamp, if it is left out.
+        emit: The columns of the results: "card, a.amount as first, count(b.*) as n"; the pattern's own, or its key and the events of
+            each block, if it is left out.
+        strict: Refuse a pattern whose runs may live for ever, instead of matching it.
+        shards: Over how many parts keys are spread; fixed by the first run of a stream's checkpoint.
+    """
+    schema = schema_of(df.schema)
+    timed = _time(df, schema, time)
+    keys = None if key is None else (key,) if isinstance(key, str) else tuple(key)
+    made = recipe(pattern, schema, time=timed, key=keys, emit=emit, strict=strict)
+    return matched(readied(df, timed), made, shards=shards)
+
+
+def sql(spark: SparkSession, query: str, *, shards: int = SHARDS) -> DataFrame:
+    """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view, of a batch or a stream.
+
+    ms.sql(spark, "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ...)")
+    """
+    _, first = read(query)
+    df = spark.table(first.table)
+    schema = schema_of(df.schema)
+    tree, found = read(query, schema)
+    time = _time(df, schema, found.order)
+    view = f"millstream_match_{uuid4().hex}"
+    matched(readied(df, time), recognition_recipe(found, schema, time), shards=shards).createOrReplaceTempView(view)
+    try:
+        return spark.sql(_reading(tree, view, found.alias or found.table))
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def _reading(tree: exp.Expr, view: str, alias: str) -> str:
+    """Return a query that reads a view in place of the clause and its table."""
+    clause = tree.find(exp.MatchRecognize)
+    assert clause is not None
+    select = clause.parent
+    assert isinstance(select, exp.Select)
+    select.set("from_", exp.From(this=exp.to_table(view).as_(alias.rsplit(".", maxsplit=1)[-1].strip("`"))))
+    select.set("match", None)
+    return tree.sql(dialect="spark")
+
+
+def schema_of(schema: StructType) -> Schema:
+    """Return Spark's schema as one of ours."""
+    return Schema(tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields))
+
+
+def _time(df: DataFrame, schema: Schema, time: str | None) -> str:
+    if time is not None:
+        found = schema.find(time)
+        if found is None:
+            msg = f'the events have no time column "{time}"'
+            raise UnknownColumn(msg, hint=meant(schema, time), where=here())
+        if not isinstance(df.schema[found.name].dataType, TimestampType):
+            msg = f'the time column "{found.name}" is {found.type}'
+            raise NoTime(msg, hint="it must be a timestamp", where=here())
+        return found.name
+    marked = [field.name for field in df.schema.fields if "spark.watermarkDelayMs" in field.metadata]
+    moments = [field.name for field in df.schema.fields if isinstance(field.dataType, TimestampType | TimestampNTZType)]
+    candidates = marked or moments
+    if len(candidates) != 1:
+        fact = "no timestamp column" if not candidates else f"the timestamp columns {', '.join(candidates)}"
+        raise NoTime(f"the events have {fact}", hint='say which is their time: time="at"', where=here())
+    return candidates[0]

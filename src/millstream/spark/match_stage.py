@@ -1,0 +1,385 @@
+"""Patterns on Spark: over the rows of a batch or of a stream, with the same results.
+
+SQL computes for each event the mask of the tests that it meets and the values that automata and outputs need; events that meet none are
+left out there if contiguity allows. Keys are spread over shards by the stable hash. In a batch a shard's rows are put in order and matched
+at once. In a stream they are packed as Arrow data before the shuffle, wait in the shard's state until the watermark has passed them, and
+are then matched in (time, place) order; timers wake a shard for rows that wait and for runs whose time is up, also when its keys go quiet.
+What comes out are the *pieces* of the outputs, of which SQL makes the columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
+
+from millstream.errors import NoTime
+from millstream.patterns.automaton import FOREVER
+from millstream.patterns.batches import Batch, Found
+from millstream.patterns.events import micros, plain
+from millstream.patterns.matcher import Kept, Matcher, matcher
+from millstream.patterns.outputs import Piece, classified, compute
+from millstream.patterns.recipe import PATTERN, TIMED_OUT, Course, Recipe, piece_type
+from millstream.spark.ordered import PIECE as CHUNK
+from millstream.spark.ordered import SHARD, from_bytes, pack, timer, to_bytes
+from millstream.spark.session import ROCKSDB
+from millstream.spark.source import PLACE
+
+KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
+SHARDS: Final = 64
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+
+
+def matched(frame: DataFrame, recipe: Recipe, *, shards: int = SHARDS) -> DataFrame:
+    """Return the matches that a recipe finds in the rows of a frame, which may be a stream."""
+    prepared = _prepared(frame, recipe, shards)
+    schema = StructType([one for one in prepared.schema.fields if one.name != SHARD])
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    output = _output(recipe, schema)
+    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"))
+    if frame.isStreaming:
+        found = (
+            prepared.mapInArrow(pack, f"{SHARD} int, rows binary")
+            .groupBy(SHARD)
+            .transformWithStateInPandas(
+                _Shard(stage), output, outputMode="append", timeMode="eventTime", eventTimeColumnName=TIME
+            )
+        )
+    else:
+        found = prepared.groupBy(SHARD).applyInArrow(whole(stage), output)
+    return found.select(*_results(recipe))
+
+
+def readied(frame: DataFrame, time: str) -> DataFrame:
+    """Return a frame of the user's that patterns can be matched over; refuse a stream without a watermark."""
+    if not frame.isStreaming:
+        return frame
+    _check_watermark(frame, time)
+    # The only store that Spark lets such stages use; queries that are started later have it too.
+    frame.sparkSession.conf.set(PROVIDER, ROCKSDB)
+    # Spark moves filters below withWatermark, where events that meet no condition would no longer move the watermark. It does not move
+    # them below a count.
+    return frame.observe(f"events of match {uuid4().hex[:8]}", F.count(F.lit(1)).alias("rows"))
+
+
+def _check_watermark(frame: DataFrame, time: str) -> None:
+    if not any("spark.watermarkDelayMs" in f.metadata for f in frame.schema.fields if f.name == time):
+        msg = f'the stream has no watermark on its time column "{time}"'
+        raise NoTime(msg, hint=f'call withWatermark("{time}", "10 seconds") on it first')
+
+
+# Before and after, in SQL
+
+
+def _prepared(frame: DataFrame, recipe: Recipe, shards: int) -> DataFrame:
+    time = F.col(f"`{recipe.time}`")
+    keys = [F.col(f"`{name}`") for name in recipe.keys]
+    there = time.isNotNull()
+    for key in keys:
+        there = there & key.isNotNull()
+    hashed = F.expr(
+        f"cast(pmod(xxhash64({', '.join(f'cast(`{k}` as string)' for k in recipe.keys)}), {shards}) as int)"
+    )
+    columns = [
+        (hashed if keys else F.lit(0)).alias(SHARD),
+        _key(keys).alias(KEY),
+        # A plain timestamp: the watermark must not stick to a column that is packed.
+        F.expr(f"timestamp_micros(unix_micros(`{recipe.time}`))").alias(TIME),
+        *(F.expr(sql).alias(f"__mask{place}") for place, sql in enumerate(recipe.masks)),
+        *(F.expr(sql).alias(f"__value{place}") for place, sql in enumerate(recipe.values)),
+        *(_unmarked(frame, sql).alias(f"__out{place}") for place, sql in enumerate(recipe.rows)),
+    ]
+    columns += [F.col(PLACE)] if PLACE in frame.columns else []
+    if recipe.asks_python:
+        columns.append(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW))
+    chosen = frame.where(there).select(*columns)
+    if recipe.quiet:
+        chosen = chosen.where(" OR ".join(f"__mask{place} <> 0" for place in range(len(recipe.masks))))
+    return chosen
+
+
+def _unmarked(frame: DataFrame, sql: str) -> Column:
+    """Return an expression; a copy of the time column without the watermark that it carries."""
+    marked = [f"`{f.name}`" for f in frame.schema.fields if "spark.watermarkDelayMs" in f.metadata]
+    names = {*marked, *(name.strip("`") for name in marked)}
+    return F.expr(f"timestamp_micros(unix_micros({sql}))" if sql in names else sql)
+
+
+def _key(keys: list[Column]) -> Column:
+    if not keys:
+        return F.lit("")
+    return keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys))
+
+
+def _output(recipe: Recipe, prepared: StructType) -> StructType:
+    """Return the columns in which pieces leave Python."""
+    fields = [f"{TIME} timestamp", f"{COURSE} int", f"{LATE} boolean"]
+    for number, course in enumerate(recipe.courses):
+        for place, piece in enumerate(course.outputs.pieces):
+            source = (
+                None if piece.value is None else prepared[f"__out{course.rows[piece.value]}"].dataType.simpleString()
+            )
+            fields.append(f"{_piece(number, place)} {piece_type(piece, source)}")
+    return StructType.fromDDL(", ".join(fields))  # type: ignore[return-value]
+
+
+def _piece(course: int, place: int) -> str:
+    return f"__c{course}_piece{place}"
+
+
+def _results(recipe: Recipe) -> list[Column]:
+    columns = []
+    for place, output in enumerate(recipe.courses[0].outputs.columns):
+        said = [_renamed(course.outputs.columns[place].sql, number) for number, course in enumerate(recipe.courses)]
+        whole = " ".join(f"WHEN {number} THEN {sql}" for number, sql in enumerate(said))
+        columns.append(F.expr(said[0] if len(said) == 1 else f"CASE {COURSE} {whole} END").alias(output.name))
+    names = F.array(*(F.lit(course.automaton.name) for course in recipe.courses))
+    extra = {PATTERN: names[F.col(COURSE)], TIMED_OUT: F.col(LATE), recipe.time: F.col(TIME)}
+    own = {output.name.lower() for output in recipe.courses[0].outputs.columns}
+    return [*columns, *(extra[name].alias(name) for name in recipe.names if name.lower() not in own)]
+
+
+def _renamed(sql: str, course: int) -> str:
+    return re.sub(r"__piece(\d+)", rf"__c{course}_piece\1", sql)
+
+
+# In Python
+
+
+@dataclass
+class Stage:
+    """What a worker needs to match the rows of a shard."""
+
+    recipe: Recipe
+    rows: pa.Schema
+    output: pa.Schema
+
+    @cached_property
+    def matchers(self) -> list[Matcher]:
+        late = self.recipe.late
+        return [
+            matcher(course.automaton, [self.rows.field(f"__value{place}").type for place in course.values], late=late)
+            for course in self.recipe.courses
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Made anew where it is needed.
+        return {name: value for name, value in self.__dict__.items() if name != "matchers"}
+
+    def empty(self) -> list[Kept]:
+        return [
+            one.empty(pa.string(), self._kept_columns(course))
+            for one, course in zip(self.matchers, self.recipe.courses, strict=True)
+        ]
+
+    def _kept_columns(self, course: Course) -> pa.Schema:
+        return self._payload(self.rows.empty_table(), course).schema
+
+    def _payload(self, rows: pa.Table, course: Course) -> pa.Table:
+        """Return the columns that outputs, and Python predicates, need."""
+        names = [f"__out{place}" for place in course.rows]
+        whole = rows.select(names)
+        if any(test.functions for test in course.automaton.tests):
+            flat = rows.column(ROW).combine_chunks()
+            for place, one in enumerate(flat.type):
+                whole = whole.append_column(one.name, flat.field(place))
+        return whole if whole.column_names else rows.select([TIME])
+
+    def process(self, kept: list[Kept], rows: pa.Table, watermark: int) -> tuple[list[Kept], list[pa.Table]]:
+        """Match rows, which are in order, and return what is kept and what is found."""
+        after, results = [], []
+        for number, (course, one, before) in enumerate(zip(self.recipe.courses, self.matchers, kept, strict=True)):
+            now, found = one.process(before, self._batch(rows, course), watermark)
+            after.append(now)
+            if len(found):
+                results.append(self._results(number, course, found))
+        return after, results
+
+    def _batch(self, rows: pa.Table, course: Course) -> Batch:
+        count = len(course.automaton.tests)
+        mask = rows.column(f"__mask{course.word}").to_numpy() >> course.shift & ((1 << count) - 1)
+        if course.automaton.quiet:
+            chosen = np.flatnonzero(mask)
+            if len(chosen) < len(mask):
+                rows, mask = rows.take(pa.array(chosen)), mask[chosen]
+        values = [plain(rows.column(f"__value{place}").combine_chunks()) for place in course.values]
+        keys = rows.column(KEY).combine_chunks()
+        return Batch(keys, micros(rows.column(TIME)), mask.astype(np.int64), values, self._payload(rows, course))
+
+    def _results(self, number: int, course: Course, found: Found) -> pa.Table:
+        whole, parts = found, found
+        if self.recipe.all_rows:
+            parts, whole = found.prefixes(), found.repeated()
+        columns = [self._piece(course, place, piece, parts, whole) for place, piece in enumerate(course.outputs.pieces)]
+        arrays = {_piece(number, place): column for place, column in enumerate(columns)}
+        arrays[TIME] = pa.array(parts.at, pa.int64()).cast(self.output.field(TIME).type)
+        arrays[COURSE] = pa.array(np.full(len(parts), number), pa.int32())
+        arrays[LATE] = pa.array(parts.late)
+        filled = [arrays.get(one.name, pa.nulls(len(parts), one.type)) for one in self.output]
+        table = pa.Table.from_arrays(filled, schema=self.output)
+        if not course.automaton.hidden or not self.recipe.all_rows:
+            return table
+        shown = ~np.isin(parts.blocks[parts.ends - 1], list(course.automaton.hidden))
+        return table.filter(pa.array(shown))
+
+    def _piece(self, course: Course, place: int, piece: Piece, parts: Found, whole: Found) -> pa.Array:
+        number = self.recipe.courses.index(course)
+        kind = self.output.field(_piece(number, place)).type
+        found = whole if piece.final else parts
+        if piece.function == "classifier":
+            return classified(found, course.automaton.blocks)
+        value = None if piece.value is None else f"__out{course.rows[piece.value]}"
+        return compute(piece, found, value, kind)
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Sort rows by time, then by place, or by content where they have none."""
+    if PLACE in rows.column_names:
+        keys = [(TIME, "ascending"), (PLACE, "ascending")]
+    else:
+        plain_ones = [one.name for one in rows.schema if one.name not in (TIME, SHARD) and _sortable(one.type)]
+        keys = [(name, "ascending") for name in (TIME, *plain_ones)]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+
+
+def _sortable(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
+
+
+def whole(stage: Stage) -> Callable[[pa.Table], pa.Table]:
+    """Return the function that matches all rows of a shard of a batch."""
+
+    # Spark counts the parameters: an object with `__call__` has one too many.
+    def match(rows: pa.Table) -> pa.Table:
+        ordered = in_order(rows.drop_columns([SHARD]))
+        _, results = stage.process(stage.empty(), ordered, FOREVER)
+        return pa.concat_tables(results) if results else stage.output.empty_table()
+
+    return match
+
+
+@dataclass
+class _Shard(StatefulProcessor):
+    """One shard of a stream: rows that wait, and what the matchers keep."""
+
+    stage: Stage
+    _handle: Any = field(default=None, repr=False)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._waiting = handle.getListState("waiting", "data binary")
+        self._kept = handle.getListState("kept", "data binary")
+        self._next = handle.getValueState("next", "time bigint")
+        self._done = handle.getValueState("done", "time bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+        fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
+        yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _advance(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+        fresh = self._in_time(fresh)
+        stored = self._next.get()
+        times = [int(micros(table.column(TIME)).min()) for table in fresh if table.num_rows]
+        lowest = min([*times, *(stored[:1] if stored else ())], default=None)
+        if lowest is None:
+            return
+        if lowest > watermark:
+            if fresh:
+                self._waiting.appendList([(to_bytes(table),) for table in fresh])
+                self._wake_at(lowest)
+            return
+        yield from self._take([*(from_bytes(data) for (data,) in self._waiting.get()), *fresh], watermark)
+
+    def _in_time(self, fresh: list[pa.Table]) -> list[pa.Table]:
+        """Leave out rows that come when later ones have been matched; the sources of a flow let none through."""
+        done = self._done.get()
+        if not done:
+            return fresh
+        return [table.filter(pa.array(micros(table.column(TIME)) > done[0])) for table in fresh]
+
+    def _take(self, tables: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+        rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
+        ready = micros(rows.column(TIME)) <= watermark
+        rest = rows.filter(pa.array(~ready))
+        kept, results = self.stage.process(self._load(), in_order(rows.filter(pa.array(ready))), watermark)
+        self._store(kept)
+        self._done.update((watermark,))
+        self._keep_waiting(rest)
+        self._wake_next(kept, rest)
+        for table in results:
+            yield _frame(table)
+
+    def _load(self) -> list[Kept]:
+        data = b"".join(bytes(piece) for (piece,) in self._kept.get())
+        if not data:
+            return self.stage.empty()
+        stored = msgspec.msgpack.decode(data)
+        return [
+            empty if part is None else one.load(part)
+            for one, part, empty in zip(self.stage.matchers, stored, self.stage.empty(), strict=True)
+        ]
+
+    def _store(self, kept: list[Kept]) -> None:
+        if all(one.idle for one in kept):
+            self._kept.clear()
+            return
+        parts = [None if k.idle else one.dump(k) for one, k in zip(self.stage.matchers, kept, strict=True)]
+        data = msgspec.msgpack.encode(parts)
+        self._kept.put([(data[at : at + CHUNK],) for at in range(0, len(data), CHUNK)])
+
+    def _keep_waiting(self, rest: pa.Table) -> None:
+        if rest.num_rows == 0:
+            self._waiting.clear()
+            return
+        step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
+        self._waiting.put([(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
+
+    def _wake_next(self, kept: list[Kept], rest: pa.Table) -> None:
+        limits = [one.soonest(part) for one, part in zip(self.stage.matchers, kept, strict=True)]
+        limits += [int(micros(rest.column(TIME)).min())] if rest.num_rows else []
+        lowest = min((limit for limit in limits if limit is not None), default=None)
+        if lowest is None:
+            self._next.clear()
+        else:
+            self._wake_at(lowest)
+
+    def _wake_at(self, lowest: int) -> None:
+        stored = self._next.get()
+        if stored and stored[0] == lowest:
+            return
+        if stored:
+            self._handle.deleteTimer(timer(stored[0]))
+        self._next.update((lowest,))
+        self._handle.registerTimer(timer(lowest))
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    # Objects where something is missing: numpy would turn whole numbers into others.
+    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names})
+
+
+def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
+    kind = column.type
+    if not column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return pd.Series(column.to_numpy())
+    return pd.Series(column.to_pylist(), dtype=object)

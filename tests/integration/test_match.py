@@ -1,0 +1,233 @@
+"""Patterns on Spark: batches and streams give the same matches, those of the automaton."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from millstream.errors import NoTime, PatternError, UnboundedState, UnknownColumn
+from millstream.patterns import events
+from millstream.patterns.automaton import FOREVER, Key, advance, step
+from millstream.patterns.compile import compile_pattern
+from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.spark.match import match, sql
+
+pytestmark = [pytest.mark.spark]
+
+SCHEMA = "k string, x int, n int, at timestamp"
+LAST = "2020-01-02 00:00:00"
+
+
+def some_events(count: int, seed: int) -> list[dict[str, Any]]:
+    chance = random.Random(seed)
+    second, rows = 0, []
+    for number in range(count):
+        second += chance.randrange(1, 4)
+        at = f"2020-01-01 00:{second // 60:02}:{second % 60:02}"
+        rows.append({"k": chance.choice("abcde"), "x": chance.randrange(5), "n": number, "at": at})
+    return rows
+
+
+def batch(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    plain = spark.createDataFrame([tuple(row.values()) for row in rows], "k string, x int, n int, at string")
+    return plain.selectExpr("k", "x", "n", "cast(at as timestamp) as at")
+
+
+def streamed(
+    spark: SparkSession, rows: list[dict[str, Any]], folder: Path, find: Any, files: int = 4
+) -> list[dict[str, Any]]:
+    """Return what comes out of a stream over the rows, in files that are read one after the other, each a little out of order."""
+    source = folder / "in"
+    source.mkdir(parents=True)
+    step_ = -(-len(rows) // files)
+    for number in range(files):
+        part = rows[number * step_ : (number + 1) * step_]
+        random.Random(number).shuffle(part)
+        (source / f"{number}.json").write_text("\n".join(json.dumps(row) for row in part))
+    (source / "9.json").write_text(json.dumps({"k": "zz", "x": -1, "n": -1, "at": LAST}))
+    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
+    query = (
+        find(stream.withWatermark("at", "5 minutes"))
+        .writeStream.format("memory")
+        .queryName("found")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return [row.asDict(recursive=True) for row in spark.table("found").collect()]
+
+
+def by_hand(pattern: Pattern, rows: list[dict[str, Any]]) -> Counter:
+    automaton = compile_pattern(pattern)
+    table = pa.table(
+        {
+            "k": [row["k"] for row in rows],
+            "x": pa.array([row["x"] for row in rows], pa.int32()),
+            "n": pa.array([row["n"] for row in rows], pa.int32()),
+            "at": pa.array([row["at"].replace(" ", "T") for row in rows]).cast(pa.timestamp("us")),
+        }
+    )
+    keys: dict[str, Key] = {}
+    found: Counter = Counter()
+
+    def note(name, matches):
+        found.update((name, tuple(event.row["n"] for _, event in one.history)) for one in matches)
+
+    for event in events.events(automaton, table, "at"):
+        name = event.row["k"]
+        keys[name], matches, _ = step(automaton, keys.get(name, Key()), event)
+        note(name, matches)
+    for name, key in keys.items():
+        note(name, advance(automaton, key, FOREVER)[1])
+    return found
+
+
+PATTERNS = {
+    "sequence": Pattern().begin("a", "x = 0").followed_by("b", "x > 2").followed_by("c", "x = 1").within("30 seconds"),
+    "history": Pattern()
+    .begin("a", "x < 2")
+    .followed_by("b", "x > a.x")
+    .times(2)
+    .followed_by("c", "x < avg(b.x) and n > 5")
+    .within("20 seconds"),
+    "negation": Pattern().begin("a", "x = 0").not_followed_by("b", "x = 1").within("15 seconds"),
+    "strict, past last": Pattern()
+    .begin("a", "x >= 1")
+    .one_or_more()
+    .consecutive()
+    .greedy()
+    .next("b", "x = 0")
+    .within("40 seconds")
+    .skip_past_last(),
+    "text in its history": Pattern().begin("a", "x = 0").followed_by("b", "x = 1 and k = a.k").within("10 seconds"),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_batch_and_stream_find_what_the_automaton_finds(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    rows = some_events(300, seed=len(name))
+    pattern = PATTERNS[name]
+    expected = by_hand(pattern, rows)
+    assert sum(expected.values()) > 3
+
+    def find(df: DataFrame) -> DataFrame:
+        return match(df, pattern, key="k", emit="k, collect_list(n) as ns")
+
+    def shown(results: list[dict[str, Any]]) -> Counter:
+        return Counter((row["k"], tuple(row["ns"])) for row in results)
+
+    whole = [row.asDict() for row in find(batch(spark, rows)).collect()]
+    assert shown(whole) == expected
+    assert shown(streamed(spark, rows, tmp_path, find)) == expected
+
+
+def test_results_have_the_columns_that_were_asked_for(spark: SparkSession) -> None:
+    rows = [("c", 1, 0, "2020-01-01 00:00:01"), ("c", 5, 1, "2020-01-01 00:00:02"), ("c", 7, 2, "2020-01-01 00:00:04")]
+    df = batch(spark, [dict(zip(("k", "x", "n", "at"), row, strict=True)) for row in rows])
+    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x > 1").times(2).within("1 minute")
+    emit = "upper(k) as card, a.at as began, count(b.*) as n, max(b.x) - a.x as rise, round(avg(b.x), 1) as mean, sum(x) as total"
+    (row,) = match(df, pattern, key="k", emit=emit).collect()
+    assert (row.card, row.n, row.rise, row["mean"], row.total) == ("C", 2, 6, 6.0, 13)
+    assert row.at.second == 4
+    (whole,) = match(df, pattern, key="k").collect()
+    assert (whole.k, whole.a.x, [one.x for one in whole.b]) == ("c", 1, [5, 7])
+
+
+def test_runs_out_of_time_and_several_patterns_come_out_of_one_stage(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"k": "c", "x": x, "n": n, "at": f"2020-01-01 00:00:{n:02}"} for n, x in enumerate([1, 2, 1, 0, 3])]
+    up = Pattern("up").begin("a", "x = 1").next("b", "x = 2").within("1 minute")
+    down = Pattern("late").begin("a", "x = 1").followed_by("b", "x = 9").within("10 seconds").timeouts()
+    both = Phenomenon("both", (up, down), emit="k, a.n as first")
+
+    def find(df: DataFrame) -> DataFrame:
+        return match(df, both, key="k")
+
+    expected = [(0, "late", True), (0, "up", False), (2, "late", True)]
+    for found in (
+        [row.asDict() for row in find(batch(spark, rows)).collect()],
+        streamed(spark, rows, tmp_path, find, 2),
+    ):
+        assert sorted((row["first"], row["pattern"], row["timed_out"]) for row in found) == expected
+
+
+def test_a_python_predicate_gets_whole_events(spark: SparkSession) -> None:
+    rows = some_events(60, seed=1)
+    pattern = (
+        Pattern().begin("a", "x = 0").followed_by("b", lambda event, history: event["x"] > history["a"][0]["x"] + 2)
+    )
+    pattern = pattern.within("1 minute")
+    same = Pattern().begin("a", "x = 0").followed_by("b", "x > a.x + 2").within("1 minute")
+    found = [match(batch(spark, rows), one, key="k", emit="k, a.n as a, b.n as b").collect() for one in (pattern, same)]
+    assert sorted(found[0]) == sorted(found[1])
+    assert found[0]
+
+
+def test_match_recognize_on_batch_and_stream(spark: SparkSession, tmp_path: Path) -> None:
+    rows = some_events(200, seed=7)
+    query = """
+        SELECT k, first_n, last_n, number, peak FROM {table} MATCH_RECOGNIZE (
+            PARTITION BY k ORDER BY at
+            MEASURES FIRST(a.n) AS first_n, LAST(n) AS last_n, MATCH_NUMBER() AS number, MAX(u.x) AS peak
+            ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW
+            PATTERN (a b+ c?) WITHIN INTERVAL '20' SECOND SUBSET u = (a, b)
+            DEFINE b AS b.x >= PREV(b.x), c AS c.x < LAST(b.x)
+        ) AS m WHERE peak > 1
+    """
+    batch(spark, rows).createOrReplaceTempView("trades")
+    whole = [row.asDict() for row in sql(spark, query.format(table="trades")).collect()]
+    assert len(whole) > 5
+
+    def find(stream: DataFrame) -> DataFrame:
+        stream.createOrReplaceTempView("live")
+        return sql(spark, query.format(table="live"))
+
+    found = streamed(spark, rows, tmp_path, find)
+    assert sorted(map(str, (tuple(row.values()) for row in found))) == sorted(
+        map(str, (tuple(r.values()) for r in whole))
+    )
+
+
+def test_all_rows_per_match_are_running_unless_final(spark: SparkSession) -> None:
+    rows = [{"k": "c", "x": x, "n": n, "at": f"2020-01-01 00:00:{n:02}"} for n, x in enumerate([3, 1, 2, 0])]
+    batch(spark, rows).createOrReplaceTempView("t")
+    query = """
+        SELECT n, total, whole, part FROM t MATCH_RECOGNIZE (
+            PARTITION BY k ORDER BY at
+            MEASURES SUM(x) AS total, FINAL SUM(x) AS whole, CLASSIFIER() AS part
+            ALL ROWS PER MATCH PATTERN (a {- b -} c) DEFINE a AS x = 3, c AS x = 2
+        )
+    """
+    assert [tuple(row) for row in sql(spark, query).orderBy("n").collect()] == [(0, 3, 6, "a"), (2, 6, 6, "c")]
+
+
+def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) -> None:
+    df = batch(spark, some_events(3, seed=1))
+    pattern = Pattern().begin("a", "x = 0").followed_by("b", "x > 1")
+    with pytest.raises(UnboundedState, match="may live for ever"):
+        match(df, pattern, key="k", strict=True)
+    with pytest.raises(UnknownColumn, match='key "card"'):
+        match(df, pattern, key="card")
+    with pytest.raises(PatternError, match='puts out column "x"'):
+        match(df, pattern, key="k", emit="k, x")
+    with pytest.raises(UnknownColumn, match='block "b" reads column "y"'):
+        match(df, Pattern().begin("b", "y = 1"), key="k")
+    with pytest.raises(NoTime, match="no timestamp column"):
+        match(df.drop("at"), pattern, key="k")
+    with pytest.raises(NoTime, match="no watermark"):
+        match(spark.readStream.format("rate").load(), Pattern().begin("a", "value = 0"))
+
+
+def test_events_without_key_or_time_are_left_out(spark: SparkSession) -> None:
+    df = spark.sql(
+        """SELECT * FROM VALUES ('k', 1, timestamp'2020-01-01 00:00:01'), (null, 1, timestamp'2020-01-01 00:00:01'), ('k', 1, null)
+        AS t(k, x, at)"""
+    )
+    assert match(df, Pattern().begin("a", "x = 1"), key="k", emit="k, a.x as x").count() == 1
