@@ -69,7 +69,7 @@ def planned(old: ms.Flow, new: ms.Flow) -> SwitchPlan:
     return switch_plan(Version.of(plan_of(old)), Version.of(plan_of(new)))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(edits())
 def test_a_changed_stage_replaces_the_groups_that_it_is_in_and_no_other(given):
     old, new, name = given
@@ -85,7 +85,7 @@ def pairs(plan: Plan) -> set[tuple[str, str]]:
     return {(use.writer, reader) for use in plan.journals.values() if use.kind == "group" for reader in use.readers}
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(flows(functions=False, most=9), flows(functions=False, most=9))
 def test_units_are_what_hangs_together(old, new):
     plan = planned(old, new)
@@ -104,7 +104,7 @@ def test_units_are_what_hangs_together(old, new):
         assert reached == set(unit.groups)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(edits())
 def test_a_unit_reaches_at_least_as_far_as_each_of_its_groups(given):
     plan = planned(*given[:2])
@@ -115,7 +115,7 @@ def test_a_unit_reaches_at_least_as_far_as_each_of_its_groups(given):
             assert unit.look_back is None or (look_back is not None and unit.look_back >= look_back)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(flows(functions=False, most=9), flows(functions=False, most=9))
 def test_there_and_back_what_was_new_is_removed(old, new):
     there, back = planned(old, new), planned(new, old)
@@ -127,7 +127,7 @@ def test_there_and_back_what_was_new_is_removed(old, new):
     assert not there.step % new.window
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(flows(functions=False, most=9), flows(functions=False, most=9))
 def test_any_plan_of_a_switch_can_be_shown(old, new):
     plan = planned(old, new)
@@ -138,7 +138,7 @@ def test_any_plan_of_a_switch_can_be_shown(old, new):
     assert all(any(line.startswith(f" {group.name} ") for line in lines) for group in plan.groups)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(flows(most=9))
 def test_a_flow_switched_to_itself_changes_nothing(flow):
     plan = planned(flow, flow)

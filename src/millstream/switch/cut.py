@@ -1,0 +1,163 @@
+"""The cut: where it may lie, who owns a result, how far each version reads. Pure functions of numbers.
+
+Moments are microseconds since 1970 in UTC. Time is divided into windows of one length (the step of the switch), numbered from 1970.
+Every partition reports the highest window that it has handed out; B is the highest of all plus one, and the cut T is the end of B:
+
+    window    ...  | B - 1 |   B   | B + 1 |
+    handed out   #########               .
+                                         T = (B + 1) x length
+
+So nothing that starts at or after T has been handed out to anybody, and there is a whole window's time to say so to everybody. A
+partition that has passed B meanwhile says so, and all are asked again.
+
+A result belongs to the version that owns its start. With several cuts one after the other, and with shares of keys, ownership is a
+row of stretches, each from its cut to the next:
+
+    starts before T1: "a"   |  from T1: a tenth of the keys "b", the others "a"   |  from T2: "b"
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.errors import InternalError, UnplaceableKey
+from millstream.journal.align import View
+from millstream.journal.hashing import place
+
+#: Shares are counted in parts of this.
+WHOLE: Final = 10_000
+#: A cut here gives everything to the new version: no event lies before it.
+EARLIEST: Final = 0
+
+
+# where the cut is
+
+
+def window_number(moment: int, length: int) -> int:
+    """Return the number of the window that a moment lies in."""
+    return moment // length
+
+
+def bound_above(highest: Iterable[int | None]) -> int | None:
+    """Return B: one above the highest window that any partition has handed out; None if nobody has handed out anything."""
+    known = [number for number in highest if number is not None]
+    return max(known) + 1 if known else None
+
+
+def cut_of(bound: int | None, length: int) -> int:
+    """Return the cut T: the end of window B."""
+    return EARLIEST if bound is None else (bound + 1) * length
+
+
+def passed(highest: int | None, bound: int | None) -> bool:
+    """Tell whether a partition has handed out something that starts at the cut or later."""
+    return highest is not None and (bound is None or highest > bound)
+
+
+# who owns a result
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From a moment on, so many parts of the keys belong to `second`, the others to `first`."""
+
+    from_us: int
+    first: str
+    second: str
+    share: int = 0
+
+    def owner(self, key: str | None) -> str:
+        """Return the version that owns the results of a key from here on."""
+        if self.share <= 0:
+            return self.first
+        if self.share >= WHOLE:
+            return self.second
+        if key is None:
+            raise UnplaceableKey("a result without a key cannot be shared out", hint="switch at once, without --share")
+        return self.second if place(key, WHOLE) < self.share else self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Who owns what: the version that was first, and the stretches since, in order."""
+
+    first: str
+    stretches: tuple[Stretch, ...] = ()
+
+    def owner(self, start: int, key: str | None = None) -> str:
+        """Return the version that owns a result which starts at a moment."""
+        at = bisect_right(self.stretches, start, key=lambda stretch: stretch.from_us)
+        return self.stretches[at - 1].owner(key) if at else self.first
+
+    def after(self, stretch: Stretch) -> Owners:
+        """Return the ownership with one more cut, which must lie after the last."""
+        if self.stretches and stretch.from_us <= self.stretches[-1].from_us:
+            raise InternalError(f"a cut at {stretch.from_us} lies before the last, at {self.stretches[-1].from_us}")
+        return Owners(self.first, (*self.stretches, stretch))
+
+    def parts(self, version: str) -> tuple[tuple[int | None, int | None, int, int], ...]:
+        """Return what a version owns: (from, until, lowest, above) with the keys' places in [lowest, above); None is no bound."""
+        edges = [None, *(stretch.from_us for stretch in self.stretches), None]
+        found = []
+        for number in range(len(self.stretches) + 1):
+            low, high = self._places(number, version)
+            if low < high:
+                found.append((edges[number], edges[number + 1], low, high))
+        return tuple(found)
+
+    def _places(self, number: int, version: str) -> tuple[int, int]:
+        if number == 0:
+            return (0, WHOLE) if version == self.first else (0, 0)
+        one = self.stretches[number - 1]
+        share = min(max(one.share, 0), WHOLE)
+        if version == one.second:
+            return 0, share
+        return (share, WHOLE) if version == one.first else (0, 0)
+
+
+# how far a version reads
+
+
+def reads_from(cut: int, look_back: int | None) -> int:
+    """Return from which moment on the new version must see rows."""
+    return EARLIEST if look_back is None else max(EARLIEST, cut - look_back)
+
+
+def first_positions(views: Sequence[View], moment: int) -> tuple[int, ...]:
+    """Return where to begin so that no row at or after `moment` is missed.
+
+    The running maximum is below it before the row that lifts it there, so all rows further up are earlier: this holds for rows in
+    any order.
+    """
+    return tuple(view.first_above(moment - 1, view.begin, view.end) for view in views)
+
+
+def beyond(progress: int | None, cut: int, horizon: int, lateness: int) -> bool:
+    """Tell whether a partition has got so far that no row the old version needs can still come.
+
+    `progress` is the running maximum, or the IDLE floor plus the lateness, whichever is higher.
+    """
+    return progress is not None and progress >= cut + horizon + lateness
+
+
+def drained(watermark: int | None, cut: int, horizon: int) -> bool:
+    """Tell whether a version has put out all that starts before the cut, by the watermark of a batch that it has committed."""
+    return watermark is not None and watermark >= cut + horizon
+
+
+# order at the sink
+
+
+def goes_out(mine: int | None, other: int | None, cut: int, *, newer: bool, waited: float, limit: float) -> bool:
+    """Tell whether a batch may be published while two versions run: results go out in the order in which they complete.
+
+    The version that is ahead waits for the other; the new version counts as having reached the cut. Of two batches that are ready at
+    least one may go, so nobody waits for good; and after `limit` seconds nobody waits at all.
+    """
+    if waited >= limit or mine is None:
+        return True
+    theirs = other if newer else max(cut, other or cut)
+    return theirs is not None and mine <= theirs
