@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.engine import keeper
 from millstream.engine.engine import Engine
 from millstream.engine.lifecycle import JobState
 from millstream.engine.package import pack
@@ -224,6 +225,33 @@ def test_a_job_that_was_prepared_begins_when_all_engines_are_ready(tmp_path: Pat
     finally:
         for one in engines:
             one.close()
+
+
+def test_an_engine_that_has_shut_down_before_the_end_reaches_it_blocks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "PEERS_S", 1.0)
+    first, second = (Engine(tmp_path / f"data{n}", node=n, of=2) for n in range(2))
+    first.start()
+    second.start()
+    try:
+        package = pack(flow_file(tmp_path / "flow", partitions=2))
+        ready = [one.prepare(package, root=str(tmp_path / "flow")) for one in (first, second)]
+        places = {"events": [one.addresses["events"][n] for n, one in enumerate(ready)]}
+        second.begin("counts", places, driver=False)
+        first.begin("counts", places, driver=True)
+        until(first, "counts", RUNNING)
+        second.close()
+        first.drain("counts", flush=True)
+        failed = first.wait("counts", 60)
+        assert failed.state is FAILED
+        assert failed.reason == "node 1 did not answer: what is there is not processed"
+        first.undeploy("counts", purge=True)
+        first.stop()
+        assert drivers_of(tmp_path / "data0") == []
+    finally:
+        second.close()
+        first.close()
 
 
 ENGINE = """

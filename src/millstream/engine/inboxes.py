@@ -174,6 +174,11 @@ class Inboxes:
             None if found is None else f"partition {found.partition} of {found.source} is not followed: {found.error}"
         )
 
+    def away(self, job: str) -> tuple[str, ...]:
+        """Return the other engines of a job that do not answer."""
+        found = [one for one in self.followed(job) if one.error is not None]
+        return tuple(sorted({f"node {one.partition % self._of}" for one in found}))
+
     def resume(self, job: str) -> None:
         for inbox in self._of_job(job):
             inbox.resume()

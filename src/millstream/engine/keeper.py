@@ -60,6 +60,8 @@ class Kept:
     #: What a driver has reported last, and whether that is the one that runs now.
     statistics: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
+    #: Engines that did not answer when a drain was looked at last, and since when.
+    away: dict[str, float] = field(default_factory=dict)
 
     @property
     def job(self) -> Job:
@@ -184,8 +186,8 @@ class Keeper:
                 _log.warning("driver %s of job %s did not stop in time", kept.leaving.pid, kept.name)
                 kept.leaving.kill()
                 kept.leave_by = real + STOP_S
-            if not kept.job.driver and kept.job.state is JobState.DRAINING and now - kept.job.since > PEERS_S:
-                self.happened(kept, life.PeerMissed("the engine with the driver"))
+            if kept.job.state is JobState.DRAINING:
+                self._miss_peers(kept, now, real)
         if real >= self._tick_at:
             self._tick_at = real + _TICK_S
             self._inboxes.tick()
@@ -195,6 +197,18 @@ class Keeper:
                     self._carry_out(kept, [life.RemoveFiles(kept.job.purge)])
             if not self._closing:
                 self.drivers.fill()
+
+    def _miss_peers(self, kept: Kept, now: float, real: float) -> None:
+        """Notice which engines a job that drains has waited for long enough."""
+        if not kept.job.driver:
+            if now - kept.job.since > PEERS_S:
+                self.happened(kept, life.PeerMissed("the engine with the driver"))
+            return
+        away = self._inboxes.away(kept.name)
+        kept.away = {peer: kept.away.get(peer, real) for peer in away}
+        for peer, since in kept.away.items():
+            if real - since > PEERS_S:
+                self.happened(kept, life.PeerMissed(peer))
 
     def _now(self) -> float:
         return self._clock.now_us() / 1e6

@@ -385,11 +385,10 @@ def _drained(job: Job, now: float) -> Step:
         # Drained because the engine closes: it goes on with the next one.
         return (replace(job, ready_at=None), [StopDriver()]) if job.stopping and job.state in ALIVE else (job, [])
     down = replace(job, ready_at=None, paused_until=None)
-    if job.flush and not job.missed:
+    if job.flush:
         # The flush was asked for after the driver had drained: it has to be there for the end as well.
         return (down, [StopDriver(), StartDriver()]) if job.driver else (down, [])
-    reason = _missing(job)
-    return _to(down, JobState.DRAINED, now, deaths=0, flush=False, reason=reason), [StopDriver()]
+    return _to(down, JobState.DRAINED, now, deaths=0, reason=None), [StopDriver()]
 
 
 def _finished(job: Job, now: float) -> Step:
@@ -402,17 +401,12 @@ def _peer_missed(job: Job, event: PeerMissed, now: float) -> Step:
     if job.state is not JobState.DRAINING or event.peer in job.missed:
         return job, []
     missed = replace(job, missed=(*job.missed, event.peer))
-    if job.driver and not job.flush:
-        # It drains what it can reach, and says what is missing when that is done.
-        return missed, []
-    # The end cannot be written into partitions that nobody has; and without a driver there is nothing to wait for.
-    state = JobState.FAILED if job.flush else JobState.DRAINED
+    # What is there cannot be processed, nor ended. Without a driver, and nothing to end, all is done that is to be.
+    state = JobState.FAILED if job.driver or job.flush else JobState.DRAINED
     return _to(missed, state, now, ready_at=None, paused_until=None, reason=_missing(missed)), [StopDriver()]
 
 
-def _missing(job: Job) -> str | None:
-    if not job.missed:
-        return None
+def _missing(job: Job) -> str:
     return f"{', '.join(job.missed)} did not answer: what is there is not processed"
 
 

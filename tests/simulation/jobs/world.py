@@ -215,7 +215,7 @@ class World:
             raise Violation("forgotten", "a job that was to end can be resumed")
         if after.state is JobState.DRAINED and before.state is JobState.DRAINING and node.number == 0:
             self.deaths = 0
-            self.check_processed(after)
+            self.check_processed()
 
     def ran_well(self) -> bool:
         return self.ready_at is not None and self.now - self.ready_at >= life.GOOD_RUNNING_S
@@ -355,10 +355,10 @@ class World:
         job = driver.node.job
         if job is None:
             return None
-        missing = [n for n in self.nodes if not n.up and f"node {n.number}" not in job.missed]
+        missing = [n for n in self.nodes if not n.up]
         there = [n for n in self.nodes if n.up]
         read = all(self.processed[n.number] == n.inbox.taken for n in there)
-        if read and not missing and len(there) == len(self.nodes) and all(n.inbox.ended for n in there):
+        if read and not missing and all(n.inbox.ended for n in there):
             return life.Finished()
         if driver.draining:
             self.miss(driver, missing)
@@ -494,12 +494,11 @@ class World:
             if node.files and (not node.inbox.ended or self.processed[partition] != node.inbox.taken):
                 raise Violation("finished", f"partition {partition} has not ended or is not processed")
 
-    def check_processed(self, job: Job) -> None:
+    def check_processed(self) -> None:
         for partition, node in enumerate(self.nodes):
-            missed = f"node {partition}" in job.missed
             # One that took no part in the drain is not finished with; whoever asked was told so.
             took_part = node.job is not None and not node.job.intake
-            if not missed and took_part and self.processed[partition] != node.inbox.taken:
+            if took_part and self.processed[partition] != node.inbox.taken:
                 raise Violation("drained", f"partition {partition} has rows that are not processed")
 
     def check_end(self) -> None:
@@ -539,7 +538,7 @@ class Operator:
         match main.state:
             case JobState.FINISHED:
                 self.settled(there, life.Finished())
-            case JobState.DRAINED | JobState.FAILED if main.missed:
+            case JobState.FAILED if main.missed and any(node.gone for node in self.world.nodes):
                 self.given_up(there)
             case JobState.DRAINED | JobState.FAILED:
                 self.all(there, life.ResumeAsked())
@@ -573,10 +572,6 @@ class Operator:
 
     def given_up(self, there: list[Node]) -> None:
         """The job says which engine it misses: the rest is let go of, by force where somebody still waits for it."""
-        assert self.world.nodes[0].job is not None
-        for name in self.world.nodes[0].job.missed:
-            if not self.world.nodes[int(name.rpartition(" ")[2])].gone and self.world.now > self.world.calm_at + 2000:
-                raise Violation("missed", f"{name} is there and is missed")
         for node in there:
             self.world.ask(node, life.UndeployAsked(force=node.number > 0, purge=True))
 

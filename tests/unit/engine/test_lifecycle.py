@@ -146,17 +146,18 @@ def test_what_makes_no_sense_is_refused_with_a_hint() -> None:
 
 
 def test_a_peer_that_is_missed_is_named_and_holds_nobody_up() -> None:
-    draining = job(JobState.DRAINING, intake=False)
-    missed, orders = advance(draining, life.PeerMissed("node 1"), 1.0)
-    assert (missed.state, orders) == (JobState.DRAINING, []), "it drains what it can reach"
-    drained, _ = advance(missed, life.Drained(), 2.0)
-    assert drained.reason == "node 1 did not answer: what is there is not processed"
-    flushing = job(JobState.DRAINING, intake=False, flush=True)
-    assert advance(flushing, life.PeerMissed("node 1"), 1.0)[0].state is JobState.FAILED
+    for flush in (False, True):
+        draining = job(JobState.DRAINING, intake=False, flush=flush)
+        failed, orders = advance(draining, life.PeerMissed("node 1"), 1.0)
+        assert (failed.state, orders) == (JobState.FAILED, [life.StopDriver()])
+        assert failed.reason == "node 1 did not answer: what is there is not processed"
+        again, _ = advance(failed, life.ResumeAsked(), 2.0)
+        assert again.state is (JobState.DRAINING if flush else JobState.STARTING)
+        assert again.missed == (), "everybody is asked again"
     follower = job(JobState.DRAINING, intake=False, driver=False)
-    assert advance(follower, life.PeerMissed("node 0"), 1.0)[0].state is JobState.DRAINED
-    again, _ = advance(drained, life.DrainAsked(flush=True), 3.0)
-    assert again.missed == (), "everybody is asked again"
+    drained, _ = advance(follower, life.PeerMissed("node 0"), 1.0)
+    assert drained.state is JobState.DRAINED
+    assert advance(drained, life.DrainAsked(flush=True), 3.0)[0].missed == ()
 
 
 def test_stale_news_of_a_driver_change_nothing() -> None:
