@@ -2,7 +2,7 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench soak sim lock clean
+.PHONY: help setup demo test check format bench soak sim sdk lock clean
 
 BIN := .venv/bin
 CODE := src tests $(wildcard examples) $(wildcard benchmarks)
@@ -41,9 +41,12 @@ soak: ## run the tests that take minutes on purpose
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)
 
+sdk: setup ## build and test the SDKs for actions (ARGS="c go" for some of them)
+	@$(BIN)/python sdk/check.py $(ARGS)
+
 lock: setup ## compile the lock files again (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove what the targets above have made
-	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info examples/*/data examples/*/out
+	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info sdk/build examples/*/data examples/*/out
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

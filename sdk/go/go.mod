@@ -1,0 +1,3 @@
+module millstream/sdk
+
+go 1.21
