@@ -57,6 +57,7 @@ def quiet(engines: int) -> World:
     for node in reversed(world.nodes):
         world.deploy(node)
         node.inbox.taken = 3
+    world.after(20.0, world.watch_peers)
     return world
 
 
@@ -170,6 +171,11 @@ def never_given_up(job: Job, event: Event, now: float) -> life.Step:
     return advance(replace(job, deaths=min(job.deaths, 6)), event, now)
 
 
+def waiting_is_counted(job: Job, event: Event, now: float) -> life.Step:
+    assert isinstance(event, life.DriverDied)
+    return advance(job, replace(event, waiting=False), now)
+
+
 def given_up_too_soon(job: Job, event: Event, now: float) -> life.Step:
     return advance(replace(job, deaths=job.deaths + 2), event, now)
 
@@ -227,6 +233,7 @@ BROKEN = [
     (changed(life.DriverDied, death_ends_the_drain), {"forgotten"}),
     (changed(life.DriverDied, never_given_up), {"giving up"}),
     (changed(life.DriverDied, given_up_too_soon), {"giving up"}),
+    (changed(life.DriverDied, waiting_is_counted), {"giving up", "pauses"}),
     (changed(life.DriverDied, no_pause), {"pauses"}),
     (changed(life.Drained, flush_overtaken), {"forgotten"}),
     (changed(life.DriverReady, restarted_driver_not_told), {"jam"}),

@@ -32,7 +32,7 @@ from millstream.engine.drivers import Driver, Drivers
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.lifecycle import Event, Job, JobState, Order
 from millstream.engine.store import JobSettings, Noted, Store, Stored
-from millstream.errors import DriverFailed, EngineClosed, EngineError, MillstreamError, StoreBroken
+from millstream.errors import DriverFailed, EngineAway, EngineClosed, EngineError, MillstreamError, StoreBroken
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -300,7 +300,8 @@ class Keeper:
             except (MillstreamError, OSError) as error:
                 _log.error("job %s: %s failed: %s", kept.name, type(order).__name__, error)
                 if isinstance(order, life.OpenInboxes | life.StartDriver):
-                    self.happened(kept, life.DriverDied(str(error), hopeless=isinstance(order, life.OpenInboxes)))
+                    hopeless, waiting = isinstance(order, life.OpenInboxes), isinstance(error, EngineAway)
+                    self.happened(kept, life.DriverDied(str(error), hopeless, waiting))
                     return
 
     def _do(self, kept: Kept, order: Order) -> None:

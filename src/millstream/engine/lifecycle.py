@@ -36,6 +36,7 @@ from millstream.errors import InvalidTransition, JobBusy
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
+WAITING_S: Final = 5.0
 MOST_DEATHS: Final = 8
 GOOD_RUNNING_S: Final = 300.0
 
@@ -103,10 +104,15 @@ class DriverReady:
 
 @dataclass(frozen=True, slots=True)
 class DriverDied:
-    """The driver is gone, or could not be started; `hopeless` if it would fail in the same way again."""
+    """The driver is gone, or could not be started.
+
+    `hopeless` if it would fail in the same way again; `waiting` if it is another engine that has to come first: that is
+    no fault of the job's, and is not counted.
+    """
 
     reason: str
     hopeless: bool = False
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +339,14 @@ def _ran_well(job: Job, now: float) -> bool:
 def _died(job: Job, event: DriverDied, now: float) -> Step:
     if job.state not in ALIVE:
         return job, []
-    deaths = 1 if _ran_well(job, now) else job.deaths + 1
-    dead = replace(job, deaths=deaths, restarts=job.restarts + 1, ready_at=None, reason=event.reason)
+    counted = 0 if event.waiting else 1
+    deaths = counted if _ran_well(job, now) else job.deaths + counted
+    dead = replace(job, deaths=deaths, restarts=job.restarts + counted, ready_at=None, reason=event.reason)
     if event.hopeless or deaths >= MOST_DEATHS:
         return _to(dead, JobState.FAILED, now, paused_until=None), []
     if job.stopping:
         return dead, []
-    pause = min(FIRST_PAUSE_S * 2 ** (deaths - 1), LONGEST_PAUSE_S)
+    pause = WAITING_S if event.waiting else min(FIRST_PAUSE_S * 2 ** (deaths - 1), LONGEST_PAUSE_S)
     state = JobState.DRAINING if job.state is JobState.DRAINING else JobState.RESTARTING
     return _to(dead, state, now, paused_until=now + pause), [StartDriver(pause)]
 

@@ -87,7 +87,11 @@ class Node:
     job: Job | None = None
     driver: Driver | None = None
     leaving: Driver | None = None
+    #: The engines that it has reached since it was started: a driver begins once that is all.
+    met: set[int] = field(default_factory=set)
     down_since: float = 0.0
+    #: The moment that it has set its alarm to.
+    armed: float = 0.0
 
 
 class World:
@@ -139,6 +143,8 @@ class World:
         for node in reversed(self.nodes):
             self.deploy(node)
         self.after(0.1, self.produce)
+        if len(self.nodes) > 1:
+            self.after(20.0, self.watch_peers)
         for _ in range(self.chance.randrange(5)):
             self.after(self.chance.uniform(0, self.calm_at), self.user)
         for _ in range(self.chance.randrange(4)):
@@ -197,7 +203,9 @@ class World:
         if before != after:
             self.say(f"node {node.number}: {event} makes it {after.state}")
         self.seen.add(f"{type(event).__name__} in {before.state}")
-        if isinstance(event, life.DriverDied) and before.state in life.ALIVE:
+        if isinstance(event, life.DriverDied) and event.waiting:
+            self.not_before = self.now + life.WAITING_S
+        elif isinstance(event, life.DriverDied) and before.state in life.ALIVE:
             self.count_death(after, event)
         resumed = isinstance(event, life.ResumeAsked) and before != after
         if node.number == 0 and (isinstance(event, life.EngineStarted) or resumed):
@@ -230,7 +238,8 @@ class World:
         job, born = node.job, node.life
         if job is None:
             return
-        if job.paused_until is not None and job.paused_until > self.now:
+        if job.paused_until is not None and job.paused_until > self.now and node.armed != job.paused_until:
+            node.armed = job.paused_until
             self.at(job.paused_until, lambda: self.event(node, born, life.PauseOver()))
         if not job.driver and job.state is JobState.DRAINING:
             missed = life.PeerMissed("the engine with the driver")
@@ -308,9 +317,17 @@ class World:
             raise Violation("one driver", "a second one is started")
         if self.now < self.not_before - 1e-6:
             raise Violation("pauses", f"a driver is started {self.not_before - self.now:.1f} s too early")
+        if not self.all_met(node):
+            self.say("another engine was not reached yet")
+            self.apply(node, life.DriverDied("another engine was not reached", waiting=True))
+            return
         node.driver = Driver(node, node.life)
         self.drivers = [node.driver]
         self.after(self.chance.uniform(0.5, 10.0), self.drives(node.driver))
+
+    def all_met(self, node: Node) -> bool:
+        node.met |= {other.number for other in self.nodes if other.up}
+        return len(node.met) == len(self.nodes)
 
     def stop_driver(self, node: Node) -> None:
         if node.driver is None:
@@ -360,15 +377,16 @@ class World:
         read = all(self.processed[n.number] == n.inbox.taken for n in there)
         if read and not missing and all(n.inbox.ended for n in there):
             return life.Finished()
-        if driver.draining:
-            self.miss(driver, missing)
         return life.Drained() if driver.draining and not driver.flush and read and not missing else None
 
-    def miss(self, driver: Driver, missing: list[Node]) -> None:
-        """What reads the partitions of other engines notices that one does not answer."""
-        for node in missing:
-            if self.now - node.down_since >= PEERS_S:
-                self.event(driver.node, driver.born, life.PeerMissed(f"node {node.number}"))
+    def watch_peers(self) -> None:
+        """The engine with the driver notices that another one does not answer while the job drains."""
+        main = self.nodes[0]
+        if main.up and main.job is not None and main.job.state is JobState.DRAINING:
+            for node in self.nodes:
+                if not node.up and self.now - node.down_since >= PEERS_S:
+                    self.event(main, main.life, life.PeerMissed(f"node {node.number}"))
+        self.after(20.0, self.watch_peers)
 
     def tell(self, driver: Driver, event: Event) -> None:
         """Report to the engine, which may be busy, dead, or have another driver by then."""
@@ -423,6 +441,8 @@ class World:
         self.say(f"node {node.number} dies{' for good' if for_good else ''}")
         node.up, node.job, node.down_since = False, None, self.now
         node.life += 1
+        node.met.clear()
+        node.armed = 0.0
         node.gone = for_good
         node.inbox.open = node.inbox.paused = False
         orphans = [node.driver, node.leaving]
@@ -544,6 +564,8 @@ class Operator:
                 self.all(there, life.ResumeAsked())
             case JobState.DRAINING if main.flush:
                 self.end_others(there)
+            case JobState.DRAINING:
+                self.be_patient(main)
             case _:
                 self.all(there, life.DrainAsked(flush=True))
 
@@ -556,6 +578,10 @@ class Operator:
         # The followers first: what reads them must find them as the job is.
         for node in reversed(there):
             self.world.ask(node, event)
+
+    def be_patient(self, main: Job) -> None:
+        if self.world.now - max(main.since, self.world.calm_at) > PEERS_S + 100.0:
+            raise Violation("jam", "a drain does not come to its end")
 
     def end_others(self, there: list[Node]) -> None:
         for node in there[1:]:

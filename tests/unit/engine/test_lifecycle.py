@@ -42,6 +42,13 @@ def test_a_driver_that_has_run_well_for_five_minutes_is_forgiven() -> None:
     assert restarted.deaths == 0
 
 
+def test_a_driver_that_waits_for_another_engine_is_not_counted_as_dead() -> None:
+    one = job(JobState.STARTING, deaths=7)
+    after, orders = advance(one, life.DriverDied("node 1 is away", waiting=True), 1.0)
+    assert (after.state, after.deaths, after.restarts) == (JobState.RESTARTING, 7, 0)
+    assert (after.reason, orders) == ("node 1 is away", [life.StartDriver(life.WAITING_S)])
+
+
 def test_a_pause_is_over_only_when_it_is() -> None:
     one, _ = advance(job(), life.DriverDied("it died"), 10.0)
     assert advance(one, life.PauseOver(), 10.5) == (one, [])
