@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from millstream.flow.stream import Stream
     from millstream.flow.targets import console, csv, jsonl, memory, outbox, parquet, postgres, table
     from millstream.links.client import AsyncClient, Client, connect, connect_async
+    from millstream.patterns.pattern import Pattern, Phenomenon
+    from millstream.spark.match import match, sql
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,8 @@ __all__ = [
     "Client",
     "Flow",
     "MillstreamError",
+    "Pattern",
+    "Phenomenon",
     "Stream",
     "__version__",
     "connect",
@@ -41,12 +45,14 @@ __all__ = [
     "inbox",
     "jsonl",
     "load",
+    "match",
     "memory",
     "outbox",
     "parquet",
     "postgres",
     "rate",
     "replay",
+    "sql",
     "table",
 ]
 
@@ -57,6 +63,8 @@ _HOMES: Final = {
     "millstream.flow.sources": ("files", "inbox", "rate", "replay"),
     "millstream.flow.stream": ("Stream",),
     "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "outbox", "parquet", "postgres", "table"),
+    "millstream.patterns.pattern": ("Pattern", "Phenomenon"),
+    "millstream.spark.match": ("match", "sql"),
     "millstream.links.client": ("AsyncClient", "Client", "connect", "connect_async"),
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 from millstream.errors import Where
 from millstream.flow import durations
 from millstream.flow.flow import Flow
+from millstream.flow.matching import Matchable
 from millstream.flow.schema import Schema
 from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import Sink, Stage
@@ -72,6 +73,8 @@ def _value(name: str, value: object) -> Data:
             return [list(item) for item in value]
         case _ if isinstance(value, SourceSpec | TargetSpec | Table):
             return _spec(value)
+        case Matchable():
+            return value.described()
         case _ if name in ("function", "step"):
             assert callable(value)
             return {"function": function_name(value)}

@@ -20,6 +20,7 @@ from millstream.flow.stages import (
     Join,
     Journal,
     Lookup,
+    Match,
     Merge,
     Reads,
     Sink,
@@ -136,6 +137,11 @@ def _stage(flow: Flow, stage: Stage) -> Tree:
             site = Site(flow.name, stage.name, "stage", stage.where)
             hint = "keep this flow in Python, or say it with sql"
             raise site.mistake(InvalidFunction, "calls a function, which YAML cannot hold", hint=hint)
+        case Match():
+            site = Site(flow.name, stage.name, "stage", stage.where)
+            raise site.mistake(
+                InvalidFunction, "matches a pattern, which YAML cannot hold", hint="keep this flow in Python"
+            )
         case Source() | Reads():
             return _source(stage)
 

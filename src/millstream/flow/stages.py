@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from millstream.errors import Where
+from millstream.flow.matching import Matchable
 from millstream.flow.schema import Schema
 from millstream.flow.sources import SourceSpec
 from millstream.flow.targets import Table, TargetSpec
@@ -23,6 +24,7 @@ __all__ = [
     "Join",
     "Journal",
     "Lookup",
+    "Match",
     "Merge",
     "Named",
     "Reads",
@@ -213,6 +215,26 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
+class Match:
+    """The matches of a pattern among the rows of each value of the `by` columns, in event time.
+
+    Its columns are those that it emits, then the input's time column: the moment at which a match is certain.
+    """
+
+    name: str
+    input: str
+    pattern: Matchable
+    by: tuple[str, ...]
+    emit: str | None = None
+    shards: int = 64
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
     """A stream with a name on disk: what is above it and what is below it run in groups of their own."""
 
@@ -243,5 +265,5 @@ class Sink:
         return (self.input,)
 
 
-Stage = Source | Reads | Apply | Sql | Window | Merge | Join | Lookup | Distinct | Fold | Journal
+Stage = Source | Reads | Apply | Sql | Window | Merge | Join | Lookup | Distinct | Fold | Match | Journal
 """What has a stream; a Sink has none and is kept apart."""

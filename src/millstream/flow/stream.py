@@ -20,9 +20,10 @@ from millstream.errors import (
 from millstream.flow import joins, windows
 from millstream.flow import query as queries
 from millstream.flow.durations import duration
+from millstream.flow.matching import Matchable
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
-from millstream.flow.stages import Apply, Distinct, Fold, Join, Journal, Lookup, Merge, Sink, Sql, Stage
+from millstream.flow.stages import Apply, Distinct, Fold, Join, Journal, Lookup, Match, Merge, Sink, Sql, Stage
 from millstream.flow.targets import Table, TargetSpec
 
 if TYPE_CHECKING:
@@ -237,6 +238,41 @@ class Stream:
         self._check_time_kept(site, schema, "its output")
         stage = Fold(name, self.name, columns, step, initial, schema, order, where=site.where)
         return self._next(stage, schema)
+
+    def match(
+        self,
+        name: str,
+        pattern: Matchable,
+        *,
+        by: str | Sequence[str] | None = None,
+        emit: str | None = None,
+    ) -> Stream:
+        """Return the matches of a pattern in this stream, in the order of event time, behind the watermark.
+
+            slow = ms.Pattern().begin("first", "delay > 60").followed_by("worse", "delay > first.delay").within("2 hours")
+            departures.match("slow", slow, emit="origin, first.at as began, worse.delay as delay")
+
+        The time of a match is the moment at which it is certain: its last event, or, where something must not come, when the time is up.
+
+        Args:
+            name: The stage's name.
+            pattern: A Pattern, or a Phenomenon of several.
+            by: The columns that make a key; the pattern's own key, else the stream's, if it is left out, [] for one sequence over all.
+            emit: The columns of a match; the pattern's own, or its key and the events of each block, if it is left out.
+        """
+        site = self._site(name)
+        self._check_timed(site, "match")
+        if not isinstance(pattern, Matchable):
+            fact = f"is given {type(pattern).__name__} where a pattern should be"
+            raise site.mistake(InvalidOption, fact, hint='say what to look for: ms.Pattern().begin("a", "x > 1")...')
+        given = pattern.own_keys if by is None else by
+        columns = self._columns(site, (self.key or ()) if given is None else given, "matches by")
+        assert self.time is not None, "checked above"
+        output = None
+        if self.schema is not None:
+            output = pattern.outcome(self.schema, time=self.time, key=columns, emit=emit)
+            site.check_columns(output)
+        return self._next(Match(name, self.name, pattern, columns, emit, where=site.where), output)
 
     def key_by(self, column: str | None) -> Stream:
         """Return the same stream with another key (None: without); windows, folds and journals below take it as their default."""

@@ -1,17 +1,15 @@
 """Outputs: what the complex event contains, computed from the history of a match.
 
 "origin, first.at as began, round(max(worse.delay)) as peak" is read into *pieces*, one for each thing that is asked of the history
-(last(first.at), max(worse.delay)), which are computed here in columns for many matches at once; and the SQL that Spark makes of them.
+(last(first.at), max(worse.delay)), which results.py computes in columns for many matches at once; and the SQL that Spark makes of them.
 What stands inside an aggregate is about one event and is a column that Spark has computed before: a *value*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -19,7 +17,6 @@ from sqlglot.errors import SqlglotError
 from millstream.errors import DuplicateName, InvalidSql, PatternError, UnknownBlock
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
-from millstream.patterns.batches import Found, Numbers
 from millstream.patterns.blocks import Block, all_blocks, leaves
 from millstream.patterns.conditions import Owner, Reader, Vocabulary, argument_of, function_of
 from millstream.patterns.pattern import Pattern
@@ -221,60 +218,3 @@ def _several(block: Block, pattern: Pattern) -> bool:
     """Tell whether a block may take more than one event."""
     around = [one for one in all_blocks(pattern.blocks) if one.loops and any(leaf is block for leaf in leaves((one,)))]
     return bool(around)
-
-
-# Computing
-
-
-def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) -> pa.Array:
-    """Return a piece for every match, as a column of type `kind`; the value is in column `value` of the rows."""
-    if piece.function == "match_number":
-        assert found.numbers is not None, "the matches are counted"
-        return pa.array(found.numbers, pa.int64()).cast(kind)
-    places = np.flatnonzero(np.isin(found.blocks, list(piece.blocks)))
-    owners = np.repeat(np.arange(len(found)), found.ends - found.starts)[places]
-    if piece.function in ("first", "last"):
-        return _nth(piece, found, value, places, owners).cast(kind)
-    if piece.function == "count" and value is None:
-        return pa.array(np.bincount(owners, minlength=len(found)), pa.int64()).cast(kind)
-    assert value is not None, "only events are counted without a value"
-    column = found.rows.column(value).take(pa.array(places))
-    return _grouped(piece.function, owners, column, len(found)).cast(kind)
-
-
-def classified(found: Found, blocks: Sequence[str]) -> pa.Array:
-    """Return for each match the block that took its last event."""
-    return pa.array([blocks[block] for block in found.blocks[found.ends - 1]], pa.string())
-
-
-def _nth(piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers) -> pa.Array:
-    """Return the value of one event of each match: the first or last of some blocks, or so many before or after it."""
-    first = np.searchsorted(owners, np.arange(len(found)), side="left")
-    last = np.searchsorted(owners, np.arange(len(found)), side="right")
-    wanted = first + piece.back if piece.function == "first" else last - 1 - piece.back
-    there = (wanted >= first) & (wanted < last)
-    row = np.where(there, places[np.where(there, wanted, 0)] if len(places) else 0, 0) + piece.shift
-    there &= (row >= found.starts) & (row < found.ends)
-    assert value is not None, "an event has a value"
-    return found.rows.column(value).combine_chunks().take(pa.array(row, mask=~there))
-
-
-_NAMES: Mapping[str, str] = {
-    "avg": "mean",
-    "list": "list",
-    "sum": "sum",
-    "min": "min",
-    "max": "max",
-    "any": "any",
-    "count": "count",
-}
-
-
-def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int) -> pa.Array:
-    name = _NAMES[function]
-    table = pa.table({"owner": pa.array(owners), "value": column})
-    grouped = table.group_by("owner", use_threads=False).aggregate([("value", name)])
-    places = np.full(count, -1)
-    places[grouped.column("owner").to_numpy()] = np.arange(len(grouped))
-    result = grouped.column(f"value_{name}").combine_chunks().take(pa.array(places, mask=places < 0))
-    return result.fill_null(0) if function == "count" else result

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from millstream.errors import (
     DuplicateName,
@@ -27,8 +27,9 @@ from millstream.errors import (
 )
 from millstream.flow.durations import duration
 from millstream.flow.expressions import expression
+from millstream.flow.schema import Schema
 from millstream.flow.site import here
-from millstream.patterns.blocks import Block, Condition, Contiguity, all_blocks
+from millstream.patterns.blocks import Block, Condition, Contiguity, Predicate, all_blocks
 
 if TYPE_CHECKING:
     from millstream.patterns.explain import Explanation
@@ -238,6 +239,42 @@ class Pattern:
         """Return the pattern that also puts out the runs that ran out of time, with "timed_out" true beside their columns."""
         return replace(self, late=True)
 
+    # What a flow asks (flow/matching.py)
+
+    @property
+    def reach(self) -> timedelta | None:
+        """How long a match lasts at most; None if that is not known."""
+        return self.span
+
+    @property
+    def independent(self) -> bool:
+        """Whether what began before a moment has no say in what begins at it or later."""
+        return self.skip.kind == "none" and not self.one_at_a_time
+
+    @property
+    def predicates(self) -> tuple[Predicate, ...]:
+        """The Python functions among the conditions."""
+        blocks = list(all_blocks(self.blocks))
+        conditions = [one for block in blocks for one in (*block.conditions, *block.until)]
+        return tuple(one for one in (*conditions, *self.required, *self.halting) if not isinstance(one, str))
+
+    @property
+    def own_keys(self) -> tuple[str, ...] | None:
+        """The key that the pattern names itself."""
+        return self.keys
+
+    def outcome(self, schema: Schema, *, time: str, key: Sequence[str], emit: str | None) -> Schema:
+        """Return the columns of the matches in events with these columns."""
+        from millstream.patterns.recipe import outcome
+
+        return outcome(self, schema, time=time, key=key, emit=emit)
+
+    def described(self) -> dict[str, Any]:
+        """Return the pattern as data that JSON can hold."""
+        from millstream.patterns.recipe import described
+
+        return described(self)
+
     def explain(self) -> Explanation:
         """Return the automaton of this pattern for people: print it, or show it in a notebook; `svg` is the picture."""
         from millstream.patterns.compile import compile_pattern
@@ -436,3 +473,37 @@ class Phenomenon:
             msg = f'phenomenon "{self.name}" has two patterns "{twice}"'
             raise DuplicateName(msg, hint="give each a name of its own", where=here())
         object.__setattr__(self, "patterns", named)
+
+    # What a flow asks (flow/matching.py)
+
+    @property
+    def reach(self) -> timedelta | None:
+        """How long a match of any of the patterns lasts at most; None if that is not known."""
+        spans = [pattern.span for pattern in self.patterns]
+        known = [span for span in spans if span is not None]
+        return max(known) if len(known) == len(spans) else None
+
+    @property
+    def independent(self) -> bool:
+        """Whether what began before a moment has no say in what begins at it or later."""
+        return all(pattern.independent for pattern in self.patterns)
+
+    @property
+    def predicates(self) -> tuple[Predicate, ...]:
+        """The Python functions among the conditions."""
+        return tuple(one for pattern in self.patterns for one in pattern.predicates)
+
+    @property
+    def own_keys(self) -> tuple[str, ...] | None:
+        """The key that the patterns name themselves."""
+        return next((pattern.keys for pattern in self.patterns if pattern.keys is not None), None)
+
+    def outcome(self, schema: Schema, *, time: str, key: Sequence[str], emit: str | None) -> Schema:
+        """Return the columns of the matches in events with these columns."""
+        from millstream.patterns.recipe import outcome
+
+        return outcome(self, schema, time=time, key=key, emit=emit)
+
+    def described(self) -> dict[str, Any]:
+        """Return the phenomenon as data that JSON can hold."""
+        return {"phenomenon": self.name, "patterns": [pattern.described() for pattern in self.patterns]}

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from millstream.errors import DuplicateName, PatternError, UnknownColumn
-from millstream.flow import expressions
+from millstream.flow import durations, expressions
 from millstream.flow.schema import Field, Schema
 from millstream.flow.site import here, meant
 from millstream.patterns.automaton import Automaton
+from millstream.patterns.blocks import Block, Condition
 from millstream.patterns.compile import Parts, compile_pattern
 from millstream.patterns.conditions import EARLIER, Owner
 from millstream.patterns.match_recognize import Recognition
@@ -181,6 +182,9 @@ def _compiled(
 
 
 def _check_names(made: Recipe) -> None:
+    if made._has_time:
+        msg = f'the output "{made.time}" of a pattern is already the moment at which a match is certain'
+        raise DuplicateName(msg, hint=f"name it otherwise: ... as first_{made.time}", where=here())
     names = [name.lower() for name in made.names]
     for name in made.names:
         if names.count(name.lower()) > 1 or name.startswith("__"):
@@ -223,6 +227,53 @@ def _placed(known: list[str], one: str) -> int:
     if one not in known:
         known.append(one)
     return known.index(one)
+
+
+def outcome(
+    pattern: Pattern | Phenomenon, schema: Schema, *, time: str, key: Sequence[str], emit: str | None
+) -> Schema:
+    """Return the columns of the matches in events with these columns."""
+    return output_schema(recipe(pattern, schema, time=time, key=key, emit=emit), schema)
+
+
+def described(pattern: Pattern) -> dict[str, Any]:
+    """Return a pattern as data that JSON can hold: what is not as it is by default."""
+    facts = {
+        "name": pattern.name,
+        "blocks": [_block(block) for block in pattern.blocks],
+        "within": None if pattern.span is None else durations.format(pattern.span),
+        "skip": None if pattern.skip.kind == "none" else str(pattern.skip),
+        "preconditions": [_said(one) for one in pattern.required],
+        "halts": [_said(one) for one in pattern.halting],
+        "singleton": pattern.one_at_a_time,
+        "key": None if pattern.keys is None else list(pattern.keys),
+        "emit": pattern.output,
+        "timeouts": pattern.late,
+    }
+    return {name: fact for name, fact in facts.items() if fact not in (None, [], False)}
+
+
+def _block(block: Block) -> dict[str, Any]:
+    facts = {
+        "name": block.name,
+        "contiguity": block.contiguity,
+        "negated": block.negated,
+        "conditions": [_said(one) for one in block.conditions],
+        "body": [[_block(one) for one in sequence] for sequence in block.body],
+        "times": None if (block.least, block.most) == (1, 1) else [block.least, block.most],
+        "optional": block.optional,
+        "preference": None if block.preference == "fork" else block.preference,
+        "inner": None if block.inner == "relaxed" else block.inner,
+        "until": [_said(one) for one in block.until],
+        "within": None if block.within is None else durations.format(block.within),
+    }
+    return {name: fact for name, fact in facts.items() if fact not in (None, [], False, "")}
+
+
+def _said(condition: Condition) -> str:
+    if isinstance(condition, str):
+        return expressions.normal(condition)
+    return f"{getattr(condition, '__qualname__', type(condition).__qualname__)}()"
 
 
 def output_schema(made: Recipe, schema: Schema) -> Schema:

@@ -10,7 +10,7 @@ from typing import Any
 from millstream.flow.describe import describe
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Distinct, Fold, Join, Journal, Window
+from millstream.flow.stages import Distinct, Fold, Join, Journal, Match, Window
 from millstream.flow.targets import Console, Memory, Outbox, Postgres, TargetSpec
 from millstream.plan.groups import Group, Plan
 from millstream.plan.horizon import Reach, reach
@@ -217,6 +217,8 @@ def _stage_state(flow: Flow, name: str) -> str:
             return f"keys of {shown(within)}"
         case Fold():
             return "a value per key"
+        case Match(pattern=pattern):
+            return "runs" if pattern.reach is None else f"runs, at most {shown(pattern.reach)}"
     return ""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from millstream.flow import durations, expressions
 from millstream.flow.describe import describe_stage
-from millstream.flow.stages import Apply, Fold, Journal, Reads, Source, Stage
+from millstream.flow.stages import Apply, Fold, Journal, Match, Reads, Source, Stage
 from millstream.plan import code
 from millstream.plan.functions import Functions, canonical
 from millstream.plan.groups import Group, Plan, journal_read
@@ -95,6 +95,8 @@ def _stage(plan: Plan, stage: Stage, functions: Functions) -> Data:
     if isinstance(stage, Fold):
         parts = {"step": functions.stage_function(stage.step), "initial": functions.value(stage.initial)}
         return {**described, **parts}
+    if isinstance(stage, Match):
+        return {**described, "predicates": [functions.stage_function(one) for one in stage.pattern.predicates]}
     return described
 
 

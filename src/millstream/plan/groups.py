@@ -13,8 +13,9 @@ from typing import Literal
 
 from millstream.errors import UnknownGroup
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Distinct, Fold, Join, Journal, Reads, Source, Stage, Window
+from millstream.flow.stages import Distinct, Fold, Join, Journal, Match, Reads, Source, Stage, Window
 from millstream.plan.horizon import ZERO, chain_reach
+from millstream.plan.horizon import reach as stage_reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +136,11 @@ def _group(flow: Flow, name: str, output: str, sinks: tuple[str, ...], journal: 
         inputs=tuple(dict.fromkeys(journal_read(stage) for stage in entries)),
         sinks=sinks,
         journal=journal,
-        stateful=any(isinstance(stage, Window | Join | Distinct | Fold) for stage in members),
+        stateful=any(isinstance(stage, Window | Join | Distinct | Fold | Match) for stage in members),
         timed=flow.stream(output).time is not None,
         horizon=reach.horizon,
         look_back=reach.look_back,
-        handed_over=tuple(stage.name for stage in members if isinstance(stage, Distinct | Fold)),
+        handed_over=tuple(stage.name for stage in members if stage_reach(stage, flow.window).handed_over),
         behind=reach.behind,
         lateness=max((flow.stream(stage.name).lateness for stage in entries), default=ZERO),
     )

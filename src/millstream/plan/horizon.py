@@ -13,7 +13,8 @@ that long before its time.
 | sliding window | its size | 0 |
 | session window | `longest`, or open | the gap and `longest`, or open |
 | join of streams | the bound | the bound; 0 for an inner one |
-| distinct, fold | handed over: their state moves by name | |
+| match | the pattern's `within`, or open | 0 |
+| distinct, fold, match that skips or is a singleton | handed over: their state moves by name | |
 
 `behind` is how far the time of a row that is still to come may lie behind the watermark.
 """
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Distinct, Fold, Join, Stage, Window
+from millstream.flow.stages import Distinct, Fold, Join, Match, Stage, Window
 
 ZERO = timedelta(0)
 
@@ -56,6 +57,8 @@ def reach(stage: Stage, service_window: timedelta) -> Reach:
             return Reach(stage.within, ZERO if stage.how == "inner" else stage.within, behind=stage.within)
         case Distinct() | Fold():
             return Reach(handed_over=True)
+        case Match():
+            return Reach(stage.pattern.reach) if stage.pattern.independent else Reach(handed_over=True)
     return Reach()
 
 
@@ -98,7 +101,7 @@ def _extended(stage: Stage, above: list[_Chain], service_window: timedelta) -> _
     own = reach(stage, service_window)
     inputs = [chain.reach for chain in above]
     pending = _longest([chain.pending for chain in above])
-    grouped = isinstance(stage, Window | Join | Distinct | Fold)
+    grouped = isinstance(stage, Window | Join | Distinct | Fold | Match)
     look_back = _sum(own.look_back, _longest([one.look_back for one in inputs]), pending if grouped else ZERO)
     total = Reach(
         horizon=_sum(own.horizon, _longest([one.horizon for one in inputs])),
@@ -108,6 +111,8 @@ def _extended(stage: Stage, above: list[_Chain], service_window: timedelta) -> _
     )
     if isinstance(stage, Window):
         return _Chain(total, _begun_before(stage, service_window))
+    if isinstance(stage, Match):
+        return _Chain(total, stage.pattern.reach)
     return _Chain(total, ZERO if grouped and not isinstance(stage, Join) else pending)
 
 

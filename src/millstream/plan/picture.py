@@ -21,6 +21,7 @@ from millstream.flow.stages import (
     Join,
     Journal,
     Lookup,
+    Match,
     Merge,
     Reads,
     Sink,
@@ -246,7 +247,7 @@ def _group_content(flow: Flow, one: _Inside, box: Box) -> Iterator[str]:
     last = moved[one.group.output]
     yield f'<path class="edge" d="M{last.right:.1f} {last.middle:.1f}H{box.right:.1f}"/>'
     for name, card in one.cards.items():
-        kind = "stateful" if isinstance(flow.stages[name], Window | Join | Distinct | Fold) else "node"
+        kind = "stateful" if isinstance(flow.stages[name], Window | Join | Distinct | Fold | Match) else "node"
         yield _rect(moved[name], kind)
         yield from _written(card, moved[name])
 
@@ -362,6 +363,8 @@ def detail(stage: Stage) -> str:
             return f"lookup in {_last(table.path)}"
         case Distinct(within=within):
             return f"distinct within {shown(within)}"
+        case Match(pattern=pattern):
+            return "match" if pattern.reach is None else f"match within {shown(pattern.reach)}"
         case Fold(by=by):
             return f"fold by {', '.join(by)}" if by else "fold"
         case Apply() | Sql() | Merge() | Source() | Reads() | Journal():

@@ -84,6 +84,8 @@ class Builder:
                 return self._distinct(stage)
             case s.Fold():
                 return self._fold(stage)
+            case s.Match():
+                return self._match(stage)
             case _:
                 raise InternalError(f'stage "{stage.name}" is of a kind that Spark does not run')
 
@@ -201,6 +203,13 @@ class Builder:
         return ordered(
             self.frame(stage.input), rule, by=stage.by, time=time, output=output, shards=stage.shards, wait=wait
         )
+
+    def _match(self, stage: s.Match) -> DataFrame:
+        # Loaded for flows that match: it brings numba.
+        from millstream.spark.match_stage import matched, stage_recipe
+
+        frame = self.frame(stage.input)
+        return matched(frame, stage_recipe(stage, frame, self._time(stage.input)), shards=stage.shards)
 
 
 def parsed(ddl: str) -> StructType:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import TimestampNTZType, TimestampType
 from sqlglot import exp
 
 from millstream.errors import NoTime, UnknownColumn
-from millstream.flow.schema import Field, Schema
+from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.patterns.match_recognize import read
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.recipe import recipe, recognition_recipe
-from millstream.spark.match_stage import SHARDS, matched, readied
+from millstream.spark.match_stage import SHARDS, matched, readied, schema_of
 
 
 def match(
@@ -80,11 +80,6 @@ def _reading(tree: exp.Expr, view: str, alias: str) -> str:
     select.set("from_", exp.From(this=exp.to_table(view).as_(alias.rsplit(".", maxsplit=1)[-1].strip("`"))))
     select.set("match", None)
     return tree.sql(dialect="spark")
-
-
-def schema_of(schema: StructType) -> Schema:
-    """Return Spark's schema as one of ours."""
-    return Schema(tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields))
 
 
 def _time(df: DataFrame, schema: Schema, time: str | None) -> str:

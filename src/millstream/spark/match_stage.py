@@ -27,13 +27,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from millstream.errors import NoTime
+from millstream.errors import InternalError, NoTime
+from millstream.flow.schema import Field, Schema
+from millstream.flow.stages import Match
 from millstream.patterns.automaton import FOREVER
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.events import micros, plain
 from millstream.patterns.matcher import Kept, Matcher, matcher
-from millstream.patterns.outputs import Piece, classified, compute
-from millstream.patterns.recipe import PATTERN, TIMED_OUT, Course, Recipe, piece_type
+from millstream.patterns.outputs import Piece
+from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.recipe import PATTERN, TIMED_OUT, Course, Recipe, piece_type, recipe
+from millstream.patterns.results import classified, compute
 from millstream.spark.ordered import PIECE as CHUNK
 from millstream.spark.ordered import SHARD, from_bytes, pack, timer, to_bytes
 from millstream.spark.session import ROCKSDB
@@ -80,6 +84,20 @@ def _check_watermark(frame: DataFrame, time: str) -> None:
     if not any("spark.watermarkDelayMs" in f.metadata for f in frame.schema.fields if f.name == time):
         msg = f'the stream has no watermark on its time column "{time}"'
         raise NoTime(msg, hint=f'call withWatermark("{time}", "10 seconds") on it first')
+
+
+def stage_recipe(stage: Match, frame: DataFrame, time: str) -> Recipe:
+    """Return the recipe of a stage of a flow, over the columns that Spark has found."""
+    pattern = stage.pattern
+    if not isinstance(pattern, Pattern | Phenomenon):
+        raise InternalError(f'stage "{stage.name}" matches {type(pattern).__name__}')
+    columns = [field for field in frame.schema.fields if not field.name.startswith("__")]
+    return recipe(pattern, schema_of(StructType(columns)), time=time, key=stage.by, emit=stage.emit)
+
+
+def schema_of(schema: StructType) -> Schema:
+    """Return Spark's schema as one of ours."""
+    return Schema(tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields))
 
 
 # Before and after, in SQL

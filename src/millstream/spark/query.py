@@ -216,7 +216,7 @@ class GroupQuery:
         return True
 
     def _provider(self) -> str:
-        if self._has(s.Distinct, s.Fold):
+        if self._has(s.Distinct, s.Fold, s.Match):
             return ROCKSDB  # Spark has no other for stages with a state of their own
         if self.state is not None:
             return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
@@ -225,7 +225,7 @@ class GroupQuery:
 
     @property
     def _slack_ms(self) -> int:
-        return 1 if self._has(s.Distinct, s.Fold, s.Join) else 0
+        return 1 if self._has(s.Distinct, s.Fold, s.Match, s.Join) else 0
 
     def _has(self, *kinds: type) -> bool:
         return any(isinstance(self.flow.stages[name], kinds) for name in self.group.stages)

@@ -37,7 +37,8 @@ def test_the_public_names_are_these():
     clients = {"connect", "connect_async", "Client", "AsyncClient"}
     sources = {"inbox", "files", "rate", "replay"}
     targets = {"parquet", "jsonl", "csv", "console", "memory", "outbox", "postgres", "table"}
-    assert set(ms.__all__) == names | clients | sources | targets
+    patterns = {"Pattern", "Phenomenon", "match", "sql"}
+    assert set(ms.__all__) == names | clients | sources | targets | patterns
 
 
 def test_the_version_is_the_project_s():

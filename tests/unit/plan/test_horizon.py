@@ -24,6 +24,10 @@ def rows(flow) -> ms.Stream:
     return flow.source("rows", ms.inbox(DDL), time="at")
 
 
+def rising() -> ms.Pattern:
+    return ms.Pattern().begin("a", "v > 1").followed_by("b", "v > a.v").emit("a.v as v")
+
+
 def joined(stream: ms.Stream, how: str, within: str = "10 min", name: str = "x") -> ms.Stream:
     other = stream.flow.source(f"other_{name}", ms.inbox("k string, at timestamp"), time="at")
     return stream.join(name, other, on="k", within=within, how=how)
@@ -50,6 +54,10 @@ def joined(stream: ms.Stream, how: str, within: str = "10 min", name: str = "x")
         (lambda s: joined(s, "full"), Reach(10 * MINUTE, 10 * MINUTE, behind=10 * MINUTE)),
         (lambda s: joined(s, "semi"), Reach(10 * MINUTE, 10 * MINUTE, behind=10 * MINUTE)),
         (lambda s: s.distinct("x", by="k", within="1 d"), Reach(handed_over=True)),
+        (lambda s: s.match("x", rising().within("1 h")), Reach(HOUR)),
+        (lambda s: s.match("x", rising()), Reach(None)),
+        (lambda s: s.match("x", rising().within("1 h").skip_past_last()), Reach(handed_over=True)),
+        (lambda s: s.match("x", rising().within("1 h").singleton()), Reach(handed_over=True)),
         (lambda s: s.fold("x", lambda a, b: (a, None), initial=0, output="at timestamp"), Reach(handed_over=True)),
     ],
 )

@@ -1,0 +1,65 @@
+"""Results: the pieces of outputs, computed from the histories of many matches at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.patterns.batches import Found, Numbers
+from millstream.patterns.outputs import Piece
+
+
+def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) -> pa.Array:
+    """Return a piece for every match, as a column of type `kind`; the value is in column `value` of the rows."""
+    if piece.function == "match_number":
+        assert found.numbers is not None, "the matches are counted"
+        return pa.array(found.numbers, pa.int64()).cast(kind)
+    places = np.flatnonzero(np.isin(found.blocks, list(piece.blocks)))
+    owners = np.repeat(np.arange(len(found)), found.ends - found.starts)[places]
+    if piece.function in ("first", "last"):
+        return _nth(piece, found, value, places, owners).cast(kind)
+    if piece.function == "count" and value is None:
+        return pa.array(np.bincount(owners, minlength=len(found)), pa.int64()).cast(kind)
+    assert value is not None, "only events are counted without a value"
+    column = found.rows.column(value).take(pa.array(places))
+    return _grouped(piece.function, owners, column, len(found)).cast(kind)
+
+
+def classified(found: Found, blocks: Sequence[str]) -> pa.Array:
+    """Return for each match the block that took its last event."""
+    return pa.array([blocks[block] for block in found.blocks[found.ends - 1]], pa.string())
+
+
+def _nth(piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers) -> pa.Array:
+    """Return the value of one event of each match: the first or last of some blocks, or so many before or after it."""
+    first = np.searchsorted(owners, np.arange(len(found)), side="left")
+    last = np.searchsorted(owners, np.arange(len(found)), side="right")
+    wanted = first + piece.back if piece.function == "first" else last - 1 - piece.back
+    there = (wanted >= first) & (wanted < last)
+    row = np.where(there, places[np.where(there, wanted, 0)] if len(places) else 0, 0) + piece.shift
+    there &= (row >= found.starts) & (row < found.ends)
+    assert value is not None, "an event has a value"
+    return found.rows.column(value).combine_chunks().take(pa.array(row, mask=~there))
+
+
+_NAMES: Mapping[str, str] = {
+    "avg": "mean",
+    "list": "list",
+    "sum": "sum",
+    "min": "min",
+    "max": "max",
+    "any": "any",
+    "count": "count",
+}
+
+
+def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int) -> pa.Array:
+    name = _NAMES[function]
+    table = pa.table({"owner": pa.array(owners), "value": column})
+    grouped = table.group_by("owner", use_threads=False).aggregate([("value", name)])
+    places = np.full(count, -1)
+    places[grouped.column("owner").to_numpy()] = np.arange(len(grouped))
+    result = grouped.column(f"value_{name}").combine_chunks().take(pa.array(places, mask=places < 0))
+    return result.fill_null(0) if function == "count" else result

@@ -1,0 +1,76 @@
+"""Patterns as stages of flows, on Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import millstream as ms
+from millstream.testing import flow_test
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+BEGIN = datetime(2013, 3, 8, 14, tzinfo=UTC)
+
+
+def event(origin: str, delay: float, minute: float) -> dict[str, Any]:
+    return {"origin": origin, "delay": float(delay), "at": BEGIN + timedelta(minutes=minute)}
+
+
+def departures(lateness: str = "0 s") -> ms.Stream:
+    schema = ms.inbox("origin string, delay double, at timestamp")
+    return ms.Flow("flights").source("departures", schema, time="at", key="origin", lateness=lateness)
+
+
+def meltdown() -> ms.Pattern:
+    worse = ms.Pattern().begin("first", "delay > 60").followed_by("worse", "delay > first.delay").times(3)
+    return worse.not_followed_by("ok", "delay <= 0").within("2 hours")
+
+
+EMIT = "origin, first.at as began, count(worse.*) as n, max(worse.delay) as peak"
+
+
+def test_three_worsening_delays_raise_one_alert_when_their_time_is_up() -> None:
+    stream = departures("5 minutes")
+    stream.match("meltdown", meltdown(), emit=EMIT).sink("alerts", ms.memory())
+    with flow_test(stream.flow) as t:
+        t.send("departures", [event("JFK", delay, minute) for minute, delay in enumerate([61, 70, 80, 95])])
+        t.send("departures", [event("LGA", delay, minute) for minute, delay in enumerate([61, 70, 80, 95, 0])])
+        t.advance_to(BEGIN + timedelta(hours=1))
+        assert t.results("alerts") == []
+        t.advance_to(BEGIN + timedelta(hours=3))
+        (alert,) = t.results("alerts")
+    assert (alert["origin"], alert["n"], alert["peak"]) == ("JFK", 3, 95.0)
+    assert (alert["began"], alert["at"]) == (BEGIN, BEGIN + timedelta(hours=2))
+
+
+def test_a_window_counts_the_matches_of_a_pattern() -> None:
+    stream = departures()
+    pairs = ms.Pattern().begin("a", "delay > 10").next("b", "delay > a.delay").within("10 minutes")
+    found = stream.match("pairs", pairs, emit="origin, b.delay - a.delay as rise")
+    found.window("hourly", every="1 hour", by="origin", n="count(*)", most="max(rise)").sink("hourly", ms.memory())
+    with flow_test(stream.flow) as t:
+        t.send("departures", [event("JFK", delay, minute) for minute, delay in enumerate([11, 12, 20, 5, 70, 71])])
+        t.end()
+        (row,) = t.results("hourly")
+    assert (row["origin"], row["n"], row["most"]) == ("JFK", 3, 8.0)
+
+
+def test_a_phenomenon_of_two_patterns_with_runs_out_of_time() -> None:
+    stream = departures()
+    up = ms.Pattern("up").begin("a", "delay > 10").followed_by("b", "delay > 100").within("10 minutes").timeouts()
+    down = ms.Pattern("down").begin("a", "delay > 10").followed_by("b", "delay < 0").within("10 minutes").timeouts()
+    both = ms.Phenomenon("change", (up, down), emit="origin, a.delay as since")
+    stream.match("change", both).sink("changes", ms.memory())
+    with flow_test(stream.flow) as t:
+        t.send("departures", [event("JFK", 50, 0), event("JFK", -1, 2), event("EWR", 20, 5)])
+        t.end()
+        found = sorted((r["origin"], r["pattern"], r["timed_out"], r["since"]) for r in t.results("changes"))
+    assert found == [
+        ("EWR", "down", True, 20.0),
+        ("EWR", "up", True, 20.0),
+        ("JFK", "down", False, 50.0),
+        ("JFK", "up", True, 50.0),
+    ]
