@@ -57,7 +57,8 @@ class _Into:
             return self.columns(rows.schema.names, rows.columns, rows.num_rows)
         if isinstance(rows, pa.Table):
             return self.batch(one_batch(rows))
-        if (pandas := sys.modules.get("pandas")) is not None and isinstance(rows, pandas.DataFrame):
+        # Another thread may just be importing pandas: then these rows are not of its kind.
+        if (kind := getattr(sys.modules.get("pandas"), "DataFrame", None)) is not None and isinstance(rows, kind):
             return self.frame(rows)
         if hasattr(rows, "__arrow_c_stream__"):
             return self.batch(pa.RecordBatchReader.from_stream(rows).read_all())

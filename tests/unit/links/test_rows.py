@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -408,3 +409,9 @@ def test_a_cast_that_would_lose_something_is_refused(kind: str, given: pa.Array,
     assert error.message.startswith(said)
     assert 'source "orders"' in error.message
     assert error.hint
+
+
+def test_rows_are_taken_while_another_thread_imports_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
+    schema = pa.schema([("n", pa.int64())])
+    assert to_batch([{"n": 1}], schema, source="f.s").to_pylist() == [{"n": 1}]
