@@ -1,0 +1,234 @@
+"""Schemes: which programs run where, and who sends to whom. YAML or JSON.
+
+    name: simplepipe
+    nodes:
+      - name: numgen
+        action: ./numgen
+        addresses: [10.0.0.1:5001, 10.0.0.9:5001]   # the first is used, the others are spares
+      - name: filter2
+        action: ./filter
+        args: [--mod, "2"]
+        addresses: [10.0.0.2:5001]
+    dataflow: numgen; filter2
+
+A mistake is said with its line and column and what was expected there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Literal
+
+import yaml
+
+from millstream.actions import dataflow
+from millstream.actions.peers import split
+from millstream.actions.program import CONTRACTS, Contract
+from millstream.errors import InvalidAddress, InvalidScheme, Where
+from millstream.flow.document import Entry, read
+
+Role = Literal["source", "processor", "sink"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(?:_[A-Za-z0-9.-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A program of a scheme. Without addresses it is a stage of a flow, and runs in Spark."""
+
+    name: str
+    action: str
+    addresses: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    #: Whom it may connect to; empty: nobody; None: anybody.
+    conn_whitelist: tuple[str, ...] | None = None
+    contract: Contract = "one"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Programs and the ways between them."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[str, str], ...]
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def upstreams(self, name: str) -> tuple[str, ...]:
+        return tuple(source for source, target in self.edges if target == name)
+
+    def downstreams(self, name: str) -> tuple[str, ...]:
+        return tuple(target for source, target in self.edges if source == name)
+
+    def role(self, name: str) -> Role:
+        if not self.upstreams(name):
+            return "source"
+        return "processor" if self.downstreams(name) else "sink"
+
+
+def runtime_arguments(
+    scheme: Scheme, name: str, *, folder: Path, addresses: dict[str, str] | None = None, generation: int = 1
+) -> list[str]:
+    """Return the arguments of `millstream runtime` for a node.
+
+    Args:
+        scheme: The scheme.
+        name: The node.
+        folder: Where runtimes keep their queues and service sockets.
+        addresses: Where nodes are that are not at their first address: spares.
+        generation: Which life of the node this is.
+    """
+    node, places = scheme.node(name), {one.name: one.addresses[0] for one in scheme.nodes if one.addresses}
+    places |= addresses or {}
+    whole = f"{scheme.name}_{name}"
+    arguments = ["--action", node.action, "--name", whole, "--contract", node.contract]
+    arguments += ["--queue", str(folder / whole / str(generation)), "--generation", str(generation)]
+    arguments += ["--service-sock", str(folder / f"{whole}.sock")]
+    if scheme.upstreams(name):
+        arguments += ["--in", places[name]]
+    for target in scheme.downstreams(name):
+        arguments += ["--out", places[target]]
+    for key, value in node.env:
+        arguments += ["--env", f"{key}={value}"]
+    if node.conn_whitelist == ():
+        arguments.append("--no-network")
+    return [*arguments, "--", *node.args] if node.args else arguments
+
+
+def load(path: Path) -> Scheme:
+    """Read a scheme from a file.
+
+    Raises:
+        NotLoadable: The file is not YAML or JSON, or a value is not what it should be.
+        InvalidScheme: A node or the dataflow makes no sense.
+    """
+    entry = read(path)
+    name = _named(entry, "name", "a name")
+    nodes = [_node(one) for one in _items(entry)]
+    flow = _dataflow(entry)
+    entry.finish()
+    _check_nodes(entry, nodes, flow)
+    return Scheme(name, tuple(nodes), flow.edges)
+
+
+def _items(entry: Entry) -> list[Entry]:
+    listed = entry.get("nodes")
+    if not isinstance(listed, yaml.SequenceNode) or not listed.value:
+        place = entry.where if listed is None else entry.file.where(listed.start_mark)
+        raise InvalidScheme(
+            'a scheme has no list of "nodes"', hint="expected nodes: [{name: ..., action: ...}]", where=place
+        )
+    return [Entry(entry.file, f"node {number}", item, item.start_mark) for number, item in enumerate(listed.value, 1)]
+
+
+def _node(entry: Entry) -> Node:
+    name = _named(entry, "name", "a name")
+    entry.title = f'node "{name}"'
+    action = entry.needed("action", "a program")
+    addresses = tuple(entry.texts("addresses") or ())
+    for address in addresses:
+        _check_address(entry, address)
+    whitelist = entry.texts("conn_whitelist")
+    node = Node(
+        name,
+        action,
+        addresses,
+        tuple(entry.texts("args") or ()),
+        tuple((entry.named("env") or {}).items()),
+        None if whitelist is None else tuple(whitelist),
+        _contract(entry),
+    )
+    entry.finish()
+    return node
+
+
+def _named(entry: Entry, key: str, what: str) -> str:
+    name = entry.needed(key, what)
+    if not _NAME.fullmatch(name):
+        raise InvalidScheme(
+            f'"{name}" cannot be a name',
+            hint="expected letters, digits, dots, dashes and single underscores",
+            where=_place(entry, key),
+        )
+    return name
+
+
+def _contract(entry: Entry) -> Contract:
+    said = entry.text("contract")
+    found = next((one for one in CONTRACTS if one == (said or "one")), None)
+    if found is None:
+        hint = f"expected {' or '.join(CONTRACTS)}"
+        raise InvalidScheme(f'"contract" of {entry.title} is "{said}"', hint=hint, where=_place(entry, "contract"))
+    return found
+
+
+def _check_address(entry: Entry, address: str) -> None:
+    try:
+        split(address)
+    except InvalidAddress:
+        fact = f'{entry.title} has the address "{address}"'
+        raise InvalidScheme(fact, hint="expected host:port", where=_place(entry, "addresses")) from None
+
+
+def _dataflow(entry: Entry) -> dataflow.Dataflow:
+    text = entry.needed("dataflow", "first; second")
+    try:
+        return dataflow.parse(text)
+    except dataflow.DataflowWrong as wrong:
+        where = _within(entry, text, wrong.offset)
+        raise InvalidScheme(wrong.fact, hint=f"expected {wrong.expected}", where=where) from None
+
+
+def _check_nodes(entry: Entry, nodes: list[Node], flow: dataflow.Dataflow) -> None:
+    known = [node.name for node in nodes]
+    text = entry.needed("dataflow", "")
+    for number, (name, item) in enumerate(zip(known, _items(entry), strict=True)):
+        if name in known[:number]:
+            raise InvalidScheme(f'two nodes are called "{name}"', hint="expected each name once", where=item.where)
+    for name, offset in flow.nodes.items():
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(known)}"
+            raise InvalidScheme(
+                f'the dataflow names "{name}", which is no node', hint=hint, where=_within(entry, text, offset)
+            )
+    for name, item in zip(known, _items(entry), strict=True):
+        if name not in flow.nodes:
+            fact = f'node "{name}" is not in the dataflow'
+            raise InvalidScheme(fact, hint="name it there, or take it out", where=item.where)
+    _check_places(entry, nodes)
+
+
+def _check_places(entry: Entry, nodes: list[Node]) -> None:
+    taken: dict[str, str] = {}
+    for node, item in zip(nodes, _items(entry), strict=True):
+        for address in node.addresses:
+            if address in taken:
+                fact = f'node "{node.name}" has the address "{address}", which "{taken[address]}" has'
+                raise InvalidScheme(fact, hint="expected an address of its own", where=_place(item, "addresses"))
+            taken[address] = node.name
+
+
+def _place(entry: Entry, key: str) -> Where:
+    return entry.file.where(entry.values[key][1].start_mark)
+
+
+def _within(entry: Entry, text: str, offset: int) -> Where:
+    """Return the place of a letter of the dataflow in its file."""
+    node = entry.values["dataflow"][1]
+    mark = node.start_mark
+    if isinstance(node, yaml.ScalarNode) and node.style == "|":
+        row, begin = text.count("\n", 0, offset), text.rfind("\n", 0, offset) + 1
+        line = mark.line + 1 + row
+        code = entry.file.lines[line] if line < len(entry.file.lines) else ""
+        column = code.find(text[begin:].split("\n", 1)[0]) + offset - begin
+        return Where(entry.file.path, line + 1, code.strip(), column + 1)
+    quoted = isinstance(node, yaml.ScalarNode) and node.style in ("'", '"')
+    code = entry.file.lines[mark.line].strip()
+    return Where(entry.file.path, mark.line + 1, code, mark.column + offset + quoted + 1)

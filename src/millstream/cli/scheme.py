@@ -1,0 +1,29 @@
+"""`millstream scheme check`: is a scheme what it should be?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def scheme() -> None:
+    """Look at schemes."""
+
+
+@app.command()
+def check(file: Annotated[Path, typer.Argument(help="A scheme, YAML or JSON.")]) -> None:
+    """Read a scheme and say what it means; a mistake is said with its line and column."""
+    from millstream.actions.scheme import load
+
+    found = load(file)
+    print(f"{found.name}  {len(found.nodes)} nodes")
+    width = max(len(node.name) for node in found.nodes)
+    for node in found.nodes:
+        where = ", ".join(node.addresses) or "in Spark"
+        to = ", ".join(found.downstreams(node.name))
+        print(f"  {node.name:<{width}}  {found.role(node.name):<9}  {where}" + (f"  -> {to}" if to else ""))
