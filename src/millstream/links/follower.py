@@ -98,6 +98,7 @@ class Follower:
         self._keys, self._server = keys, server
         self._clock, self._disk = clock or SystemClock(), disk
         self._wait_s, self._passed_every_s = wait_s, passed_every_s
+        self._original = "an engine"
         self._loop = Loop(f"follower {source}/{partition}")
         self._link: Link | None = None
         self._bell = threading.Event()
@@ -128,7 +129,7 @@ class Follower:
         return FollowerStatistics(
             source=self.source,
             partition=self.partition,
-            original=str(self._where()),
+            original=self._original,
             transport=None if link is None else link.transport,
             end=self._state.position,
             behind_bytes=self._behind,
@@ -199,7 +200,8 @@ class Follower:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Mirror]:
-        mirror = Mirror(self.path, self.partition, original=str(self._where()), disk=self._disk)
+        self._original = str(self._where())
+        mirror = Mirror(self.path, self.partition, original=self._original, disk=self._disk)
         try:
             self._state = mirror.state.copy()
             self._meet(mirror)
@@ -242,7 +244,7 @@ class Follower:
         if answer is None:
             return None
         if not isinstance(answer, f.Followed):
-            raise LinkBroken(f"{self._where()} answered what it was not asked")
+            raise LinkBroken(f"{self._original} answered what it was not asked")
         return answer.piece()
 
     def _answer(self, make: Callable[[int], e.Request]) -> e.Answer | None:
@@ -257,7 +259,7 @@ class Follower:
                 return None
             if not self._bell.wait(max(0.0, until - time.monotonic())) and not pending.done():
                 self._loop.soon(link.renew)
-                raise NoAnswer(f"{self._where()} does not answer")
+                raise NoAnswer(f"{self._original} does not answer")
             self._bell.clear()
         return pending.result()
 
