@@ -1,0 +1,125 @@
+"""Run the simplepipe: a scheme of runtimes, each a process of its own, without Spark.
+
+    python examples/simplepipe/run.py            until both printers have all numbers
+    python examples/simplepipe/run.py --kill     the same, while runtimes are killed one after the other
+
+A runtime that is killed is started again with its queue; some lose their machine, queue and all, and are replaced at
+their spare address by a later generation, of which their upstreams are told.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from millstream.actions import wire
+from millstream.actions.scheme import Scheme, load, runtime_arguments
+
+HERE = Path(__file__).resolve().parent
+
+
+class Pipe:
+    """The runtimes of a scheme, as processes."""
+
+    def __init__(self, scheme: Scheme, folder: Path, cwd: Path) -> None:
+        self.scheme = scheme
+        self.folder = folder
+        self.cwd = cwd
+        self.addresses: dict[str, str] = {}
+        self.generations = dict.fromkeys((node.name for node in scheme.nodes), 1)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, *names: str) -> None:
+        for name in names or self.generations:
+            arguments = runtime_arguments(
+                self.scheme, name, folder=self.folder, addresses=self.addresses, generation=self.generations[name]
+            )
+            command = [sys.executable, "-m", "millstream", "runtime", *arguments]
+            with (self.folder / f"{name}.log").open("ab") as log:
+                self.processes[name] = subprocess.Popen(command, cwd=self.cwd, stderr=log)
+
+    def kill(self, *names: str) -> None:
+        for name in names or self.generations:
+            self.processes[name].kill()
+            self.processes[name].wait()
+
+    def move(self, name: str) -> None:
+        """Replace a node whose machine is lost: at its next address, by its next generation."""
+        self.kill(name)
+        node, old = self.scheme.node(name), self.addresses.get(name) or self.scheme.node(name).addresses[0]
+        new = node.addresses[(node.addresses.index(old) + 1) % len(node.addresses)]
+        self.generations[name] += 1
+        self.addresses[name] = new
+        self.start(name)
+        for upstream in self.scheme.upstreams(name):
+            self.tell(upstream, wire.change_out(old, new))
+
+    def tell(self, name: str, command: bytes, seconds: float = 20.0) -> bytes:
+        """Give a runtime a command; return its answer."""
+        until = time.monotonic() + seconds
+        while True:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(5)
+                try:
+                    sock.connect(str(self.folder / f"{self.scheme.name}_{name}.sock"))
+                    sock.sendall(command)
+                    return sock.recv(16)
+                except OSError:
+                    if time.monotonic() > until:
+                        raise
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.wait(20)
+
+
+def first_arrivals(file: Path) -> list[int]:
+    """Return the numbers in a printer's file, each where it came first."""
+    text = file.read_text() if file.exists() else ""
+    return list(dict.fromkeys(int(line) for line in text.split("\n")[:-1]))
+
+
+def build() -> None:
+    subprocess.run(["go", "build", "-o", "filter", "."], cwd=HERE / "filter", check=True)
+
+
+def main() -> None:
+    build()
+    scheme = load(HERE / "scheme.yaml")
+    count = int(scheme.node("numgen").args[0])
+    for folder in ("out", ".millstream"):
+        shutil.rmtree(HERE / folder, ignore_errors=True)
+    pipe = Pipe(scheme, HERE / ".millstream", HERE)
+    pipe.start()
+    chance, killed = random.Random(), 0
+    try:
+        while len(first_arrivals(HERE / "out" / "printer6")) < count // 6:
+            time.sleep(1)
+            if "--kill" in sys.argv and killed < 8:
+                name, killed = chance.choice(list(pipe.generations)), killed + 1
+                if name.startswith("filter") and chance.random() < 0.5:
+                    pipe.move(name)
+                else:
+                    pipe.kill(name)
+                    pipe.start(name)
+                print(f"killed {name}, which is generation {pipe.generations[name]} now")
+            print(f"printer2 {len(first_arrivals(HERE / 'out' / 'printer2')):,}", end="  ")
+            print(f"printer6 {len(first_arrivals(HERE / 'out' / 'printer6')):,}", flush=True)
+        assert first_arrivals(HERE / "out" / "printer6") == list(range(6, count + 1, 6))
+        assert first_arrivals(HERE / "out" / "printer2") == list(range(2, count + 1, 2))
+        print(f"all of {count:,} numbers arrived, in order")
+    finally:
+        pipe.close()
+
+
+if __name__ == "__main__":
+    main()
