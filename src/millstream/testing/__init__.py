@@ -9,7 +9,8 @@
 The flow runs as it will in earnest, on embedded Spark, with journals in a
 temporary folder; only its sources are fed by the test and its sinks are kept
 in memory. `flow_test` is a pytest fixture once `millstream` is installed; the
-Spark session is shared by all tests of a run.
+Spark session is shared by all tests of a run. `matches` and `timed_out` try a
+pattern on a handful of events, without Spark.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.testing.matching import matches, timed_out
     from millstream.testing.under_test import FlowTest, Results, flow_test
 
-__all__ = ["FlowTest", "Results", "flow_test"]
+__all__ = ["FlowTest", "Results", "flow_test", "matches", "timed_out"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +30,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from importlib import import_module
 
-    return getattr(import_module("millstream.testing.under_test"), name)
+    home = "matching" if name in ("matches", "timed_out") else "under_test"
+    return getattr(import_module(f"millstream.testing.{home}"), name)
