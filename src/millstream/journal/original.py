@@ -105,6 +105,8 @@ class Original:
         count = int(np.searchsorted(stops, most, side="right"))
         stop = most if len(entries) else segment.header.data_start
         stop = int(stops[count - 1]) if count else stop
+        if reached.data > stop:
+            raise self._differs(reached, f"its data of segment {segment.first} does not go to byte {reached.data}")
         entries = entries[:count]
         return Piece(
             segment=segment.first,

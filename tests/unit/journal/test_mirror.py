@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from millstream.errors import AlreadyWriting, CopyDiffers, CorruptBatch, PositionTrimmed, SchemaConflict
 from millstream.journal.base import Kind
@@ -16,7 +18,7 @@ from millstream.journal.files import Writer
 from millstream.journal.layout import copy_file, data_file, partition_folder
 from millstream.journal.mirror import Mirror
 from millstream.journal.original import Original
-from millstream.journal.piece import Piece
+from millstream.journal.piece import Piece, Reached
 from millstream.journal.reader import Reader
 from millstream.journal.repair import repair
 from millstream.journal.retention import commit, commit_for, committed, trim, trim_to
@@ -283,3 +285,30 @@ def test_a_damaged_copy_is_removed_by_repair_and_copied_again(original: Path, co
     assert mirror.begin is None
     follow(original, mirror)
     assert numbers(copy) == list(range(9))
+
+
+@given(
+    segment=st.sampled_from([-1, 0, 5, 9, 40]),
+    header=st.booleans(),
+    entry=st.booleans(),
+    numbers=st.tuples(*[st.sampled_from([0, 1, 2, 3, 200, 300, 1 << 62])] * 5),
+)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_place_that_no_copy_can_have_is_refused_or_answered(
+    original: Path, segment: int, header: bool, entry: bool, numbers: tuple[int, ...]
+) -> None:
+    if Reader(original).partition(0).end == 0:
+        with Writer.open(original, segment_bytes=1) as writer:
+            append(writer, 0, 5)
+            append(writer, 5, 9)
+    source = Original(original, 0, most=200)
+    known = source._open(segment, source._marks.read()) if segment in (0, 5) else None
+    entries, data, end, senders, schemas = numbers
+    checksum = 0 if known is None or not 0 < entries <= len(known.segment.entries) else entries - 1
+    last = 0 if known is None or not entry else int(known.segment.entries[checksum]["checksum"])
+    reached = Reached(segment, known.checksum if known and header else 0, entries, last, data, end, senders, schemas)
+    try:
+        piece = source.after(reached)
+    except CopyDiffers:
+        return
+    assert len(piece.data) <= 200
