@@ -270,7 +270,7 @@ class Client:
         found = self._target(target)
         deadline = self._deadline(time_limit_s)
         batches = _batches(_fitting(rows, found.schema, target))
-        ticket = Ticket(sum(batch.num_rows for batch in batches))
+        ticket = Ticket(sum(batch.num_rows for batch in batches), waiting=True)
         found.put(batches, ticket, deadline)
         self._result(ticket.future, deadline, target)
         return ticket.rows
@@ -301,7 +301,7 @@ class Client:
         self._instruct(target, Instruction(Kind.WATERMARK, micros(moment)), time_limit_s)
 
     def _instruct(self, target: str, instruction: Instruction, time_limit_s: float | None) -> None:
-        found, ticket, deadline = self._target(target), Ticket(1), self._deadline(time_limit_s)
+        found, ticket, deadline = self._target(target), Ticket(1, waiting=True), self._deadline(time_limit_s)
         found.put([instruction], ticket, deadline)
         self._result(ticket.future, deadline, target)
 
@@ -345,7 +345,12 @@ class Client:
             patience = min(2 * patience, _LONGEST_S)
 
     def flush(self, *, time_limit_s: float | None = None) -> None:
-        """Wait until all that was handed over is in the journal."""
+        """Wait until all that was handed over is in the journal.
+
+        Raises:
+            NoAnswer: It took too long.
+            MillstreamError: An inbox has refused rows since the last flush, for good, as their futures say.
+        """
         deadline = self._deadline(time_limit_s)
         for target in list(self._targets.values()):
             target.flush(deadline)
@@ -353,6 +358,10 @@ class Client:
                 while not all(outbox.empty for outbox in target.router.outboxes):
                     if not self._room.wait(max(0.0, deadline - time.monotonic())):
                         raise _no_room(target.card.source)
+        failures = [outbox.failure() for target in self._targets.values() for outbox in target.router.outboxes]
+        for failure in failures:
+            if failure is not None:
+                raise failure
 
     def ended(self, target: str) -> bool:
         """Tell whether a source had ended when this client first asked for it."""
@@ -494,10 +503,11 @@ class Client:
     # closing
 
     def close(self) -> None:
-        """Wait until all that was handed over is in the journal, then close.
+        """Wait until all that was handed over is in the journal, then close; it is closed also if this raises.
 
         Raises:
             NoAnswer: It took too long; what is not acknowledged may or may not be there.
+            MillstreamError: An inbox has refused rows, see `flush`.
         """
         if self._closed:
             return

@@ -30,9 +30,13 @@ PIECE_BYTES: Final = 2 << 20
 
 
 class Ticket:
-    """What a caller holds for rows it has handed over: `future` resolves when all of them are durable."""
+    """What a caller holds for rows it has handed over: `future` resolves when all of them are durable.
 
-    def __init__(self, rows: int) -> None:
+    One who is `waiting` for it hears of a failure there and then; the others hear of it when they flush, too.
+    """
+
+    def __init__(self, rows: int, *, waiting: bool = False) -> None:
+        self.waiting = waiting
         self.future: Future[int] = Future()
         self.future.set_running_or_notify_cancel()
         self.rows = rows
@@ -92,6 +96,7 @@ class Outbox:
         self._rows = self._bytes = 0
         self._acknowledged = self._repeated = self._refused = self._rewinds = 0
         self._reached = NOTHING
+        self._failure: MillstreamError | None = None
         self._closed = False
         link.on_lost(self._lost)
 
@@ -124,6 +129,12 @@ class Outbox:
     @property
     def empty(self) -> bool:
         return not self._held
+
+    def failure(self) -> MillstreamError | None:
+        """Return, once, why rows were given up that nobody waited for; None: all are durable, or still here."""
+        with self._changed:
+            failure, self._failure = self._failure, None
+        return failure
 
     def statistics(self) -> OutboxStatistics:
         """Return the numbers as they are now."""
@@ -221,6 +232,9 @@ class Outbox:
         """Give up what is here: the other side has refused it for good."""
         with self._changed:
             held, self._held = list(self._held), deque()
+            # Noted while it is locked: who sees that nothing is left must see why.
+            if self._failure is None and any(not one.ticket.waiting for one in held):
+                self._failure = error
             self._incoming.clear()
             self._rows = self._bytes = 0
             self._window = w.Window(acked=self._window.acked, sent=self._window.last, requests=self._window.requests)

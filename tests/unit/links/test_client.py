@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from millstream.errors import InvalidAddress, LinkClosed, LinkError, NoAnswer, NotThere, RowsRefused
+from millstream.errors import Ended, InvalidAddress, LinkClosed, LinkError, NoAnswer, NotThere, RowsRefused
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.links import outbox
@@ -421,3 +421,28 @@ def test_a_refusal_fails_what_waits_and_the_client_goes_on(
         client.send(TARGET, row(0))
     assert client.send(TARGET, row(1)) == 1
     assert stored(tmp_path) == [[1]]
+
+
+def test_rows_that_were_refused_are_told_by_who_flushes(host: Host, tmp_path: Path) -> None:
+    with connect(tmp_path) as one, connect(tmp_path) as two:
+        one.send(TARGET, row(0))
+        two.end(TARGET)
+        one.send_nowait(TARGET, rows(1, 5))  # whose future nobody looks at
+        with pytest.raises(Ended):
+            one.flush()
+        one.flush()  # it was told
+        with pytest.raises(Ended):
+            one.send(TARGET, row(5))
+        one.flush()  # so was this
+    with pytest.raises(Ended), connect(tmp_path) as client:
+        client.send_nowait(TARGET, row(6))
+    with pytest.raises(LinkClosed):
+        client.send(TARGET, row(7))
+
+
+def test_who_flushes_while_another_thread_aborts_is_told(host: Host, slow: Slow, tmp_path: Path) -> None:
+    client = connect(tmp_path)
+    client.send_nowait(TARGET, rows(0, 5))
+    threading.Timer(0.1, client.abort).start()
+    with pytest.raises(LinkClosed):
+        client.flush()
