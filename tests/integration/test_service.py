@@ -12,15 +12,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 import pytest
 
 import millstream as ms
+from support.links import wait_for
 from unit.docs.blocks import DOCS, Block, blocks
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SHOWN = "http://127.0.0.1:8340"
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -53,7 +55,7 @@ class Service:
             env=self._environment(MILLSTREAM_ENGINE=self.url),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == status, f"{text}\n{done.stdout}{done.stderr}"
@@ -62,10 +64,10 @@ class Service:
     def end(self) -> None:
         """Have it stopped as systemd does."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) == 0
+        assert self.process.wait(120) == 0
 
     def ended(self) -> None:
-        assert self.process.wait(60) == 0, self.errors()
+        assert self.process.wait(120) == 0, self.errors()
 
     def errors(self) -> str:
         assert self.process.stderr is not None
@@ -107,6 +109,11 @@ def results(folder: Path) -> dict[tuple[str, str], float]:
     lines = [json.loads(line) for file in folder.glob("out/hourly/*.jsonl") for line in file.read_text().splitlines()]
     found = {(line["shop"], line["window_start"][11:16]): line["amount"] for line in lines}
     assert len(found) == len(lines), "a result is there twice"
+    return found
+
+
+def job(engine: Service) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{engine.url}/jobs/till", timeout=60).json()
     return found
 
 
@@ -166,6 +173,7 @@ def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: 
         assert 'error: job "till" is ' in refused
         assert "hint: millstream drain till && millstream undeploy till, or --force to lose them" in refused
         assert "error: 1 job runs: till" in engine.shell("millstream stop", status=1)
+        wait_for(lambda: job(engine)["groups"] and job(engine)["groups"][0]["rows_in"] == 60, limit_s=240)
         engine.end()
     with service(tmp_path) as engine:
         again = httpx.post(f"{engine.url}/jobs/till/sources/sales/events", content=first, headers=named, timeout=60)
