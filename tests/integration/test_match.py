@@ -231,3 +231,33 @@ def test_events_without_key_or_time_are_left_out(spark: SparkSession) -> None:
         AS t(k, x, at)"""
     )
     assert match(df, Pattern().begin("a", "x = 1"), key="k", emit="k, a.x as x").count() == 1
+
+
+def test_runs_survive_a_restart_and_end_when_their_time_is_up(spark: SparkSession, tmp_path: Path) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x = 2 and n > a.n").within("20 minutes")
+
+    def write(name: str, *rows: tuple[str, int, int, str]) -> None:
+        lines = [json.dumps(dict(zip(("k", "x", "n", "at"), row, strict=True))) for row in rows]
+        (source / name).write_text("\n".join(lines))
+
+    def run() -> list[tuple[Any, ...]]:
+        stream = spark.readStream.schema(SCHEMA).json(str(source)).withWatermark("at", "1 minute")
+        found = match(stream, pattern.timeouts(), key="k", emit="k, a.n as a, b.n as b")
+        writing = found.writeStream.format("json").option("path", str(out)).trigger(availableNow=True)
+        writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+        results = spark.read.schema("k string, a int, b int, timed_out boolean").json(str(out)).collect()
+        return sorted((row.k, row.a, row.b, row.timed_out) for row in results)
+
+    write(
+        "1.json",
+        ("p", 1, 0, "2020-01-01 00:00:00"),
+        ("q", 1, 1, "2020-01-01 00:01:00"),
+        ("z", 0, 2, "2020-01-01 00:05:00"),
+    )
+    assert run() == []
+    write("2.json", ("p", 2, 3, "2020-01-01 00:10:00"), ("z", 0, 4, "2020-01-01 00:12:00"))
+    assert run() == [("p", 0, 3, False)]
+    write("3.json", ("z", 0, 5, "2020-01-01 01:00:00"))
+    assert run() == [("p", 0, 3, False), ("q", 1, None, True)]
