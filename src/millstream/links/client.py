@@ -307,11 +307,8 @@ class Client:
 
     def refuse(self, target: str, refused: Iterable[Refused]) -> int:
         """Keep records that are no rows among the source's dead letters, each once; return how many were new."""
-        found = self._target(target)
         letters = [(one.number, one.reason, one.record) for one in refused]
-        place = found.card.inboxes[0]
-        link = self._link(Address(place.ip, place.port, place.node, place.folder), found.card)
-        answer = self._called(link, lambda n: e.Bury(n, target, 0, self.sender, letters), target)
+        answer = self.ask(target, 0, lambda n: e.Bury(n, target, 0, self.sender, letters))
         return answer.rows if isinstance(answer, e.Done) else 0
 
     def ask(
@@ -446,11 +443,10 @@ class Client:
         return self._linked(f"flow:{flow}", found.address)
 
     def _link(self, address: Address, card: e.Card | None = None) -> Link:
-        if card is not None:
-            flow = card.source.partition(".")[0]
-            found = self._hosts.get(flow)
-            if found is not None and found.address() == address:
-                return self._linked(f"flow:{flow}", found.address)
+        found = None if card is None else self._hosts.get(card.source.partition(".")[0])
+        if found is not None and address.folder == str(found.folder):
+            # The card says where the host was: by now another one may listen, elsewhere.
+            return self._linked(f"flow:{found.folder.name}", found.address)
         return self._linked(address, lambda: address)
 
     def _linked(self, name: Address | str, where: Callable[[], Address]) -> Link:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -446,3 +447,19 @@ def test_who_flushes_while_another_thread_aborts_is_told(host: Host, slow: Slow,
     threading.Timer(0.1, client.abort).start()
     with pytest.raises(LinkClosed):
         client.flush()
+
+
+def test_a_host_that_has_moved_is_asked_where_it_is(tmp_path: Path) -> None:
+    declare(tmp_path)
+    first = hosted(tmp_path)
+    with connect(tmp_path, time_limit_s=10.0) as client:
+        assert client.send(TARGET, row(0)) == 1
+        first.close()
+        with socket.socket() as taken:  # by somebody else: the next host has another port
+            taken.bind((first.address.ip, first.address.port))
+            taken.listen()
+            with closing(hosted(tmp_path)) as second:
+                assert second.address.port != first.address.port
+                assert client.refuse(TARGET, [Refused(3, "no JSON", "{")]) == 1
+                assert client.send(TARGET, row(1)) == 1
+    assert stored(tmp_path) == [[0, 1]]
