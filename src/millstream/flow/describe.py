@@ -24,7 +24,7 @@ from millstream.flow.targets import Table, TargetSpec
 # JSON: what can be in it, Python's types cannot say shortly.
 Data = Any
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
-_PAIRS = ("by", "aggregates", "options")
+_PAIRS = ("by", "aggregates", "options", "env")
 
 
 def describe(flow: Flow) -> dict[str, Data]:

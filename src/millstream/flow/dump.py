@@ -14,6 +14,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.site import Site
 from millstream.flow.sources import Files, Inbox, Rate, Replay
 from millstream.flow.stages import (
+    Action,
     Apply,
     Distinct,
     Fold,
@@ -142,8 +143,19 @@ def _stage(flow: Flow, stage: Stage) -> Tree:
             raise site.mistake(
                 InvalidFunction, "matches a pattern, which YAML cannot hold", hint="keep this flow in Python"
             )
+        case Action():
+            return _action(stage)
         case Source() | Reads():
             return _source(stage)
+
+
+def _action(stage: Action) -> Tree:
+    tree: Tree = {"from": stage.input, "action": list(stage.argv), "input": _columns(stage.columns) or None}
+    tree |= {"output": stage.output.ddl, "contract": None if stage.contract == "one" else stage.contract}
+    tree |= {"format": None if stage.format == "json" else stage.format, "env": dict(stage.env) or None}
+    tree |= {"files": list(stage.files) or None, "memory_bytes": stage.memory_bytes, "cpu_seconds": stage.cpu_seconds}
+    tree |= {"time_limit": None if stage.time_limit == timedelta(minutes=1) else shown(stage.time_limit)}
+    return _given({**tree, "attempts": None if stage.attempts == 3 else stage.attempts, "user": stage.user})
 
 
 def _window(stage: Window) -> Tree:

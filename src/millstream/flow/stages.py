@@ -18,6 +18,7 @@ from millstream.flow.sources import SourceSpec
 from millstream.flow.targets import Table, TargetSpec
 
 __all__ = [
+    "Action",
     "Apply",
     "Distinct",
     "Fold",
@@ -235,6 +236,34 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """A program in any language: it reads `columns` of a row and answers with the columns of `output`, which are added.
+
+    With the contract "one" a row has one answer or none; with "stream" any number.
+    """
+
+    name: str
+    input: str
+    argv: tuple[str, ...]
+    columns: tuple[str, ...]
+    output: Schema
+    contract: Literal["one", "stream"] = "one"
+    format: Literal["json", "msgpack", "arrow", "raw"] = "json"
+    env: Named = ()
+    files: tuple[str, ...] = ()
+    time_limit: timedelta = timedelta(minutes=1)
+    attempts: int = 3
+    memory_bytes: int | None = None
+    cpu_seconds: int | None = None
+    user: str | None = None
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
     """A stream with a name on disk: what is above it and what is below it run in groups of their own."""
 
@@ -265,5 +294,5 @@ class Sink:
         return (self.input,)
 
 
-Stage = Source | Reads | Apply | Sql | Window | Merge | Join | Lookup | Distinct | Fold | Match | Journal
+Stage = Source | Reads | Apply | Sql | Window | Merge | Join | Lookup | Distinct | Fold | Match | Action | Journal
 """What has a stream; a Sink has none and is kept apart."""

@@ -17,13 +17,13 @@ from millstream.errors import (
     TimesDiffer,
     UnboundedJoin,
 )
-from millstream.flow import joins, windows
+from millstream.flow import actions, joins, windows
 from millstream.flow import query as queries
 from millstream.flow.durations import duration
 from millstream.flow.matching import Matchable
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
-from millstream.flow.stages import Apply, Distinct, Fold, Join, Journal, Lookup, Match, Merge, Sink, Sql, Stage
+from millstream.flow.stages import Action, Apply, Distinct, Fold, Join, Journal, Lookup, Match, Merge, Sink, Sql, Stage
 from millstream.flow.targets import Table, TargetSpec
 
 if TYPE_CHECKING:
@@ -273,6 +273,81 @@ class Stream:
             output = pattern.outcome(self.schema, time=self.time, key=columns, emit=emit)
             site.check_columns(output)
         return self._next(Match(name, self.name, pattern, columns, emit, where=site.where), output)
+
+    def action(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        output: str | Schema,
+        input: str | Sequence[str] | None = None,
+        contract: str = "one",
+        format: str = "json",
+        env: Mapping[str, str] | None = None,
+        files: Sequence[str] = (),
+        time_limit: str | timedelta = "1 minute",
+        attempts: int = 3,
+        memory_bytes: int | None = None,
+        cpu_seconds: int | None = None,
+        user: str | None = None,
+    ) -> Stream:
+        """Return this stream's rows with the columns that a program answers to each of them.
+
+            scored = orders.action("score", ["./score", "--model", "m.bin"], input="amount, card", output="score double")
+
+        The program reads and writes frames (see sdk/). It is kept between batches; it must be idempotent, as a batch may be run
+        again, but its answers are published once. A row that it fails at time and again becomes a dead letter, alone.
+
+        Args:
+            name: The stage's name.
+            argv: The program and its arguments; no shell reads them. `./score` counts from the flow's file and is shipped.
+            output: The columns of an answer; one that the stream has already is replaced.
+            input: The columns that the program gets; all of them if it is left out.
+            contract: "one" answer for each row, or none; or "stream": several, closed by an empty one.
+            format: "json", "msgpack", "raw" (one column of bytes or text, as it is), or "arrow" (a whole batch a frame).
+            env: The program's environment; it has no other.
+            files: More files to ship; they are in the program's working directory.
+            time_limit: How long a batch may take.
+            attempts: How often a row is tried before it is a dead letter.
+            memory_bytes: The address space that the program may use.
+            cpu_seconds: The CPU time that it may use.
+            user: Whom to run it as.
+        """
+        site = self._site(name)
+        checked = actions.checked(site, argv, contract, format, attempts)
+        schema = _schema(site, output)
+        columns = self._action_columns(site, input)
+        actions.check_format(site, checked, columns, self.schema, schema)
+        if self.time is not None and self.time in schema:
+            fact = f'answers with the column "{self.time}", which is the time of stream "{self.name}"'
+            raise site.mistake(TimesDiffer, fact, hint="a row keeps its time: give the answer's another name")
+        stage = Action(
+            name,
+            self.name,
+            checked.argv,
+            columns,
+            schema,
+            checked.contract,
+            checked.format,
+            tuple((env or {}).items()),
+            tuple(files),
+            windows.positive(site, time_limit, "time_limit"),
+            attempts,
+            memory_bytes,
+            cpu_seconds,
+            user,
+            site.where,
+        )
+        added = None if self.schema is None else Schema((*self.schema.without(schema.names), *schema))
+        if added is not None:
+            site.check_columns(added)
+        return self._next(stage, added)
+
+    def _action_columns(self, site: Site, given: str | Sequence[str] | None) -> tuple[str, ...]:
+        if given is None:
+            return ()
+        names = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+        return self._columns(site, names, "gives its program")
 
     def key_by(self, column: str | None) -> Stream:
         """Return the same stream with another key (None: without); windows, folds and journals below take it as their default."""

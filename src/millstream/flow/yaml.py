@@ -54,6 +54,10 @@
         from: all
         distinct: flight              # a column or a list
         within: 1 day
+      scored:
+        from: departures
+        action: [./score, -v]         # a program and its arguments; with output; also: input, contract, format,
+        output: score double          # env, files, time_limit, attempts, memory_bytes, cpu_seconds, user
       kept:
         journal: once                 # the stream that gets a journal; also: partitions, key, keep_for, keep_bytes
 
@@ -271,6 +275,25 @@ def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     )
 
 
+def _action(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    attempts = entry.whole("attempts")
+    return inputs[0].action(
+        name,
+        entry.texts("action") or [],
+        output=entry.needed("output", "columns"),
+        input=entry.texts("input"),
+        contract=entry.text("contract") or "one",
+        format=entry.text("format") or "json",
+        env=entry.named("env"),
+        files=entry.texts("files") or (),
+        time_limit=entry.text("time_limit") or "1 minute",
+        attempts=3 if attempts is None else attempts,
+        memory_bytes=entry.whole("memory_bytes"),
+        cpu_seconds=entry.whole("cpu_seconds"),
+        user=entry.text("user"),
+    )
+
+
 _STAGES: dict[str, Callable[[str, Entry, list[Stream]], Stream]] = {
     "sql": _sql,
     "window": _window,
@@ -279,6 +302,7 @@ _STAGES: dict[str, Callable[[str, Entry, list[Stream]], Stream]] = {
     "join": _join,
     "lookup": _lookup,
     "distinct": _distinct,
+    "action": _action,
     "journal": _journal,
 }
 

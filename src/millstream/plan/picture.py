@@ -15,6 +15,7 @@ from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.sources import Files, Inbox, Rate, Replay
 from millstream.flow.stages import (
+    Action,
     Apply,
     Distinct,
     Fold,
@@ -365,6 +366,8 @@ def detail(stage: Stage) -> str:
             return f"distinct within {shown(within)}"
         case Match(pattern=pattern):
             return "match" if pattern.reach is None else f"match within {shown(pattern.reach)}"
+        case Action(argv=argv):
+            return f"action {_last(argv[0])}"
         case Fold(by=by):
             return f"fold by {', '.join(by)}" if by else "fold"
         case Apply() | Sql() | Merge() | Source() | Reads() | Journal():

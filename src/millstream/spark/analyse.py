@@ -84,7 +84,7 @@ def entry_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) -> St
 
 def needs_place(flow: Flow, group: Group) -> bool:
     """Tell whether a group has a stage that takes rows in order."""
-    return any(isinstance(flow.stages[name], s.Distinct | s.Fold | s.Match) for name in group.stages)
+    return any(isinstance(flow.stages[name], s.Distinct | s.Fold | s.Match | s.Action) for name in group.stages)
 
 
 class _Stubs:

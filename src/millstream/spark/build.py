@@ -15,6 +15,7 @@ from millstream.errors import InternalError
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.targets import Table
+from millstream.spark.action_stage import action
 from millstream.spark.ordered import Folding, Keeping, ordered
 from millstream.spark.source import DELAY, MARKER, PLACE
 
@@ -45,11 +46,19 @@ def counter(entry: str) -> str:
 class Builder:
     """Builds the DataFrame of every stage that a group needs, each once."""
 
-    def __init__(self, spark: SparkSession, flow: Flow, entry: Entry, root: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        flow: Flow,
+        entry: Entry,
+        root: Path,
+        letters: Callable[[str], Path | None] = lambda _: None,
+    ) -> None:
         self._spark = spark
         self._flow = flow
         self._entry = entry
         self._root = root
+        self._letters = letters
         self._frames: dict[str, DataFrame] = {}
 
     def frame(self, name: str) -> DataFrame:
@@ -80,14 +89,22 @@ class Builder:
                 return self._join(stage)
             case s.Lookup():
                 return self._lookup(stage)
+            case s.Distinct() | s.Fold() | s.Match() | s.Action():
+                return self._python(stage)
+            case _:
+                raise InternalError(f'stage "{stage.name}" is of a kind that Spark does not run')
+
+    def _python(self, stage: s.Distinct | s.Fold | s.Match | s.Action) -> DataFrame:
+        """Return the rows of a stage that runs in Spark's Python workers."""
+        match stage:
             case s.Distinct():
                 return self._distinct(stage)
             case s.Fold():
                 return self._fold(stage)
+            case s.Action():
+                return self._action(stage)
             case s.Match():
                 return self._match(stage)
-            case _:
-                raise InternalError(f'stage "{stage.name}" is of a kind that Spark does not run')
 
     def _one_time(self, frame: Any, name: str) -> DataFrame:
         """Let only the stream's own time column carry the watermark, not copies that the user made of it."""
@@ -203,6 +220,18 @@ class Builder:
         return ordered(
             self.frame(stage.input), rule, by=stage.by, time=time, output=output, shards=stage.shards, wait=wait
         )
+
+    def _action(self, stage: s.Action) -> DataFrame:
+        path = self._letters(self._journal_above(stage))
+        letters = None if path is None else str(path)
+        return action(self.frame(stage.input), stage, flow=self._flow.name, root=self._root, letters=letters)
+
+    def _journal_above(self, stage: s.Stage) -> str:
+        """Return the entry point from which a stage's rows come, or the first of them."""
+        above = self._flow.stages[stage.inputs[0]]
+        while not isinstance(above, s.Source | s.Reads | s.Journal):
+            above = self._flow.stages[above.inputs[0]]
+        return above.name
 
     def _match(self, stage: s.Match) -> DataFrame:
         # Loaded for flows that match: it brings numba.

@@ -80,7 +80,7 @@ class GroupQuery:
         if self.ended() or self._journal_ended():
             self.finish()
             return
-        frame = Builder(self.spark, self.flow, self._entry, self.root).frame(self.group.output)
+        frame = Builder(self.spark, self.flow, self._entry, self.root, self._letters).frame(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
         writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self.group.name)
@@ -229,6 +229,10 @@ class GroupQuery:
 
     def _has(self, *kinds: type) -> bool:
         return any(isinstance(self.flow.stages[name], kinds) for name in self.group.stages)
+
+    def _letters(self, name: str) -> Path:
+        """Return the journal whose dead letters take what a stage below entry point `name` fails at."""
+        return Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
 
     def _entry(self, name: str) -> DataFrame:
         stream, source = self.flow.stream(name), self.sink.inputs[journal_read(self.flow.stages[name])]
