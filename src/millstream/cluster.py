@@ -34,6 +34,7 @@ DEFAULT: Final = "http://127.0.0.1:8340"
 _POLL_S: Final = 1.0
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.2
+_CONNECT_S: Final = 5.0
 
 Answer = TypeVar("Answer")
 Progress = Callable[[JobStatus], None]
@@ -82,16 +83,18 @@ class EngineClient:
             headers["Content-Type"] = "application/json"
             content = msgspec.json.encode(body)
         given = {name: _text(value) for name, value in query.items() if value is not None}
-        more_s = float(query.get("limit", 0.0))
+        limit = httpx.Timeout(
+            self._timeout_s + float(query.get("limit", 0.0)), connect=min(_CONNECT_S, self._timeout_s)
+        )
         try:
-            answer = self._http.request(
-                method, path, params=given, headers=headers, content=content, timeout=self._timeout_s + more_s
-            )
-        except httpx.TimeoutException as exc:
+            answer = self._http.request(method, path, params=given, headers=headers, content=content, timeout=limit)
+        except (httpx.ReadTimeout, httpx.WriteTimeout) as exc:
             raise EngineAway(f"the engine at {self.url} did not answer in {self._timeout_s:g} s") from exc
         except httpx.HTTPError as exc:
             hint = "is it running? millstream engine starts one, --engine names another"
-            raise EngineAway(f"the engine at {self.url} cannot be reached: {exc}", hint=hint) from exc
+            raise EngineAway(
+                f"the engine at {self.url} cannot be reached: {str(exc) or type(exc).__name__}", hint=hint
+            ) from exc
         return self._decoded(answer, kind)
 
     def _decoded(self, answer: httpx.Response, kind: type[Answer]) -> Answer:
@@ -331,6 +334,7 @@ class Cluster:
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
         engine = self._driver(job)
+        told: set[EngineClient] = set()
         heard_at = time.monotonic()
         while True:
             left = _POLL_S if until is None else max(0.0, min(_POLL_S, until - time.monotonic()))
@@ -343,6 +347,8 @@ class Cluster:
                 time.sleep(_PAUSE_S)
                 continue
             heard_at = time.monotonic()
+            if status.state is JobState.DRAINING:
+                self._drain_others(status, engine, told)
             if progress is not None:
                 progress(status)
             settled = status.state in SETTLED or status.state is JobState.UNDEPLOYED
@@ -350,6 +356,14 @@ class Cluster:
                 self._tell_settled(status)
             if settled or (until is not None and heard_at >= until):
                 return status
+
+    def _drain_others(self, status: JobStatus, driver: EngineClient, told: set[EngineClient]) -> None:
+        """Tell, once each, the engines without the driver that the job drains: one may have been away before."""
+        for engine in self._engines:
+            if engine is not driver and engine not in told:
+                with contextlib.suppress(MillstreamError):
+                    _drain(engine, status.name, flush=status.flush)
+                    told.add(engine)
 
     def _tell_settled(self, status: JobStatus) -> None:
         """Tell the engines without the driver that it is done; one that is away now is told by the next who waits."""
@@ -365,15 +379,11 @@ class Cluster:
     def drain(self, job: str, *, flush: bool = False) -> JobStatus:
         """Have a job take nothing more, on all engines, and process what it has; with `flush` it ends, for good.
 
-        It does not wait until that is done: `wait` does. An engine other than the driver's that does not answer
-        blocks nobody: the others are told that it is missed, and the job says so.
+        It does not wait until that is done: `wait` does, and tells an engine that is away now when it is back. One
+        that stays away blocks nobody for good: the driver's engine gives up, and the job says whom it misses.
         """
-        there = self._there()
-        reached = [engine.post(_job(job, "drain"), JobStatus, flush=flush) for engine in reversed(there)]
-        for engine in there:
-            for missed in self._away:
-                reached.append(engine.post(_job(job, "missed"), JobStatus, peer=missed.url))  # noqa: PERF401 (a call)
-        return merged(reached[-len(there) :])
+        # The inboxes come before the driver.
+        return merged([_drain(engine, job, flush=flush) for engine in reversed(self._there())])
 
     def resume(self, job: str) -> JobStatus:
         """Have a drained or failed job go on."""
@@ -469,6 +479,10 @@ def _job(job: str, what: str | None = None) -> str:
         raise NoSuchJob(f'there is no job "{job}"', hint="millstream jobs lists them")
     path = f"/jobs/{quote(job, safe='')}"
     return path if what is None else f"{path}/{what}"
+
+
+def _drain(engine: EngineClient, job: str, *, flush: bool) -> JobStatus:
+    return engine.post(_job(job, "drain"), JobStatus, flush=flush)
 
 
 def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:

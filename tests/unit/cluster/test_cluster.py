@@ -11,6 +11,7 @@ import pytest
 from millstream.cluster import Cluster, EngineClient, merged
 from millstream.engine import lifecycle as life
 from millstream.engine.lifecycle import JobState
+from millstream.engine.server import Server, Serving
 from millstream.engine.status import InboxStatus, Place, Prepared, SourceStatus
 from millstream.errors import (
     EngineAway,
@@ -196,14 +197,13 @@ def test_a_job_of_several_engines_is_drained_and_undeployed_as_one(two: list[Ser
     assert all(engine.server.stopped.is_set() for engine in two)
 
 
-def test_an_engine_that_dies_while_a_job_drains_blocks_nobody(two: list[Served], flow: Path) -> None:
+def test_an_engine_that_stays_away_while_a_job_drains_blocks_nobody(two: list[Served], flow: Path) -> None:
+    gone = urls(two)[1]
     with Cluster(urls(two), timeout_s=3) as cluster:
         cluster.deploy(flow)
-        gone = urls(two)[1]
         two[1].server.close()
-        cluster.drain("f")
-        two[0].engine.tell("f", life.Drained())
-    with Cluster(urls(two), timeout_s=3) as cluster:
+        assert cluster.drain("f").state is JobState.DRAINING
+        two[0].engine.tell("f", life.PeerMissed(gone))  # as an engine does after a while
         ended = cluster.wait("f", 10)
         assert cluster.away == (gone,)
         with pytest.raises(EngineAway, match=gone):
@@ -211,9 +211,27 @@ def test_an_engine_that_dies_while_a_job_drains_blocks_nobody(two: list[Served],
         with pytest.raises(EngineAway, match=gone):
             cluster.undeploy("f")
         assert two[0].engine.jobs() == []
-    assert ended.state is JobState.DRAINED
-    assert ended.reason is not None
-    assert gone in ended.reason
+    assert ended.state is JobState.FAILED
+    assert gone in str(ended.reason)
+
+
+def test_an_engine_that_comes_back_while_a_job_drains_is_told(two: list[Served], flow: Path) -> None:
+    port = int(urls(two)[1].rpartition(":")[2])
+    with Cluster(urls(two), timeout_s=3) as cluster:
+        cluster.deploy(flow)
+        two[1].server.close()
+        cluster.drain("f")
+        assert two[1].engine.status("f").state is JobState.RUNNING
+        back = Server(two[1].engine, two[1].data, Serving(port=port))
+        back.start()
+        try:
+            assert cluster.wait("f", 0.1).state is JobState.DRAINING
+            assert two[1].engine.status("f").state is JobState.DRAINING
+            two[0].engine.tell("f", life.Drained())
+            assert cluster.wait("f", 10).state is JobState.DRAINED
+            assert two[1].engine.status("f").state is JobState.DRAINED
+        finally:
+            back.close()
 
 
 # merging
