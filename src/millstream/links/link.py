@@ -316,10 +316,13 @@ class SocketLink:
             future.set_exception(error)
 
     def renew(self) -> None:
+        if self._closed:
+            return
         self._refused = False
         self._give_up(NoAnswer(f"{self._address} did not answer"))
-        if self._wire is not None:
-            self._wire.close()
+        wire, self._wire = self._wire, None  # not to be used if the next one cannot be made
+        if wire is not None:
+            wire.close()
         found = self._found()
         if found != self._address:
             self._address = found

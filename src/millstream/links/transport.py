@@ -38,6 +38,7 @@ _PORTS: Final = 100
 _PORT_S: Final = 0.3
 _BACKLOG: Final = 1000
 _LAST_WORDS_MS: Final = 500
+_AFTER_ERROR_S: Final = 1.0
 
 Frames = Sequence[Any]
 """Bytes, or anything with a buffer."""
@@ -98,7 +99,7 @@ class Loop:
     def _run(self) -> None:
         while not self._stopping:
             self._do_tasks()
-            wake_at = self._guarded(lambda: self.turn(time.monotonic()))
+            wake_at = self._take_turn()
             if self._tasks or self._stopping:
                 continue
             pause = None if wake_at is None else max(0, math.ceil((wake_at - time.monotonic()) * 1000))
@@ -107,6 +108,14 @@ class Loop:
                     self._hear()
                 elif (callback := self._callbacks.get(sock)) is not None:
                     self._guarded(callback)
+
+    def _take_turn(self) -> float | None:
+        try:
+            return self.turn(time.monotonic())
+        except Exception:  # noqa: BLE001 (as below)
+            _log.exception("a link goes on after an unexpected error")
+            # Nobody knows when it wanted to be called: not to be called again would be for ever.
+            return time.monotonic() + _AFTER_ERROR_S
 
     def _hear(self) -> None:
         with contextlib.suppress(BlockingIOError):
