@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 import uuid
@@ -62,6 +63,7 @@ _BUSY_S: Final = 0.1
 #: Errors that say nothing about the next try.
 _PASSING: Final = (NoAnswer, LinkBroken, WriterBroken, WriterClosed, AlreadyWriting)
 _PAUSE_S: Final = 0.02
+_LEAST_PAUSE_S: Final = 0.005
 
 _Ready = tuple[Any, Group]  # a record batch, which has no types, and those who wait for its rows
 
@@ -85,6 +87,8 @@ class _Target:
         self.router = router
         self._client = client
         self._linger_s = linger_s
+        #: How long to leave alone what finds no room, or whose turn it is not.
+        self._pause_s = max(linger_s, _LEAST_PAUSE_S)
         self._next = 0
         #: Held while rows get their numbers: their order is the order of the calls.
         self._turn = threading.Lock()
@@ -156,7 +160,7 @@ class _Target:
         if self.due is None or now < self.due:
             return self.due
         if not self._turn.acquire(blocking=False):
-            return now + self._linger_s
+            return now + self._pause_s
         try:
             self._flush(deadline=None)
         finally:
@@ -168,7 +172,7 @@ class _Target:
         while (ready := self._ready or self._converted()) is not None:
             batch, group = ready
             if deadline is None and not self._fits(batch):
-                self._ready, self.due = ready, time.monotonic() + self._linger_s
+                self._ready, self.due = ready, time.monotonic() + self._pause_s
                 return
             self._ready = None
             ticket = Ticket(batch.num_rows)
@@ -251,6 +255,7 @@ class Client:
         self._hosts: dict[str, Found] = {}
         self._guard = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
         self._loop.start()
 
     # sending
@@ -386,6 +391,8 @@ class Client:
     def _target(self, name: str) -> _Target:
         if self._closed:
             raise LinkClosed("the client is closed")
+        if self._process != os.getpid():  # its thread has stayed behind: rows would wait for nobody
+            raise LinkError("this client belongs to the process that has forked", hint="connect in each process")
         found = self._targets.get(name)
         if found is not None:
             return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -463,3 +464,43 @@ def test_a_host_that_has_moved_is_asked_where_it_is(tmp_path: Path) -> None:
                 assert client.refuse(TARGET, [Refused(3, "no JSON", "{")]) == 1
                 assert client.send(TARGET, row(1)) == 1
     assert stored(tmp_path) == [[0, 1]]
+
+
+def test_a_forked_process_is_told_to_connect_itself(client: Client, tmp_path: Path) -> None:
+    assert client.send(TARGET, row(0)) == 1
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.send(TARGET, row(1))
+        except LinkError as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as said:
+        assert b"forked" in said.read()
+    os.waitpid(child, 0)
+    assert client.send(TARGET, row(2)) == 1
+    assert stored(tmp_path) == [[0, 2]]
+
+
+def test_rows_that_do_not_linger_and_find_no_room_cost_no_time(
+    host: Host, slow: Slow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "ROWS", 8)
+    with connect(tmp_path, linger_s=0.0) as client:
+        turns, turn = [0], client._turn
+
+        def counted(now: float) -> float | None:
+            turns[0] += 1
+            return turn(now)
+
+        client._loop.turn = counted
+        futures = [client.send_nowait(TARGET, row(0))]
+        time.sleep(0.05)
+        futures += [client.send_nowait(TARGET, row(n)) for n in range(1, 9)]
+        before = turns[0]
+        time.sleep(0.2)
+        assert turns[0] - before < 100
+        slow.may_answer.set()
+        assert [future.result(10) for future in futures] == [1] * 9
