@@ -11,9 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -21,6 +23,7 @@ from pyspark.sql import SparkSession
 import millstream as ms
 from millstream.errors import GroupFailed, RunError
 from millstream.flow import targets as t
+from millstream.journal import Kind
 from millstream.spark.run import FlowRun, Options
 from millstream.spark.targets import Epoch, FilesTarget, MemoryTarget, PostgresTarget
 
@@ -100,6 +103,35 @@ def test_a_stage_with_state_goes_on_after_its_only_sink_had_decided(
             run.stop()
     lines = [json.loads(line) for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
     assert sum(line["n"] for line in lines) == 100
+
+
+def test_a_run_starts_after_one_that_died_while_it_logged_its_first_batch(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ms.Flow("first")
+    events = flow.source("events", ms.inbox("n long, at timestamp"), time="at")
+    events.window("all", every="1 hour", n="count(*)").sink("out", ms.jsonl("out"))
+    options = Options(tmp_path / "data", tmp_path)
+    run = FlowRun(spark, flow, options)
+    run.start()
+    run.stop()
+    (checkpoint,) = (path for path in (tmp_path / "data/first/groups/out").iterdir() if path.is_dir())
+    (checkpoint / "offsets").mkdir(exist_ok=True)
+    for left in (checkpoint / "offsets").iterdir():
+        left.unlink()
+    (checkpoint / "offsets" / ".0.8c7e7a8a-7a8f-4d2b-9b7e-000000000000.tmp").write_bytes(b"")
+    run = FlowRun(spark, flow, options)
+    run.start()
+    try:
+        inbox = run.host.inbox("events")
+        batch = pa.RecordBatch.from_pylist(
+            [{"n": 1, "at": datetime(2024, 5, 4, tzinfo=UTC)}], schema=inbox.described().schema
+        )
+        inbox.enqueue("me", range(1), batch)
+        inbox.instruct_nowait("me", 1, Kind.END_OF_STREAM).result()
+        assert run.wait(timeout=90)
+    finally:
+        run.stop()
+    (line,) = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert json.loads(line)["n"] == 1
 
 
 def test_json_lines_keep_nulls_out_and_nested_values_in(spark: SparkSession, tmp_path: Path) -> None:

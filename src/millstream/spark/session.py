@@ -124,6 +124,9 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
         # Spark's default starts a `readlink` process for every step of a rename, 44 of them a batch. Renames in a
         # folder are atomic here as well, and nobody else writes to our checkpoints.
         "spark.sql.streaming.checkpointFileManagerClass": RENAMING,
+        # A process that dies while Spark writes its very first offsets leaves an unfinished file, which is no reason
+        # to refuse every start after it.
+        "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
         # Micro-batches plan the same small query over and over.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
