@@ -392,12 +392,12 @@ class _Shard(StatefulProcessor):
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    # Objects where something is missing: numpy would turn whole numbers into others.
     return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names})
 
 
 def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
-    kind = column.type
-    if not column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        return pd.Series(column.to_numpy())
-    return pd.Series(column.to_pylist(), dtype=object)
+    if pa.types.is_nested(column.type):
+        return pd.Series(column.to_pylist(), dtype=object)
+    # Objects where whole numbers are missing: numpy would turn the others into fractions.
+    found: pd.Series[Any] = column.to_pandas(integer_object_nulls=True)
+    return found

@@ -35,6 +35,8 @@ from millstream.spark.daemon import settle
 from millstream.spark.source import PLACE
 
 SHARD: Final = "__shard"
+#: So many rows are gathered before they are packed by shard.
+PACKED: Final = 1 << 17
 #: State values are stored in pieces of at most this size.
 PIECE: Final = 16 << 20
 
@@ -225,19 +227,27 @@ def ordered(
 
 
 def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn rows into one Arrow message per shard."""
-    settle()
+    """Turn rows into Arrow messages, each of one shard and of many rows: a message costs more than the rows of a small one."""
+    waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        rows = pa.Table.from_batches([batch]).sort_by(SHARD)
-        numbers = rows.column(SHARD).to_numpy()
-        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        plain = rows.drop_columns([SHARD])
-        parts = [to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())], names=[SHARD, "rows"]
-        )
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= PACKED:
+            yield from _packed(waiting)
+            waiting = []
+    yield from _packed(waiting)
+
+
+def _packed(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if not any(batch.num_rows for batch in batches):
+        return
+    rows = pa.Table.from_batches(batches).sort_by(SHARD)
+    numbers = rows.column(SHARD).to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    plain = rows.drop_columns([SHARD])
+    parts = [to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())], names=[SHARD, "rows"]
+    )
 
 
 @dataclass
