@@ -12,13 +12,15 @@ AWAY = 3
 
 def main() -> None:
     """Run a command; say errors in a few words, without a traceback."""
-    from millstream.cli.app import app
-
     try:
+        from millstream.cli.app import app
+
         app()
     except MillstreamError as error:
         report(error)
         sys.exit(AWAY if isinstance(error, EngineAway) else 1)
+    except KeyboardInterrupt:  # while it was loaded: from there on commands see to it
+        sys.exit(130)
 
 
 def report(error: MillstreamError) -> None:

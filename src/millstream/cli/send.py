@@ -5,15 +5,16 @@ from __future__ import annotations
 import json as jsonlib
 import os
 import sys
+import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -28,6 +29,7 @@ from millstream.links.client import Client, connect
 _BYTES: Final = 1 << 20
 _ROWS: Final = 8192
 _IN_FLIGHT: Final = 64
+_QUIET_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,19 @@ def send(
     pump = _Pump(client, target)
     began = time.monotonic()
     try:
-        if client.ended(target):
+        with _silence_broken(client, to or data):
+            ended = client.ended(target)
+        if ended:
             raise Ended(
                 f'"{target}" has ended: it takes no more events', hint="start the flow again in a new --data folder"
             )
-        with _progress(pump):
+        with _progress(pump), _silence_broken(client, to or data):
             interrupted = pump.run(end=end)
-        client.flush()
+            if interrupted and client.waiting:
+                typer.echo("waiting until what was sent is acknowledged; Ctrl-C again gives up", err=True)
+            client.flush()
+    except KeyboardInterrupt:
+        _give_up(client)
     except BaseException:
         client.abort()
         raise
@@ -159,6 +167,39 @@ def _progress(pump: _Pump) -> AbstractContextManager[object]:
     progress = Lines(SpinnerColumn(), TextColumn("{task.completed:,} lines"), console=console, transient=True)
     task = progress.add_task("", total=None)
     return progress
+
+
+@contextmanager
+def _silence_broken(client: Client, where: object) -> Iterator[None]:
+    """Say, once, if nothing is taken for a while: waiting may take minutes, and look like nothing at all."""
+    over = threading.Event()
+
+    def watch() -> None:
+        before = 0
+        while not over.wait(_QUIET_S):
+            numbers = client.statistics()
+            acknowledged = sum(one.acknowledged for one in numbers)
+            if acknowledged == before and (client.waiting or not numbers):
+                typer.echo(f'waiting for "{where}", which has not answered for {_QUIET_S:.0f} s', err=True)
+                return
+            before = acknowledged
+
+    watcher = threading.Thread(target=watch, name="send silence", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _give_up(client: Client) -> NoReturn:
+    waiting = client.waiting
+    client.abort()
+    if waiting:
+        events = "1 event is" if waiting == 1 else f"{waiting:,} events are"
+        typer.echo(f"{events} not acknowledged, and may or may not be there", err=True)
+    raise typer.Exit(130)
 
 
 def _inbox_of(engine: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
 import time
 import uuid
@@ -23,6 +24,7 @@ from dataclasses import is_dataclass
 from datetime import datetime
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -64,6 +66,7 @@ _BUSY_S: Final = 0.1
 _PASSING: Final = (NoAnswer, LinkBroken, WriterBroken, WriterClosed, AlreadyWriting)
 _PAUSE_S: Final = 0.02
 _LEAST_PAUSE_S: Final = 0.005
+_HOST_AND_PORT: Final = re.compile(r"[^/]+:[0-9]{1,5}")
 
 _Ready = tuple[Any, Group]  # a record batch, which has no types, and those who wait for its rows
 
@@ -382,9 +385,15 @@ class Client:
         """Return the columns of a source."""
         return self._target(target).schema
 
+    @property
+    def waiting(self) -> int:
+        """How many rows are on their way, not acknowledged."""
+        return sum(one.waiting for one in self.statistics())
+
     def statistics(self) -> tuple[OutboxStatistics, ...]:
         """Return what each outbox is doing, and over which transport."""
-        return tuple(outbox.statistics() for target in self._targets.values() for outbox in target.router.outboxes)
+        targets = list(self._targets.values())  # another thread may open one meanwhile
+        return tuple(outbox.statistics() for target in targets for outbox in target.router.outboxes)
 
     # finding
 
@@ -432,7 +441,7 @@ class Client:
     def _nobody(self) -> NoAnswer:
         return NoAnswer(
             f'nobody answers at "{self._where}"',
-            hint="is the flow or the engine running there? If it has keys, connect with key= and server=",
+            hint="is the flow or the engine running there? If it has keys, give ours (key) and its own (server)",
         )
 
     def _first_link(self, name: str) -> Link:
@@ -441,7 +450,7 @@ class Client:
         text = str(self._where)
         if text.startswith("tcp://"):
             return self._link(Address.parse(text))
-        if "://" in text:
+        if "://" in text or (_HOST_AND_PORT.fullmatch(text) and not Path(text).exists()):
             raise InvalidAddress(f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow")
         flow = name.partition(".")[0]
         if flow not in self._hosts:

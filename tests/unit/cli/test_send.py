@@ -2,19 +2,24 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
 import pytest
+import typer
 
 from millstream import ingest
+from millstream.cli import send as sending
 from millstream.cli.send import send
-from millstream.errors import AlreadyWriting, Ended, NotThere
+from millstream.errors import AlreadyWriting, Ended, NoAnswer, NotThere
 from millstream.flow import sources
 from millstream.journal import Kind, Writer
 from millstream.links.client import connect
+from millstream.links.host import Host, declared_inboxes
 from support.ingest import all_rows, kinds_of, letters_of, source
 
 DDL = "origin string, delay double, at timestamp"
@@ -150,3 +155,31 @@ def test_two_send_at_once_and_neither_waits_for_the_other_to_end(
         send("flights.departures", data=data)
         first.send("flights.departures", {"origin": "EWR", "delay": 1.0, "at": "2013-03-08 12:02"})
     assert sorted(row["origin"] for row in all_rows(journal)) == ["EWR", "JFK", "LGA"]
+
+
+def test_a_long_wait_is_not_silent(
+    data: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sending, "_QUIET_S", 0.1)
+    with pytest.raises(NoAnswer):
+        send("flights.departures", to="tcp://127.0.0.1:9", time_limit=0.5)
+    said = capsys.readouterr().err
+    assert said.startswith('waiting for "tcp://127.0.0.1:9"')
+    assert len(said.splitlines()) == 1
+
+
+def test_who_gives_up_is_told_what_is_not_acknowledged(
+    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = data / "flights"
+    with closing(Host(folder, declared_inboxes(folder))) as host:
+        for partition in range(2):
+            host.inbox("departures", partition).pause()
+        stdin(event("JFK", 1) + event("LGA", 2))
+        main = threading.main_thread().ident
+        assert main is not None
+        threading.Timer(1.0, signal.pthread_kill, (main, signal.SIGINT)).start()
+        with pytest.raises(typer.Exit) as left:
+            send("flights.departures", data=data)
+    assert left.value.exit_code == 130
+    assert "2 events are not acknowledged" in capsys.readouterr().err
