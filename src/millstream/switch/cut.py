@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.errors import InternalError, UnplaceableKey
-from millstream.journal.align import View
+from millstream.journal.align import FOREVER_US, View
 from millstream.journal.hashing import place
 
 #: Shares are counted in parts of this.
@@ -39,6 +39,20 @@ EARLIEST: Final = 0
 def window_number(moment: int, length: int) -> int:
     """Return the number of the window that a moment lies in."""
     return moment // length
+
+
+def handed_out(running_max: int | None, floor: int | None, length: int) -> int | None:
+    """Return the highest window that a partition has handed out: of its rows, and of the floor that went with them.
+
+    The floor counts too: what completes at it may start (where a window's end is taken for its start) after all rows.
+    """
+    known = [moment for moment in (running_max, None if floor is None else floor - 1) if moment is not None]
+    return window_number(max(known), length) if known else None
+
+
+def promised_floor(floor: int | None, cut: int) -> int | None:
+    """Return the floor that a partition may hand out which has promised to stay below the cut."""
+    return None if floor is None else min(floor, cut)
 
 
 def bound_above(highest: Iterable[int | None]) -> int | None:
@@ -98,6 +112,18 @@ class Owners:
             raise InternalError(f"a cut at {stretch.from_us} lies before the last, at {self.stretches[-1].from_us}")
         return Owners(self.first, (*self.stretches, stretch))
 
+    def since(self, version: str) -> Owners:
+        """Return the ownership without the stretches that came before a version had any part."""
+        has = [number for number in range(len(self.stretches) + 1) if self._has(number, version)]
+        if not has or has[0] == 0:
+            return self
+        before = self.stretches[has[0] - 1].first
+        return Owners(before, self.stretches[has[0] - 1 :])
+
+    def _has(self, number: int, version: str) -> bool:
+        low, high = self._places(number, version)
+        return low < high
+
     def parts(self, version: str) -> tuple[tuple[int | None, int | None, int, int], ...]:
         """Return what a version owns: (from, until, lowest, above) with the keys' places in [lowest, above); None is no bound."""
         edges = [None, *(stretch.from_us for stretch in self.stretches), None]
@@ -138,14 +164,15 @@ def first_positions(views: Sequence[View], moment: int) -> tuple[int, ...]:
 def beyond(progress: int | None, cut: int, horizon: int, lateness: int) -> bool:
     """Tell whether a partition has got so far that no row the old version needs can still come.
 
-    `progress` is the running maximum, or the IDLE floor plus the lateness, whichever is higher.
+    `progress` is the running maximum, or the IDLE floor plus the lateness, whichever is higher; a partition that has ended is beyond
+    everything, also a cut that was made after its end.
     """
-    return progress is not None and progress >= cut + horizon + lateness
+    return progress is not None and progress >= min(cut + horizon + lateness, FOREVER_US)
 
 
 def drained(watermark: int | None, cut: int, horizon: int) -> bool:
     """Tell whether a version has put out all that starts before the cut, by the watermark of a batch that it has committed."""
-    return watermark is not None and watermark >= cut + horizon
+    return watermark is not None and watermark >= min(cut + horizon, FOREVER_US)
 
 
 # order at the sink

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from math import lcm
-from typing import Literal
 
 from millstream.errors import SwitchImpossible
 from millstream.flow.describe import describe_stage
@@ -16,9 +15,9 @@ from millstream.flow.schema import Schema
 from millstream.flow.stages import Journal, Source, Window
 from millstream.plan.groups import Plan
 from millstream.switch.changes import Change, GroupChange, Move, Version, changes
-from millstream.switch.units import Unit, units
+from millstream.switch.events import Mode
+from millstream.switch.units import Unit, longest, units
 
-Mode = Literal["switch", "shadow", "share"]
 _MICROSECOND = timedelta(microseconds=1)
 #: A common boundary of both versions' windows that is further away than this is not waited for.
 LONGEST_STEP = timedelta(days=1)
@@ -54,8 +53,6 @@ class SwitchPlan:
     @property
     def overlap(self) -> timedelta | None:
         """How long the longest unit runs in both versions, in event time; None is open-ended."""
-        from millstream.switch.units import longest
-
         return longest([unit.overlap for unit in self.units])
 
     def check(self) -> None:

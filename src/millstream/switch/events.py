@@ -1,0 +1,147 @@
+"""What can happen to a switch: what users ask for, what versions and partitions report, time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.switch.cut import WHOLE
+
+Mode = Literal["switch", "shadow", "share"]
+First = dict[str, dict[str, tuple[int, ...]]]
+"""Positions by group and journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRequested:
+    """Somebody wants a new version: with its units, the step of the cut, and how long it may take until the cut.
+
+    `share` is what the new version gets at first, in parts of `WHOLE`. With a `probation_us` the old version comes back on its own if
+    the new one turns out to be unhealthy within that time.
+    """
+
+    version: str
+    units: tuple[str, ...]
+    step_us: int
+    limit_us: int
+    mode: Mode = "switch"
+    share: int = WHOLE
+    probation_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The new version is ready; these are the partitions, of the versions that run, that must be asked."""
+
+    voters: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A version could not be started, or died for good."""
+
+    version: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The highest window that a partition has handed out, or that is in a logged offset; None if there is none."""
+
+    round: int
+    partition: str
+    highest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A partition will hand out nothing at or after the cut until it knows more."""
+
+    round: int
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A partition had handed out something at or after the cut before it was asked to confirm."""
+
+    round: int
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFound:
+    """Where the new version begins to read, by group and journal."""
+
+    round: int
+    first: First
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """All partitions of a unit have got past the cut, the horizon and the lateness."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The version that leaves has committed all that it owns in a unit."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """The version that leaves is stopped, and its checkpoints are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The version that was not wanted is stopped, and its checkpoints are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unhealthy:
+    """A version makes errors, falls behind, or fills the dead letters."""
+
+    version: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRequested:
+    """Somebody wants the switch, or the shadow, to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRequested:
+    """Somebody wants the new version to have another share; nothing gives all back to the old one."""
+
+    share: int
+    voters: frozenset[str]
+    limit_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    SwitchRequested
+    | Held
+    | Failed
+    | Reported
+    | Confirmed
+    | Passed
+    | FirstFound
+    | Beyond
+    | Drained
+    | Retired
+    | Removed
+    | Unhealthy
+    | AbortRequested
+    | ShareRequested
+    | Tick
+)
