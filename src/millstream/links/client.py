@@ -34,6 +34,7 @@ from millstream.clock import micros
 from millstream.errors import (
     AlreadyWriting,
     InvalidAddress,
+    InvalidKey,
     LinkBroken,
     LinkClosed,
     LinkError,
@@ -626,7 +627,13 @@ def connect(
         linger_s: How long single rows wait for company.
         time_limit_s: How long to wait for room or for an answer before giving up.
         policy: How rows find their inbox if not by the source's key: "in turn", "least loaded" or "local".
+
+    Raises:
+        InvalidKey: A key cannot be read, or only one of the two is given: rows would travel for all to read.
     """
+    if (key is None) != (server is None):
+        given, other = ("server", "key") if key is None else ("key", "server")
+        raise InvalidKey(f"{given} is given, and {other} is not", hint="our own key and the other side's go together")
     return Client(
         where,
         sender=sender,

@@ -18,13 +18,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from millstream.errors import Ended, InvalidAddress, LinkClosed, LinkError, NoAnswer, NotThere, RowsRefused
+from millstream.errors import Ended, InvalidAddress, InvalidKey, LinkClosed, LinkError, NoAnswer, NotThere, RowsRefused
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.links import outbox
 from millstream.links.client import Client, connect, connect_async
 from millstream.links.host import Host
 from millstream.links.inbox import Inbox
+from millstream.links.keys import new_keys
 from support.links import NOON, TARGET, batch, declare, entries, hosted, letters, row, rows, stored
 
 
@@ -504,3 +505,10 @@ def test_rows_that_do_not_linger_and_find_no_room_cost_no_time(
         assert turns[0] - before < 100
         slow.may_answer.set()
         assert [future.result(10) for future in futures] == [1] * 9
+
+
+@pytest.mark.parametrize("given", ["key", "server"])
+def test_one_key_alone_is_refused(tmp_path: Path, given: str) -> None:
+    files = new_keys(tmp_path, "till")
+    with pytest.raises(InvalidKey, match=f"^{given} is given"):
+        connect("tcp://127.0.0.1:9", **{given: files.secret if given == "key" else files.public})  # type: ignore[arg-type]
