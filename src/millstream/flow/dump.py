@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import yaml
@@ -139,10 +140,7 @@ def _stage(flow: Flow, stage: Stage) -> Tree:
             hint = "keep this flow in Python, or say it with sql"
             raise site.mistake(InvalidFunction, "calls a function, which YAML cannot hold", hint=hint)
         case Match():
-            site = Site(flow.name, stage.name, "stage", stage.where)
-            raise site.mistake(
-                InvalidFunction, "matches a pattern, which YAML cannot hold", hint="keep this flow in Python"
-            )
+            return _match(flow, stage)
         case Action():
             return _action(stage)
         case Source() | Reads():
@@ -156,6 +154,17 @@ def _action(stage: Action) -> Tree:
     tree |= {"files": list(stage.files) or None, "memory_bytes": stage.memory_bytes, "cpu_seconds": stage.cpu_seconds}
     tree |= {"time_limit": None if stage.time_limit == timedelta(minutes=1) else shown(stage.time_limit)}
     return _given({**tree, "attempts": None if stage.attempts == 3 else stage.attempts, "user": stage.user})
+
+
+def _match(flow: Flow, stage: Match) -> Tree:
+    site = Site(flow.name, stage.name, "stage", stage.where)
+    # By its name: a flow takes any pattern and knows none.
+    document = import_module("millstream.patterns.document")
+    with site.naming("pattern"):
+        pattern = document.write_pattern(stage.pattern)
+    key = flow.stream(stage.input).key
+    by = None if stage.by == ((key,) if key is not None else ()) else list(stage.by)
+    return _given({"from": stage.input, **pattern, "by": by, "emit": stage.emit})
 
 
 def _window(stage: Window) -> Tree:

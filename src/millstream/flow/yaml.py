@@ -58,6 +58,13 @@
         from: departures
         action: [./score, -v]         # a program and its arguments; with output; also: input, contract, format,
         output: score double          # env, files, time_limit, attempts, memory_bytes, cpu_seconds, user
+      slow:
+        from: departures
+        match:                        # blocks in order: begin, next, followed_by, followed_by_any, not_next, not_followed_by
+          - {begin: first, where: delay > 60}
+          - {followed_by: worse, where: delay > first.delay, times: 3}   # also: at_least, optional, greedy, until, ...
+        within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts
+        emit: origin, first.at as began, count(worse.*) as n
       kept:
         journal: once                 # the stream that gets a journal; also: partitions, key, keep_for, keep_bytes
 
@@ -76,6 +83,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
@@ -265,6 +273,12 @@ def _distinct(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     return inputs[0].distinct(name, by=entry.texts("distinct") or [], within=entry.needed("within", "a time"))
 
 
+def _match(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+    # By its name: a flow takes any pattern and knows none.
+    pattern = import_module("millstream.patterns.document").read_pattern(entry)
+    return inputs[0].match(name, pattern, by=entry.texts("by"), emit=entry.text("emit"))
+
+
 def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
     key, keep_for = entry.text("key"), entry.text("keep_for")
@@ -303,6 +317,7 @@ _STAGES: dict[str, Callable[[str, Entry, list[Stream]], Stream]] = {
     "lookup": _lookup,
     "distinct": _distinct,
     "action": _action,
+    "match": _match,
     "journal": _journal,
 }
 

@@ -7,9 +7,18 @@ from datetime import timedelta
 import pytest
 
 import millstream as ms
-from millstream.errors import DuplicateName, InvalidFunction, InvalidOption, NoTime, PatternError, UnknownColumn
+from millstream.errors import (
+    DuplicateName,
+    InvalidFunction,
+    InvalidOption,
+    NoTime,
+    NotLoadable,
+    PatternError,
+    UnknownColumn,
+)
 from millstream.flow.describe import describe
 from millstream.flow.dump import dump
+from millstream.flow.yaml import load
 from millstream.plan.fingerprint import difference, fingerprint
 from millstream.plan.groups import plan as plan_of
 
@@ -98,12 +107,66 @@ def test_another_layout_means_the_same_and_another_condition_does_not():
     assert difference(asking, of(ms.Pattern().begin("a", lambda event, history: event["delay"] > limit + 1)))
 
 
-def test_a_pattern_is_described_and_not_written_as_yaml():
+def test_a_pattern_is_described():
     stream = departures().match("meltdown", meltdown, emit=EMIT)
     stream.sink("alerts", ms.memory())
     described = describe(stream.flow)["stages"][1]
     assert described["kind"] == "match"
     assert described["pattern"]["within"] == "2 h"
     assert [block["name"] for block in described["pattern"]["blocks"]] == ["first", "worse", "ok"]
-    with pytest.raises(InvalidFunction, match="matches a pattern"):
-        dump(stream.flow)
+
+
+a = ms.Pattern().begin("a", "delay > 1")
+pair = ms.Pattern().begin("x", "delay > 2").next("y", ["delay > 3", "delay < 0"])
+other = ms.Pattern().begin("z", "delay > 4")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        meltdown,
+        a.next("b", "delay > 2").optional().followed_by_any("c").one_or_more().combinations().greedy(),
+        a.followed_by(pair).times(2, 3).consecutive().within("5 minutes").skip_to_last("y"),
+        a.followed_by("pair", pair).zero_or_more().followed_by("d", "delay = 0", within="1 minute"),
+        a.followed_by(ms.Pattern.either(pair, other)).skip_to_next().singleton(),
+        a.one_or_more()
+        .reluctant()
+        .until("delay > 9")
+        .not_next("n", "delay < 1")
+        .next("e", "delay = 5")
+        .skip_past_last(),
+        a.followed_by("b").precondition("delay > 0").halt("delay > 100").halt("delay = 50").timeouts().within("1 h"),
+    ],
+)
+def test_a_pattern_comes_back_from_yaml_as_it_was(tmp_path, pattern):
+    stream = departures().match("m", pattern, emit="origin")
+    stream.sink("alerts", ms.memory())
+    (tmp_path / "flow.yaml").write_text(dump(stream.flow))
+    assert load(tmp_path / "flow.yaml").stages["m"] == stream.flow.stages["m"]
+
+
+def test_what_yaml_cannot_hold_is_said():
+    for pattern in (ms.Pattern().begin("a", lambda e, h: True), ms.Phenomenon("p", (a,)), a.key("origin")):
+        stream = departures().match("m", pattern, emit="origin")
+        stream.sink("alerts", ms.memory())
+        with pytest.raises(InvalidFunction, match="has a wrong pattern"):
+            dump(stream.flow)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "error", "said", "line"),
+    [
+        ("match: delay > 60", NotLoadable, "not a list of blocks", 9),
+        ("match:\n      - {begin: a, were: delay > 60}", NotLoadable, '"were", which means nothing', 12),
+        ("match:\n      - {begin: a, where: dealy > 60}", UnknownColumn, 'block "a" reads column "dealy"', 12),
+        ("match:\n      - {where: delay > 60}", NotLoadable, "does not say what it is", 12),
+        ("match:\n      - {begin: a}\n    skip: over", NotLoadable, '"skip" of stage "m" is "over"', 9),
+    ],
+)
+def test_a_mistake_in_yaml_has_its_place(tmp_path, blocks, error, said, line):
+    head = dump(departures().flow).rstrip()
+    text = f"{head}\nstages:\n  m:\n    from: departures\n    {blocks}\nsinks:\n  out: {{from: m, memory: }}\n"
+    (tmp_path / "flow.yaml").write_text(text)
+    with pytest.raises(error, match=said) as caught:
+        load(tmp_path / "flow.yaml")
+    assert caught.value.where.line == text[: text.index("  m:\n")].count("\n") + 1 + line - 9

@@ -1,0 +1,170 @@
+"""Patterns in YAML, read and written: a list of blocks, and what holds for the whole beside it.
+
+    match:
+      - {begin: first, where: delay > 60}
+      - {followed_by: worse, where: delay > first.delay, times: 3}     # or times: [2, 4], at_least: 2
+      - {not_followed_by: ok, where: [delay <= 0, cancelled]}          # a list: any of these conditions
+      - {followed_by: pair, group: [{begin: x, where: a}, {next: y, where: b}], at_least: 1, optional: true}
+      - {next: change, either: [[{begin: up, where: a}], [{begin: down, where: b}]]}
+    within: 2 hours                # also: skip, singleton, precondition, halt, timeouts
+
+Blocks may also have: greedy, reluctant, consecutive, combinations, until, within.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from millstream.errors import InvalidFunction, NotLoadable
+from millstream.flow import durations
+from millstream.flow.document import Entry
+from millstream.flow.site import placed
+from millstream.patterns.blocks import Block, Condition
+from millstream.patterns.pattern import Pattern
+
+# A tree of YAML values, whose types Python cannot say shortly.
+Tree = dict[str, Any]
+
+KINDS: Final = ("begin", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by")
+_FLAGS: Final = ("optional", "greedy", "reluctant", "consecutive", "combinations")
+_WORDS: Final = {"strict": "next", "relaxed": "followed_by", "any": "followed_by_any"}
+
+
+def read_pattern(stage: Entry) -> Pattern:
+    """Return the pattern that a stage describes."""
+    node = stage.get("match")
+    pattern = _sequence(stage, node, stage.title)
+    if (within := stage.text("within")) is not None:
+        pattern = pattern.within(within)
+    for condition in stage.texts("precondition") or ():
+        pattern = pattern.precondition(condition)
+    for condition in stage.texts("halt") or ():
+        pattern = pattern.halt(condition)
+    pattern = pattern.singleton() if stage.flag("singleton") else pattern
+    pattern = pattern.timeouts() if stage.flag("timeouts") else pattern
+    skip = stage.text("skip")
+    return pattern if skip is None else _skipping(stage, pattern, skip)
+
+
+def _skipping(stage: Entry, pattern: Pattern, skip: str) -> Pattern:
+    match skip.split():
+        case ["to", "next"]:
+            return pattern.skip_to_next()
+        case ["past", "last"]:
+            return pattern.skip_past_last()
+        case ["to", "first", block]:
+            return pattern.skip_to_first(block)
+        case ["to", "last", block]:
+            return pattern.skip_to_last(block)
+    fact = f'"skip" of {stage.title} is "{skip}"'
+    hint = 'expected "to next", "past last", "to first block" or "to last block"'
+    raise NotLoadable(fact, hint=hint, where=stage.where)
+
+
+def _sequence(stage: Entry, node: yaml.Node | None, title: str) -> Pattern:
+    if not isinstance(node, yaml.SequenceNode) or not node.value:
+        fact = f"the pattern of {title} is not a list of blocks"
+        raise NotLoadable(
+            fact, hint='expected "match:" and below it "- {begin: name, where: condition}"', where=stage.where
+        )
+    pattern = Pattern()
+    for item in node.value:
+        entry = Entry(stage.file, f"a block of {title}", item, item.start_mark)
+        with placed(entry.where):
+            pattern = _block(pattern, entry)
+        entry.finish()
+    return pattern
+
+
+def _block(pattern: Pattern, entry: Entry) -> Pattern:
+    kind = entry.one_of(KINDS)
+    name, conditions = entry.text(kind), entry.texts("where")
+    group, either, within = entry.get("group"), entry.get("either"), entry.text("within")
+    inner: Pattern | None = None
+    if group is not None:
+        inner = _sequence(entry, group, entry.title)
+    elif isinstance(either, yaml.SequenceNode):
+        inner = Pattern.either(*(_sequence(entry, one, entry.title) for one in either.value))
+    if kind.startswith("not_"):
+        return _negated(pattern, kind, name, conditions)
+    said = inner if inner is not None else conditions
+    first = name if name is not None or inner is None else inner
+    added: Pattern = getattr(pattern, kind)(first, None if first is inner else said, within=within)
+    return _options(added, entry)
+
+
+def _negated(pattern: Pattern, kind: str, name: str | None, conditions: list[str] | None) -> Pattern:
+    made: Pattern = getattr(pattern, kind)(name, conditions)
+    return made
+
+
+def _options(pattern: Pattern, entry: Entry) -> Pattern:
+    least, times = entry.whole("at_least"), [int(one) for one in entry.texts("times") or () if one.isdigit()]
+    if times:
+        pattern = pattern.times(*times)
+    elif least is not None:
+        pattern = pattern.zero_or_more() if least == 0 else pattern.times_or_more(least)
+    for flag in _FLAGS:
+        if entry.flag(flag):
+            pattern = getattr(pattern, flag)()
+    until = entry.texts("until")
+    return pattern if until is None else pattern.until(until)
+
+
+# Writing
+
+
+def write_pattern(pattern: object) -> Tree:
+    """Return a pattern as a tree of YAML values.
+
+    Raises:
+        InvalidFunction: A condition is a Python function.
+    """
+    if not isinstance(pattern, Pattern):
+        raise InvalidFunction("it is several patterns under one name", hint="keep this flow in Python")
+    if pattern.predicates or pattern.output is not None or pattern.keys is not None or pattern.name is not None:
+        fact = "the pattern has a Python condition, or a name, key or outputs of its own"
+        raise InvalidFunction(fact, hint="keep this flow in Python, or give by= and emit= to match")
+    tree: Tree = {"match": [_written(block, first=not place) for place, block in enumerate(pattern.blocks)]}
+    tree["within"] = None if pattern.span is None else durations.format(pattern.span)
+    tree["skip"] = None if pattern.skip.kind == "none" else _skip(pattern)
+    tree["singleton"], tree["timeouts"] = pattern.one_at_a_time or None, pattern.late or None
+    tree["precondition"], tree["halt"] = _conditions(pattern.required), _conditions(pattern.halting)
+    return {key: value for key, value in tree.items() if value is not None}
+
+
+def _skip(pattern: Pattern) -> str:
+    kind = {"next": "to next", "past_last": "past last", "to_first": "to first", "to_last": "to last"}[
+        pattern.skip.kind
+    ]
+    return kind if pattern.skip.block is None else f"{kind} {pattern.skip.block}"
+
+
+def _written(block: Block, *, first: bool) -> Tree:
+    kind = "begin" if first else ("not_" if block.negated else "") + _WORDS[block.contiguity]
+    tree: Tree = {kind: block.name or None, "where": _conditions(block.conditions)}
+    bodies = [[_written(one, first=not place) for place, one in enumerate(body)] for body in block.body]
+    tree |= {"either": bodies} if len(bodies) > 1 else {"group": bodies[0]} if bodies else {}
+    tree |= _quantifier(block)
+    tree |= {
+        "until": _conditions(block.until),
+        "within": None if block.within is None else durations.format(block.within),
+    }
+    return {key: value for key, value in tree.items() if value is not None or key == kind}
+
+
+def _quantifier(block: Block) -> Tree:
+    tree: Tree = {}
+    if block.loops:
+        least, most = block.least, block.most
+        tree = {"at_least": least} if most is None else {"times": [least, most] if least != most else most}
+    flags = {"optional": block.optional, block.preference: block.preference != "fork"}
+    flags |= {"consecutive": block.inner == "strict" and block.loops, "combinations": block.inner == "any"}
+    return {**tree, **{flag: True for flag in _FLAGS if flags.get(flag)}}
+
+
+def _conditions(conditions: tuple[Condition, ...]) -> str | list[str] | None:
+    texts = [one for one in conditions if isinstance(one, str)]
+    return None if not texts else texts[0] if len(texts) == 1 else texts
