@@ -22,12 +22,45 @@ def frames_of(payloads: pa.Array) -> memoryview:
     """Return the frames of a binary column; null becomes a frame of length 0."""
     if not len(payloads):
         return memoryview(b"")
-    filled = pc.fill_null(payloads.cast(pa.large_binary()), b"")
-    lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False).astype(">u4")
-    heads = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HEAD), len(filled), [None, pa.py_buffer(lengths)])
-    whole = pc.binary_join_element_wise(heads.cast(pa.large_binary()), filled, pa.scalar(b"", pa.large_binary()))
-    offsets = np.frombuffer(whole.buffers()[1], np.int64, len(whole) + 1, whole.offset * 8)
+    kind = pa.large_binary() if pa.types.is_large_binary(payloads.type) else pa.binary()
+    filled = pc.fill_null(payloads, b"") if payloads.null_count else payloads
+    if (length := _one_length(filled)) is not None:
+        return _equal_frames(filled, length)
+    whole = pc.binary_join_element_wise(_heads(filled, kind), filled, pa.scalar(b"", kind))
+    offsets = _offsets(whole)
     return memoryview(whole.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+
+
+def _one_length(payloads: pa.Array) -> int | None:
+    """Return the length that all values have, None if they differ."""
+    offsets = _offsets(payloads)
+    length = int(offsets[1] - offsets[0])
+    wanted = np.arange(offsets[0], offsets[0] + length * len(offsets), length) if length else None
+    return length if wanted is not None and np.array_equal(offsets, wanted[: len(offsets)]) else None
+
+
+def _equal_frames(payloads: pa.Array, length: int) -> memoryview:
+    """Return frames of one length, which lie in rows and columns: three times as fast as joining them."""
+    begin = int(_offsets(payloads)[0])
+    values = np.frombuffer(payloads.buffers()[2], np.uint8, length * len(payloads), begin)
+    frames = np.empty((len(payloads), _HEAD + length), np.uint8)
+    frames[:, :_HEAD] = np.frombuffer(_U32.pack(length), np.uint8)
+    frames[:, _HEAD:] = values.reshape(len(payloads), length)
+    return frames.data.cast("B")
+
+
+def _heads(payloads: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the heads of the frames, as a column of the payloads' kind."""
+    offsets = _offsets(payloads)
+    width = offsets.dtype
+    places = np.arange(0, _HEAD * len(offsets), _HEAD, dtype=width)
+    lengths = np.diff(offsets).astype(">u4")
+    return pa.Array.from_buffers(kind, len(payloads), [None, pa.py_buffer(places), pa.py_buffer(lengths)])
+
+
+def _offsets(column: pa.Array) -> Any:
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    return np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * np.dtype(width).itemsize)
 
 
 class Answers:
@@ -36,11 +69,15 @@ class Answers:
     Bytes are read into one buffer, in which the frames stay; only where each begins is noted.
     """
 
-    def __init__(self, count: int, contract: Contract, limits: Limits, room: int = _ROOM) -> None:
+    def __init__(
+        self, count: int, contract: Contract, limits: Limits, room: int = _ROOM, buffer: bytearray | None = None
+    ) -> None:
+        """Take answers to `count` inputs, in a buffer that may have been used before."""
         self._count = count
         self._contract = contract
         self._limits = limits
-        self._buffer = bytearray(max(room, _ROOM))
+        room = max(room, _ROOM)
+        self._buffer = buffer if buffer is not None and len(buffer) >= room else bytearray(room)
         self._view = memoryview(self._buffer)
         self._filled = 0
         self._at = 0
@@ -48,6 +85,11 @@ class Answers:
         self._frames = 0
         #: How many inputs are answered to the end.
         self.complete = 0
+
+    @property
+    def buffer(self) -> bytearray:
+        """The buffer, to be used again once the outputs are taken: they are copies."""
+        return self._buffer
 
     def view(self) -> memoryview:
         """Return the room for more bytes."""
@@ -138,8 +180,20 @@ class Answers:
             closed = lengths == 0
             index = np.cumsum(closed) - closed
             lengths, index = lengths[index < inputs], index[index < inputs]
+        if len(lengths) and lengths[0] and (lengths == lengths[0]).all():
+            return index, _equal_payloads(self._buffer, len(lengths), int(lengths[0]))
         kept = np.flatnonzero(lengths)
         return index[kept], _payloads(self._buffer, lengths).take(pa.array(kept * 2 + 1))
+
+
+def _equal_payloads(buffer: bytearray, count: int, length: int) -> pa.Array:
+    """Return the payloads of frames of one length."""
+    frames = np.frombuffer(buffer, np.uint8, count * (_HEAD + length)).reshape(count, _HEAD + length)
+    values = frames[:, _HEAD:].copy()  # the buffer is used again
+    offsets = np.arange(0, (count + 1) * length, length, dtype=np.int64)
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    )
 
 
 def _payloads(buffer: bytearray, lengths: Any) -> pa.Array:

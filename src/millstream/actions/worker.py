@@ -31,6 +31,7 @@ from millstream.errors import ActionError, ActionFailed, ActionMissing, BadBytes
 
 _SETTLE_MS: Final = 5.0
 _NEVER_WORKED: Final = 3
+_MOST_KEPT: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Worker:
         self._patience = patience
         self._child: Child | None = None
         self._worked = False
+        self._answers: Answers | None = None
         self.starts = 0
 
     def answer(self, payloads: pa.Array) -> Answered:
@@ -87,6 +89,12 @@ class Worker:
         while batch.left:
             batch.step()
         return batch.answered()
+
+    def room(self, count: int, size: int) -> Answers:
+        """Return room for the answers to `count` inputs, of about `size` bytes; the last one's is used again."""
+        buffer = None if self._answers is None or len(self._answers.buffer) > _MOST_KEPT else self._answers.buffer
+        self._answers = Answers(count, self._program.contract, self._program.limits, size, buffer)
+        return self._answers
 
     def attempt(self, payloads: pa.Array, answers: Answers, *, settle: bool) -> None:
         """Give payloads to the program once; `answers` has what came of it, also if this raises."""
@@ -161,7 +169,7 @@ class _Batch:
     def step(self) -> None:
         size = 1 if self._alone else self.left
         part = self._payloads.slice(self._at, size)
-        answers = Answers(size, self._worker._program.contract, self._worker._program.limits, part.nbytes + 4 * size)
+        answers = self._worker.room(size, part.nbytes + 4 * size + (1 << 16))
         try:
             self._worker.attempt(part, answers, settle=self._settle)
         except ActionMissing:

@@ -98,3 +98,15 @@ def test_nothing_is_kept_of_the_buffer_but_the_outputs():
     inputs, outputs = answers.outputs()
     assert isinstance(inputs, np.ndarray)
     assert outputs.nbytes < 70_000
+
+
+@pytest.mark.parametrize("values", [[b"a"], [b"a", b"b"], [b"a", b"bb"], [b"a", b""]])
+def test_outputs_stay_when_the_buffer_is_used_again(values):
+    first = Answers(len(values), "one", Limits())
+    feed(first, encode_all(values), 100)
+    outputs = first.outputs()[1]
+    second = Answers(1, "one", Limits(), buffer=first.buffer)
+    assert second.buffer is first.buffer
+    feed(second, encode_all([b"#" * 20]), 100)
+    assert outputs.to_pylist() == [value for value in values if value]
+    assert second.outputs()[1].to_pylist() == [b"#" * 20]
