@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from millstream.flow.sources import files, inbox, rate, replay
     from millstream.flow.stream import Stream
     from millstream.flow.targets import console, csv, jsonl, memory, outbox, parquet, postgres, table
-    from millstream.links.client import AsyncClient, Client, connect, connect_async
+    from millstream.links.async_client import AsyncClient, connect_async
+    from millstream.links.client import Client, connect
     from millstream.patterns.pattern import Pattern, Phenomenon
     from millstream.spark.match import match, sql
 
@@ -65,7 +66,8 @@ _HOMES: Final = {
     "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "outbox", "parquet", "postgres", "table"),
     "millstream.patterns.pattern": ("Pattern", "Phenomenon"),
     "millstream.spark.match": ("match", "sql"),
-    "millstream.links.client": ("AsyncClient", "Client", "connect", "connect_async"),
+    "millstream.links.async_client": ("AsyncClient", "connect_async"),
+    "millstream.links.client": ("Client", "connect"),
 }
 
 

@@ -10,7 +10,6 @@ repeated on the way, each is in the journal once, and rows with the same key are
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -39,7 +38,6 @@ from millstream.errors import (
     LinkClosed,
     LinkError,
     NoAnswer,
-    RowsRefused,
     WriterBroken,
     WriterClosed,
 )
@@ -50,182 +48,21 @@ from millstream.links import window as w
 from millstream.links.admission import Numbers
 from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair, read_key, read_public
-from millstream.links.link import Instruction, Link, Way, open_link, schema_of
+from millstream.links.link import Instruction, Link, Way, open_link
 from millstream.links.network import Address
 from millstream.links.outbox import Outbox, OutboxStatistics, Ticket
-from millstream.links.promise import Group, Promise
-from millstream.links.router import Event, Router, too_large
+from millstream.links.router import Event, Router
 from millstream.links.routing import Policy
-from millstream.links.rows import to_batch
+from millstream.links.target import Room, Target, fitting, no_room
 from millstream.links.transport import Loop
 
-GATHERED: Final = 2048
 _ASK_S: Final = 2.0
 _LONGEST_S: Final = 60.0
 _BUSY_S: Final = 0.1
 #: Errors that say nothing about the next try.
 _PASSING: Final = (NoAnswer, LinkBroken, WriterBroken, WriterClosed, AlreadyWriting)
 _PAUSE_S: Final = 0.02
-_LEAST_PAUSE_S: Final = 0.005
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:[0-9]{1,5}")
-
-_Ready = tuple[Any, Group]  # a record batch, which has no types, and those who wait for its rows
-
-
-class _Room(threading.Condition):
-    """Where senders wait for room. It counts its news, so that none is missed between a look and a wait."""
-
-    news = 0
-
-    def notify_all(self) -> None:
-        self.news += 1
-        super().notify_all()
-
-
-class _Target:
-    """A source that a client sends to."""
-
-    def __init__(self, client: Client, card: e.Card, router: Router, linger_s: float) -> None:
-        self.card = card
-        self.schema = schema_of(card)
-        self.router = router
-        self._client = client
-        self._linger_s = linger_s
-        #: How long to leave alone what finds no room, or whose turn it is not.
-        self._pause_s = max(linger_s, _LEAST_PAUSE_S)
-        self._next = 0
-        #: Held while rows get their numbers: their order is the order of the calls.
-        self._turn = threading.Lock()
-        self._gathered: list[tuple[Any, Promise]] = []
-        self._group = Group()
-        #: Gathered and converted, but there was no room.
-        self._ready: _Ready | None = None
-        self.due: float | None = None
-        self._closed = False
-
-    # handing over
-
-    def put(self, events: list[Event], ticket: Ticket, deadline: float, numbers: Numbers | None = None) -> None:
-        """Number events, unless they have numbers, and hand them to the router, waiting for room."""
-        with self._turn:
-            self._flush(deadline)
-            self._hand_over(events, ticket, deadline, numbers)
-
-    def _hand_over(self, events: list[Event], ticket: Ticket, deadline: float, given: Numbers | None = None) -> None:
-        try:
-            for event in events:
-                self._hand_over_one(event, ticket, deadline, given)
-        except BaseException as error:
-            ticket.fail(error)
-            raise
-        ticket.done()
-
-    def _hand_over_one(self, event: Event, ticket: Ticket, deadline: float, given: Numbers | None) -> None:
-        size = 1 if isinstance(event, Instruction) else event.num_rows
-        numbers = range(self._next, self._next + size) if given is None else given
-        if len(numbers) != size:
-            raise LinkError(f"{size} rows have {len(numbers)} numbers", hint="give each row its own")
-        if numbers[0] < self._next:
-            raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint="numbers only rise")
-        self._next = int(numbers[-1]) + 1
-        done = 0
-        while done < size:
-            news = self._client.news
-            count = self.router.enqueue(numbers[done:], [event if done == 0 else event[done:]], ticket)
-            done += count
-            if count:
-                self._client.ring()
-            elif not self._client.wait_for_room(news, deadline):
-                raise _no_room(self.card.source)
-
-    # gathering
-
-    def gather(self, row: Any, deadline: float) -> Future[int]:
-        """Keep a row until there are enough for a batch, or the linger time is over."""
-        with self._turn:
-            if self._closed:
-                raise LinkClosed("the client is closed")
-            promise = Promise(self._group)
-            self._gathered.append((row, promise))
-            if len(self._gathered) >= GATHERED:
-                self._flush(deadline)
-            elif self.due is None:
-                self.due = time.monotonic() + self._linger_s
-                self._client.ring()
-        return promise
-
-    def flush(self, deadline: float) -> None:
-        """Send what is gathered."""
-        with self._turn:
-            self._flush(deadline)
-
-    def flush_if_due(self, now: float) -> float | None:
-        """Send what has been gathered for long enough, if nobody else is at it; called on the loop's thread."""
-        if self.due is None or now < self.due:
-            return self.due
-        if not self._turn.acquire(blocking=False):
-            return now + self._pause_s
-        try:
-            self._flush(deadline=None)
-        finally:
-            self._turn.release()
-        return self.due
-
-    def _flush(self, deadline: float | None) -> None:
-        """Send what is gathered. Without a deadline there is no waiting: what finds no room stays."""
-        while (ready := self._ready or self._converted()) is not None:
-            batch, group = ready
-            if deadline is None and not self._fits(batch):
-                self._ready, self.due = ready, time.monotonic() + self._pause_s
-                return
-            self._ready = None
-            ticket = Ticket(batch.num_rows)
-            ticket.future.add_done_callback(group.settle)
-            self._hand_over([batch], ticket, deadline or 0.0)
-        self.due = None
-
-    def _fits(self, batch: pa.RecordBatch) -> bool:
-        each = int(batch.nbytes) // batch.num_rows
-        return all(outbox.room(each) >= batch.num_rows for outbox in self.router.outboxes)
-
-    def _converted(self) -> _Ready | None:
-        """Return what is gathered as a batch; a row that does not fit is told so, and costs the others nothing."""
-        gathered, self._gathered = self._gathered, []
-        if not gathered:
-            return None
-        group, self._group = self._group, Group()
-        try:
-            return self._batch([row for row, _ in gathered]), group
-        except Exception:  # noqa: BLE001 (whichever it is belongs to one of the rows: found below)
-            batches = self._good(gathered)
-        return (pa.concat_batches(batches), group) if batches else None
-
-    def _good(self, gathered: list[tuple[Any, Promise]]) -> list[pa.RecordBatch]:
-        batches = []
-        for row, promise in gathered:
-            try:
-                batches.append(self._batch([row]))
-            except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for this row)
-                promise.set_exception(error)
-        return batches
-
-    def _batch(self, rows: list[Any]) -> pa.RecordBatch:
-        return _fitting(rows, self.schema, self.card.source)
-
-    def abandon(self, error: BaseException) -> None:
-        """Take no more; those whose rows are still gathered are told `error`."""
-        with self._turn:
-            self._closed = True
-            groups = [self._group, *([] if self._ready is None else [self._ready[1]])]
-            self._gathered, self._ready, self.due = [], None, None
-        for group in groups:
-            group.fail(error)
-
-
-def _no_room(source: str) -> NoAnswer:
-    return NoAnswer(
-        f'the inboxes of "{source}" have taken nothing for too long', hint="is the flow or the engine running?"
-    )
 
 
 class Client:
@@ -251,11 +88,11 @@ class Client:
         self.time_limit_s = time_limit_s
         self._policy = policy
         self._limits = limits or w.Limits()
-        self._room = _Room()
+        self._room = Room()
         self._loop = Loop("client")
         self._loop.turn = self._turn
         self._links: dict[Address | str, Link] = {}
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, Target] = {}
         self._hosts: dict[str, Found] = {}
         self._guard = threading.Lock()
         self._closed = False
@@ -278,7 +115,7 @@ class Client:
         """
         found = self._target(target)
         deadline = self._deadline(time_limit_s)
-        batches = _batches(_fitting(rows, found.schema, target))
+        batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches), waiting=True)
         found.put(batches, ticket, deadline)
         self._result(ticket.future, deadline, target)
@@ -296,7 +133,7 @@ class Client:
         found = self._target(target)
         if numbers is None and (isinstance(rows, dict) or _instance(rows)):
             return found.gather(rows, self._deadline(None))
-        batches = _batches(_fitting(rows, found.schema, target))
+        batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches))
         found.put(batches, ticket, self._deadline(None), numbers)
         return ticket.future
@@ -363,7 +200,7 @@ class Client:
             with self._room:
                 while not all(outbox.empty for outbox in target.router.outboxes):
                     if not self._room.wait(max(0.0, deadline - time.monotonic())):
-                        raise _no_room(target.card.source)
+                        raise no_room(target.card.source)
         failures = [outbox.failure() for target in self._targets.values() for outbox in target.router.outboxes]
         for failure in failures:
             if failure is not None:
@@ -398,7 +235,7 @@ class Client:
 
     # finding
 
-    def _target(self, name: str) -> _Target:
+    def _target(self, name: str) -> Target:
         if self._closed:
             raise LinkClosed("the client is closed")
         if self._process != os.getpid():  # its thread has stayed behind: rows would wait for nobody
@@ -413,7 +250,7 @@ class Client:
                 self._targets[name] = self._open(name)
             return self._targets[name]
 
-    def _open(self, name: str) -> _Target:
+    def _open(self, name: str) -> Target:
         card = self._card(name)
         outboxes = []
         for partition, place in enumerate(card.inboxes):
@@ -424,7 +261,7 @@ class Client:
         if self._named and len(outboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
             msg = f'a named sender cannot send to "{name}" with policy "{policy}": repeated rows may go elsewhere'
             raise LinkError(msg, hint='leave out the name, or the policy (by key, or "in turn")')
-        return _Target(self, card, Router(outboxes, policy, card.key), self._linger_s)
+        return Target(card, Router(outboxes, policy, card.key), self._linger_s, self._room, self._ring)
 
     def _card(self, name: str) -> e.Card:
         deadline = self._deadline(None)
@@ -490,19 +327,9 @@ class Client:
         except Late:
             if future.done():
                 return future.result()
-            raise _no_room(target) from None
+            raise no_room(target) from None
 
-    @property
-    def news(self) -> int:
-        """How often an outbox has let go of something."""
-        return self._room.news
-
-    def wait_for_room(self, news: int, deadline: float) -> bool:
-        """Wait until there is more news than that; False if it takes too long."""
-        with self._room:
-            return self._room.wait_for(lambda: self._room.news != news, max(0.0, deadline - time.monotonic()))
-
-    def ring(self) -> None:
+    def _ring(self) -> None:
         """Wake the loop: there is something to send."""
         self._loop.soon(_nothing)
 
@@ -557,54 +384,6 @@ class Client:
             self.abort()
 
 
-class AsyncClient:
-    """A client for asyncio: the same promises, awaited."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def send(self, target: str, rows: Any, *, time_limit_s: float | None = None) -> int:
-        """Send rows; see `Client.send`."""
-        sent = await self.send_nowait(target, rows)
-        try:
-            # A thread is needed to hand rows over, and none to wait: thousands may send at once.
-            return await asyncio.wait_for(sent, self._client.time_limit_s if time_limit_s is None else time_limit_s)
-        except TimeoutError:
-            raise _no_room(target) from None
-
-    async def send_nowait(self, target: str, rows: Any) -> asyncio.Future[int]:
-        """Hand rows over; awaiting the call waits for room, awaiting its result for the journal."""
-        future = await asyncio.to_thread(self._client.send_nowait, target, rows)
-        return asyncio.wrap_future(future)
-
-    async def end(self, target: str) -> None:
-        """End a source; see `Client.end`."""
-        await asyncio.to_thread(self._client.end, target)
-
-    async def watermark(self, target: str, moment: datetime | str) -> None:
-        """Raise a source's watermark; see `Client.watermark`."""
-        await asyncio.to_thread(self._client.watermark, target, moment)
-
-    async def flush(self) -> None:
-        """Wait until all that was handed over is in the journal."""
-        await asyncio.to_thread(self._client.flush)
-
-    async def close(self) -> None:
-        """Flush and close."""
-        await asyncio.to_thread(self._client.close)
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            await self.close()
-        else:
-            await asyncio.to_thread(self._client.abort)
-
-
 def connect(
     where: str | PathLike[str] = ".millstream",
     *,
@@ -643,20 +422,6 @@ def connect(
         time_limit_s=time_limit_s,
         policy=None if policy is None else Policy(policy),
     )
-
-
-def connect_async(where: str | PathLike[str] = ".millstream", **options: Any) -> AsyncClient:
-    """Connect as `connect` does, for asyncio: `async with ms.connect_async(...) as c`."""
-    return AsyncClient(connect(where, **options))
-
-
-def _fitting(rows: Any, schema: pa.Schema, source: str) -> pa.RecordBatch:
-    batch = to_batch(rows, schema, source=source)
-    row = too_large(batch)
-    if row is not None:
-        msg = f'row {row} for "{source}" is larger than the {e.MOST_BYTES >> 20} MB that can be sent at once'
-        raise RowsRefused(msg, hint="keep it in a file, and send where it is")
-    return batch
 
 
 def _batches(batch: pa.RecordBatch) -> list[Event]:

@@ -22,7 +22,8 @@ from millstream.errors import Ended, InvalidAddress, InvalidKey, LinkClosed, Lin
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.links import outbox
-from millstream.links.client import Client, connect, connect_async
+from millstream.links.async_client import connect_async
+from millstream.links.client import Client, connect
 from millstream.links.host import Host
 from millstream.links.inbox import Inbox
 from millstream.links.keys import new_keys
@@ -347,6 +348,16 @@ def test_asyncio(host: Host, tmp_path: Path) -> None:
 
     asyncio.run(send())
     assert stored(tmp_path) == [list(range(100))]
+
+
+def test_a_named_coroutine_numbers_its_rows_too(host: Host, tmp_path: Path) -> None:
+    async def main(begin: int) -> None:
+        async with connect_async(tmp_path, sender="till") as client:
+            await (await client.send_nowait(TARGET, rows(begin, 6), numbers=range(begin, 6)))
+
+    asyncio.run(main(0))
+    asyncio.run(main(3))
+    assert stored(tmp_path) == [[0, 1, 2, 3, 4, 5]]
 
 
 def test_hundreds_of_coroutines_send_at_once(host: Host, tmp_path: Path) -> None:
