@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ from millstream.journal.lock import Lock
 
 SEGMENT_BYTES: Final = 16 << 20
 _CHUNK: Final = 1 << 18
+_MOST_RECENT: Final = 50_000
 _STATE, _OUTPUT, _TRIM = 0, 1, 2
 _HEAD: Final = Struct(">II")
 _ANSWER: Final = Struct(">BBIQQ")
@@ -110,7 +112,10 @@ class Queue:
             self._recover(self._segments[-1])
             # A segment that is gone was trimmed, also where the crash forgot to say so.
             self._state.trimmed = max(self._state.trimmed, before(self._segments[0].first))
-        self._behind = Cursor(self, self._state.trimmed)
+        self._behind: Cursor | None = None
+        #: The answers after `_known_from`, as (last output, sender, input), so that trimming need not read them again.
+        self._recent: deque[tuple[int, str, int]] = deque()
+        self._known_from = self._state.last
 
     def _recover(self, active: _Segment) -> None:
         """Read the last segment, and cut what was not written to its end."""
@@ -166,13 +171,14 @@ class Queue:
             self._begin_segment()
         known = list(self._state.senders)
         records = list(self._introduced(answers))
-        last, count = self._state.last, 0
+        last, count, numbers, recent = self._state.last, 0, self._senders, []
         for answer in answers:
-            number = self._senders.get(answer.sender, 0)
+            number = numbers.get(answer.sender, 0)
             for left, payload in enumerate(answer.payloads, 1 - len(answer.payloads)):
                 last, count = after(last), count + 1
                 body = _ANSWER.pack(_OUTPUT, left == 0, number, last, answer.input) + payload
                 records.append(_HEAD.pack(len(body), crc32(body)) + body)
+            recent.append((last, answer.sender, answer.input))
         try:
             self._write(records, sync=True)
         except QueueFull:
@@ -180,10 +186,17 @@ class Queue:
             raise
         self._outputs += count
         self._state.last = last
-        for answer in answers:
-            if answer.sender:
-                self._state.inputs[answer.sender] = max(answer.input, self._state.inputs.get(answer.sender, NONE))
+        inputs = self._state.inputs
+        for _, sender, input_ in recent:
+            if sender and input_ > inputs.get(sender, NONE):
+                inputs[sender] = input_
+        self._remember(recent)
         return last
+
+    def _remember(self, answers: list[tuple[int, str, int]]) -> None:
+        self._recent.extend(answers)
+        while len(self._recent) > _MOST_RECENT:
+            self._known_from = self._recent.popleft()[0]
 
     def _introduced(self, answers: Iterable[Answer]) -> Iterator[bytes]:
         """Yield a record that gives numbers to senders which have none in this segment."""
@@ -202,16 +215,24 @@ class Queue:
 
         The outputs are gone from the disk once their segment holds no others.
         """
-        done: dict[str, int] = {}
         serial = min(serial, self._state.last)
-        for output in self._behind.until(serial):
-            if output.last and output.sender:
-                done[output.sender] = output.input
         if serial <= self._state.trimmed:
-            return done
+            return {}
+        done = self._read_done(serial) if self._state.trimmed < self._known_from else {}
+        while self._recent and self._recent[0][0] <= serial:
+            _, sender, input_ = self._recent.popleft()
+            if sender:
+                done[sender] = input_
         self._state.trimmed = serial
         self._forget(serial)
         return done
+
+    def _read_done(self, serial: int) -> dict[str, int]:
+        """Read which inputs are done, of outputs that are no longer in memory."""
+        if self._behind is None or self._behind.serial != self._state.trimmed:
+            self._behind = Cursor(self, self._state.trimmed)
+        outputs = self._behind.until(serial)
+        return {output.sender: output.input for output in outputs if output.last and output.sender}
 
     def _forget(self, serial: int) -> None:
         try:

@@ -69,6 +69,25 @@ def test_trimming_tells_which_inputs_are_done(tmp_path):
     one.close()
 
 
+@pytest.mark.parametrize("most", [0, 3, 1000])
+def test_it_is_the_same_whether_answers_are_remembered_or_read_again(tmp_path, monkeypatch, most):
+    monkeypatch.setattr("millstream.actions.queue._MOST_RECENT", most)
+    one = queue(tmp_path, segment_bytes=1_000)
+    for value in range(1, 31):
+        one.append([Answer([b"x" * 50] * (1 + value % 3), f"s{value % 2}", value)])
+    done = [one.trim(serial) for serial in (1, 2, 5, 6, 20, 21, 40, one.last)]
+    one.close()
+    needs, last = {}, 0
+    for value in range(1, 31):
+        last += 1 + value % 3
+        needs[value] = last
+    expected, trimmed = [], 0
+    for serial in (1, 2, 5, 6, 20, 21, 40, last):
+        expected.append({f"s{v % 2}": v for v, need in needs.items() if trimmed < need <= serial})
+        trimmed = serial
+    assert done == expected
+
+
 def test_a_cursor_sees_what_comes_later(tmp_path):
     one = queue(tmp_path)
     cursor = one.read(0)
@@ -126,7 +145,7 @@ def test_ids_go_on_around_the_wrap(tmp_path):
     one = queue(tmp_path, segment_bytes=500)
     one._state.last = one._state.trimmed = WRAP - 4
     one._begin_segment()
-    one._behind = one.read(WRAP - 4)
+    one._known_from = WRAP - 4
     one.append(numbers(*range(1, 30)))
     one.close()
     two = queue(tmp_path, segment_bytes=500)
