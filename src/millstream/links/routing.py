@@ -55,19 +55,3 @@ def in_turn(numbers: npt.NDArray[np.int64], outboxes: int) -> Places:
 def least_loaded(rooms: Sequence[int]) -> int:
     """Return the outbox with the most room, the first of several."""
     return max(range(len(rooms)), key=lambda n: (rooms[n], -n))
-
-
-def together(instructions: Sequence[bool], outboxes: int) -> tuple[int, bool]:
-    """Return how many events of a mixed batch go on together, and whether they go to every outbox.
-
-    With one outbox the batch goes as it is. With several, the events before the first instruction go by the policy,
-    and an instruction that is first goes, alone, to all.
-
-    Example:
-        >>> together([False] * 10 + [True] + [False] * 9, outboxes=3), together([True, False], outboxes=3)
-        ((10, False), (1, True))
-    """
-    if outboxes == 1 or not any(instructions):
-        return len(instructions), outboxes == 1
-    first = list(instructions).index(True)
-    return (1, True) if first == 0 else (first, False)
