@@ -206,7 +206,7 @@ class KillDriver:
 
 @dataclass(frozen=True, slots=True)
 class DrainDriver:
-    """Have the driver stop its sources and process the rest; with `flush`, end them."""
+    """Have the driver stop its sources and process the rest, once what was taken is durable and here; with `flush`, end them."""
 
     flush: bool = False
 
@@ -223,7 +223,7 @@ class CloseInboxes:
 
 @dataclass(frozen=True, slots=True)
 class PauseIntake:
-    """Take no more events; all that were taken are durable when this is done."""
+    """Take no more events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +487,8 @@ def _engine_stopping(job: Job) -> Step:
     if job.state not in ALIVE:
         return stopping, []
     if job.ready_at is None:
-        return stopping, [PauseIntake(), StopDriver()]
+        # One that is not ready yet has nothing to drain, and hears nothing before Spark is up.
+        return stopping, [PauseIntake(), KillDriver()]
     # A job that is draining anyway has been told.
     told: list[Order] = [] if job.state is JobState.DRAINING else [DrainDriver()]
     return stopping, [PauseIntake(), *told]

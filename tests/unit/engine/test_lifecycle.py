@@ -114,14 +114,14 @@ def test_a_new_engine_goes_on_with_what_was_written_down() -> None:
     assert advance(gone, life.EngineStarted(), 1.0)[1][-1] == life.RemoveFiles(purge=True)
 
 
-def test_an_engine_that_closes_drains_drivers_that_are_ready_and_stops_the_others() -> None:
+def test_an_engine_that_closes_drains_drivers_that_are_ready_and_kills_the_others() -> None:
     stopping, orders = advance(job(), life.EngineStopping(), 1.0)
     assert (stopping.state, stopping.intake) == (JobState.RUNNING, True), "it takes events again with the next engine"
     assert orders == [life.PauseIntake(), life.DrainDriver()]
     drained, orders = advance(stopping, life.Drained(), 2.0)
     assert (drained.state, orders) == (JobState.RUNNING, [life.StopDriver()])
     assert advance(drained, life.DriverDied("it died"), 3.0)[1] == []
-    assert advance(job(JobState.STARTING), life.EngineStopping(), 1.0)[1] == [life.PauseIntake(), life.StopDriver()]
+    assert advance(job(JobState.STARTING), life.EngineStopping(), 1.0)[1] == [life.PauseIntake(), life.KillDriver()]
     assert advance(job(JobState.FINISHED), life.EngineStopping(), 1.0)[1] == []
 
 
