@@ -235,11 +235,7 @@ def test_an_engine_that_has_shut_down_before_the_end_reaches_it_blocks_nobody(
     first.start()
     second.start()
     try:
-        package = pack(flow_file(tmp_path / "flow", partitions=2))
-        ready = [one.prepare(package, root=str(tmp_path / "flow")) for one in (first, second)]
-        places = {"events": [one.addresses["events"][n] for n, one in enumerate(ready)]}
-        second.begin("counts", places, driver=False)
-        first.begin("counts", places, driver=True)
+        begun_on_two(first, second, tmp_path / "flow")
         until(first, "counts", RUNNING)
         second.close()
         first.drain("counts", flush=True)
@@ -252,6 +248,53 @@ def test_an_engine_that_has_shut_down_before_the_end_reaches_it_blocks_nobody(
     finally:
         second.close()
         first.close()
+
+
+def begun_on_two(first: Engine, second: Engine, root: Path) -> None:
+    """Begin job "counts" on two engines, with its driver on the first."""
+    package = pack(flow_file(root, partitions=2))
+    ready = [one.prepare(package, root=str(root)) for one in (first, second)]
+    places = {"events": [one.addresses["events"][n] for n, one in enumerate(ready)]}
+    second.begin("counts", places, driver=False)
+    first.begin("counts", places, driver=True)
+
+
+def test_a_job_that_waits_for_another_engine_holds_up_nobody(tmp_path: Path) -> None:
+    first, second = (Engine(tmp_path / f"data{n}", node=n, of=2) for n in range(2))
+    first.start()
+    second.start()
+    try:
+        begun_on_two(first, second, tmp_path / "flow")
+        until(first, "counts", RUNNING)
+        package = pack(flow_file(tmp_path / "other", name="other", partitions=1))
+        ready = first.prepare(package, root=str(tmp_path / "other"))
+        first.begin("other", {"events": [ready.addresses["events"][0]]}, driver=True)
+        until(first, "other", RUNNING)
+        second.close()
+        started = time.monotonic()
+        assert first.drain("counts").state is JobState.DRAINING
+        first.drain("other")
+        assert first.wait("other", 5).state is DRAINED
+        first.resume("other")
+        until(first, "other", RUNNING, limit_s=5)
+        assert first.status("counts").state is JobState.DRAINING, "it waits for what the other engine has"
+        assert time.monotonic() - started < 8, "less than the waiting takes"
+        first.undeploy("counts", force=True)
+    finally:
+        second.close()
+        first.close()
+
+
+def test_an_engine_that_closes_waits_for_no_driver_that_is_not_ready(engine: Engine, tmp_path: Path) -> None:
+    root = tmp_path / "flow"
+    package = pack(flow_file(root))
+    (root / "slow").touch()
+    engine.deploy(package, root=str(root))
+    wait_until(lambda: engine.status("counts").pid is not None)
+    started = time.monotonic()
+    engine.close(drain_s=30)
+    assert time.monotonic() - started < 10
+    assert drivers_of(tmp_path / "data") == []
 
 
 ENGINE = """

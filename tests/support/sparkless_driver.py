@@ -1,14 +1,16 @@
 """A driver without Spark: it speaks and behaves as the real one does, and "processes" rows by reading past them.
 
-For tests of what the engine does around drivers. In the flow's folder, a file "die" ends it, "fail" and "hopeless" make
-it fail.
+For tests of what the engine does around drivers. In the flow's folder, a file "die" ends it, "fail", "full" and
+"hopeless" make it fail, and "slow" keeps it from becoming ready.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from millstream import journal
@@ -25,6 +27,8 @@ class Sparkless(d.Driver):
     def _run(self, how: d.Run) -> None:
         root, folder = Path(how.root), Path(how.data) / how.name
         (folder / "runs").open("a").write(f"{os.getpid()}\n")
+        while (root / "slow").exists():
+            time.sleep(0.02)
         self._line.say(d.Report(ready=d.Nothing()))
         print("running", how.name, file=sys.stderr, flush=True)
         while True:
@@ -48,6 +52,8 @@ class Sparkless(d.Driver):
             os.kill(os.getpid(), signal.SIGKILL)
         if (root / "fail").exists():
             raise RunError("it failed")
+        if (root / "full").exists():
+            raise RunError("group a failed") from OSError(errno.ENOSPC, "No space left on device")
         if (root / "hopeless").exists():
             raise FlowError("the flow has a mistake", hint="mend it")
 

@@ -432,12 +432,17 @@ class Engine:
     # changing
 
     def drain(self, job: str, *, flush: bool = False) -> JobStatus:
-        """Have a job take nothing more and process what it has; with `flush` it ends, for good. Does not wait.
+        """Have a job take nothing more and process what it has; with `flush` it ends, for good.
+
+        What it has taken here is durable when this returns, but not processed: `wait` waits for that.
 
         Raises:
             InvalidTransition: It has failed, or has not begun.
         """
-        return self._apply(job, life.DrainAsked(flush))
+        kept = self._kept(job)
+        self._open.keeper.call(partial(self._open.keeper.apply, kept, life.DrainAsked(flush)))
+        self._open.inboxes.settle(kept.name)
+        return self._status(kept)
 
     def _apply(self, job: str, event: Event) -> JobStatus:
         kept = self._kept(job)

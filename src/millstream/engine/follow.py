@@ -67,6 +67,11 @@ class Following:
     def _all(self) -> list[Follower]:
         return [follower for followers in self._followers.values() for follower in followers]
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing lives elsewhere."""
+        return not self._all
+
     def of(self, source: str) -> list[Follower]:
         """Return those of a source."""
         return self._followers.get(source, [])

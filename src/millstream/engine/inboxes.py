@@ -144,19 +144,31 @@ class Inboxes:
     # intake
 
     def pause(self, job: str) -> None:
-        """Take nothing more; what was taken is durable when this returns, unless the disk is too slow."""
-        inboxes = self._of_job(job)
-        for inbox in inboxes:
+        """Take nothing more."""
+        for inbox in self._of_job(job):
             inbox.pause()
+
+    def settled(self, job: str) -> bool:
+        """Tell whether all that was taken here is durable."""
+        return all(inbox.settled for inbox in self._of_job(job))
+
+    def settle(self, job: str) -> None:
+        """Wait until all that was taken here is durable, unless the disk is too slow."""
         until = time.monotonic() + _SETTLE_S
-        while not all(inbox.settled for inbox in inboxes) and time.monotonic() < until:
+        while not self.settled(job) and time.monotonic() < until:
             time.sleep(0.005)
 
     def catch_up(self, job: str) -> None:
-        """Wait until all that the other engines of a job have taken is here, unless one of them is too slow."""
+        """Wait until all that the engines of a job have taken is durable and here, unless one of them is too slow."""
+        self.settle(job)
         following = self._following(job)
         if following is not None:
             following.catch_up(_SETTLE_S)
+
+    def elsewhere(self, job: str) -> bool:
+        """Tell whether partitions of a job are followed."""
+        following = self._following(job)
+        return following is not None and not following.empty
 
     def _following(self, job: str) -> Following | None:
         with self._guard:

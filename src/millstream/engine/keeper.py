@@ -4,7 +4,8 @@
     calls of the engine          ─┼─▶ lifecycle.advance ─▶ store ─▶ orders: drivers, inboxes, files
     moments that are due         ─┘
 
-Jobs change on this thread alone. A report counts only if it comes from the driver that the job has now.
+Jobs change on this thread alone, and it waits for nobody: what other engines or a slow disk hold up is waited for
+elsewhere. A report counts only if it comes from the driver that the job has now.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Kept:
     driver: Driver | None = None
     #: Whether the driver was told to run the flow.
     running: bool = False
+    #: The mark of the order that waits for other engines or the disk; one that has another mark has been overtaken.
+    held: object | None = None
     #: One that was told to stop, and by when it has to be gone.
     leaving: Driver | None = None
     leave_by: float = 0.0
@@ -286,7 +289,7 @@ class Keeper:
             kept.driver = None  # prepared, and not needed yet
 
     def _lost(self, kept: Kept, driver: Driver) -> None:
-        kept.driver, kept.running = None, False
+        kept.driver, kept.running, kept.held = None, False, None
         driver.kill()
         failed = driver.failed
         self.happened(kept, life.DriverDied(driver.reason, hopeless=failed is not None and failed.hopeless))
@@ -295,29 +298,32 @@ class Keeper:
 
     def _carry_out(self, kept: Kept, orders: list[Order]) -> None:
         for order in orders:
-            try:
-                self._do(kept, order)
-            except (MillstreamError, OSError) as error:
-                _log.error("job %s: %s failed: %s", kept.name, type(order).__name__, error)
-                if isinstance(order, life.OpenInboxes | life.StartDriver):
-                    hopeless, waiting = isinstance(order, life.OpenInboxes), isinstance(error, EngineAway)
-                    self.happened(kept, life.DriverDied(str(error), hopeless, waiting))
-                    return
+            if not self._attempt(kept, order, partial(self._do, kept, order)):
+                return
+
+    def _attempt(self, kept: Kept, order: Order, work: Callable[[], None]) -> bool:
+        """Carry out an order; return whether those after it still make sense."""
+        try:
+            work()
+        except (MillstreamError, OSError) as error:
+            _log.error("job %s: %s failed: %s", kept.name, type(order).__name__, error)
+            if isinstance(order, life.OpenInboxes | life.StartDriver):
+                hopeless, waiting = isinstance(order, life.OpenInboxes), isinstance(error, EngineAway)
+                self.happened(kept, life.DriverDied(str(error), hopeless, waiting))
+                return False
+        return True
 
     def _do(self, kept: Kept, order: Order) -> None:
         match order:
             case life.StartDriver():
-                if order.after_s == 0:
-                    self._start_driver(kept)
+                if order.after_s == 0 and not (kept.driver is not None and kept.running):
+                    self._start_soon(kept, order)
             case life.StopDriver():
                 self._stop_driver(kept)
             case life.KillDriver():
                 self._kill_driver(kept)
             case life.DrainDriver():
-                if not order.flush:
-                    self._inboxes.catch_up(kept.name)
-                if kept.driver is not None:
-                    kept.driver.send(Command(drain=Drain(order.flush)))
+                self._drain_soon(kept, order)
             case life.RemoveFiles():
                 self._remove(kept, purge=order.purge)
             case _:
@@ -337,12 +343,50 @@ class Keeper:
             case life.EndIntake():
                 self._inboxes.end(kept.name)
 
-    def _start_driver(self, kept: Kept) -> None:
-        if kept.driver is not None and kept.running:
+    def _start_soon(self, kept: Kept, order: life.StartDriver) -> None:
+        start = partial(self._start_driver, kept)
+        if not self._inboxes.elsewhere(kept.name):
+            start()
             return
-        self._kill_leaving(kept)
         # A driver begins where the partitions do: of those elsewhere that has to be known.
-        self._inboxes.meet(kept.name, MEET_S)
+        self._hold(kept, order, partial(self._inboxes.meet, kept.name, MEET_S), start)
+
+    def _drain_soon(self, kept: Kept, order: life.DrainDriver) -> None:
+        name, drain = kept.name, partial(self._drain_driver, kept, order.flush)
+        # With a flush the driver reads up to the end that is written into every partition, behind all that was taken.
+        if order.flush or (self._inboxes.settled(name) and not self._inboxes.elsewhere(name)):
+            kept.held = None
+            drain()
+            return
+        self._hold(kept, order, partial(self._inboxes.catch_up, name), drain)
+
+    def _hold(self, kept: Kept, order: Order, wait: Callable[[], None], then: Callable[[], None]) -> None:
+        """Carry out an order when `wait` is over, which is done elsewhere: other jobs are not held up by it."""
+        mark = kept.held = object()
+
+        def work(waited: Future[None]) -> None:
+            if kept.held is mark:
+                kept.held = None
+                waited.result()
+                then()
+
+        def wait_for_it() -> None:
+            waited: Future[None] = Future()
+            try:
+                wait()
+                waited.set_result(None)
+            except Exception as error:  # noqa: BLE001 (it belongs to the keeper)
+                waited.set_exception(error)
+            self._soon(lambda: self._attempt(kept, order, partial(work, waited)))
+
+        threading.Thread(target=wait_for_it, name=f"{type(order).__name__} {kept.name}", daemon=True).start()
+
+    def _drain_driver(self, kept: Kept, flush: bool) -> None:
+        if kept.driver is not None:
+            kept.driver.send(Command(drain=Drain(flush)))
+
+    def _start_driver(self, kept: Kept) -> None:
+        self._kill_leaving(kept)
         settings = kept.stored.settings
         folder = self._unpacked(kept)
         if kept.driver is None or not kept.driver.alive:
@@ -369,6 +413,7 @@ class Keeper:
         return folder
 
     def _stop_driver(self, kept: Kept) -> None:
+        kept.held = None
         if kept.driver is None:
             return
         self._kill_leaving(kept)
@@ -382,7 +427,7 @@ class Keeper:
         self._kill_driver(kept)
 
     def _kill_driver(self, kept: Kept) -> None:
-        driver, kept.driver, kept.running = kept.driver, None, False
+        driver, kept.driver, kept.running, kept.held = kept.driver, None, False, None
         if driver is not None:
             _killed(driver)
         self._kill_leaving(kept)
