@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -52,6 +53,8 @@ def streamed(
         random.Random(number).shuffle(part)
         (source / f"{number}.json").write_text("\n".join(json.dumps(row) for row in part))
     (source / "9.json").write_text(json.dumps({"k": "zz", "x": -1, "n": -1, "at": LAST}))
+    for number, file in enumerate(sorted(source.iterdir())):
+        os.utime(file, (1_600_000_000 + number, 1_600_000_000 + number))  # Spark reads the oldest first
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
     query = (
         find(stream.withWatermark("at", "5 minutes"))
@@ -261,3 +264,18 @@ def test_runs_survive_a_restart_and_end_when_their_time_is_up(spark: SparkSessio
     assert run() == [("p", 0, 3, False)]
     write("3.json", ("z", 0, 5, "2020-01-01 01:00:00"))
     assert run() == [("p", 0, 3, False), ("q", 1, None, True)]
+
+
+def test_late_events_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        {"k": "c", "x": 1, "n": 0, "at": "2020-01-01 10:00:00"},
+        {"k": "c", "x": 1, "n": 1, "at": "2020-01-01 12:00:00"},
+    ]
+    rows += [{"k": key, "x": 1, "n": 2, "at": "2020-01-01 09:00:00"} for key in "cdefgh"]
+    late = {"k": "c", "x": 1, "n": 3, "at": "2020-01-01 12:01:00"}
+
+    def find(df: DataFrame) -> DataFrame:
+        return match(df, Pattern().begin("a", "x = 1"), key="k", emit="k, a.n as n")
+
+    found = streamed(spark, [*rows[:2], *rows[2:], late], tmp_path, find, files=9)
+    assert sorted(row["n"] for row in found) == [0, 1, 3]

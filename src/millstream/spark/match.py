@@ -14,8 +14,8 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.patterns.match_recognize import read
 from millstream.patterns.pattern import Pattern, Phenomenon
-from millstream.patterns.recipe import recipe, recognition_recipe
-from millstream.spark.match_stage import SHARDS, matched, readied, schema_of
+from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
+from millstream.spark.match_stage import SHARDS, from_sources, matched, readied, schema_of
 
 
 def match(
@@ -50,7 +50,7 @@ def match(
     timed = _time(df, schema, time)
     keys = None if key is None else (key,) if isinstance(key, str) else tuple(key)
     made = recipe(pattern, schema, time=timed, key=keys, emit=emit, strict=strict)
-    return matched(readied(df, timed), made, shards=shards)
+    return _matched(df, made, timed, shards)
 
 
 def sql(spark: SparkSession, query: str, *, shards: int = SHARDS) -> DataFrame:
@@ -64,11 +64,15 @@ def sql(spark: SparkSession, query: str, *, shards: int = SHARDS) -> DataFrame:
     tree, found = read(query, schema)
     time = _time(df, schema, found.order)
     view = f"millstream_match_{uuid4().hex}"
-    matched(readied(df, time), recognition_recipe(found, schema, time), shards=shards).createOrReplaceTempView(view)
+    _matched(df, recognition_recipe(found, schema, time), time, shards).createOrReplaceTempView(view)
     try:
         return spark.sql(_reading(tree, view, found.alias or found.table))
     finally:
         spark.catalog.dropTempView(view)
+
+
+def _matched(df: DataFrame, made: Recipe, time: str, shards: int) -> DataFrame:
+    return matched(readied(df, time), made, shards=shards, drop_late=df.isStreaming and from_sources(df))
 
 
 def _reading(tree: exp.Expr, view: str, alias: str) -> str:

@@ -48,13 +48,16 @@ SHARDS: Final = 64
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
-def matched(frame: DataFrame, recipe: Recipe, *, shards: int = SHARDS) -> DataFrame:
-    """Return the matches that a recipe finds in the rows of a frame, which may be a stream."""
+def matched(frame: DataFrame, recipe: Recipe, *, shards: int = SHARDS, drop_late: bool = False) -> DataFrame:
+    """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
+
+    With `drop_late`, rows of a stream that come behind the watermark are left out; without it, whoever hands them out lets none through.
+    """
     prepared = _prepared(frame, recipe, shards)
     schema = StructType([one for one in prepared.schema.fields if one.name != SHARD])
     arrow = to_arrow_schema(schema, timezone="UTC")
     output = _output(recipe, schema)
-    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"))
+    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), drop_late)
     if frame.isStreaming:
         found = (
             prepared.mapInArrow(pack, f"{SHARD} int, rows binary")
@@ -78,6 +81,30 @@ def readied(frame: DataFrame, time: str) -> DataFrame:
     # Spark moves filters below withWatermark, where events that meet no condition would no longer move the watermark. It does not move
     # them below a count.
     return frame.observe(f"events of match {uuid4().hex[:8]}", F.count(F.lit(1)).alias("rows"))
+
+
+def from_sources(frame: DataFrame) -> bool:
+    """Tell whether the rows of a stream come from its sources alone, not from stages that keep state and drop what is late."""
+    waiting = [frame._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        if node.nodeName() in _KEEPING or (node.nodeName() == "Join" and node.isStreaming()):
+            return False
+        children = node.children()
+        waiting += [children.apply(place) for place in range(children.length())]
+    return True
+
+
+_KEEPING: Final = (
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+)
 
 
 def _check_watermark(frame: DataFrame, time: str) -> None:
@@ -185,6 +212,7 @@ class Stage:
     recipe: Recipe
     rows: pa.Schema
     output: pa.Schema
+    drop_late: bool = False
 
     @cached_property
     def matchers(self) -> list[Matcher]:
@@ -302,7 +330,6 @@ class _Shard(StatefulProcessor):
         self._waiting = handle.getListState("waiting", "data binary")
         self._kept = handle.getListState("kept", "data binary")
         self._next = handle.getValueState("next", "time bigint")
-        self._done = handle.getValueState("done", "time bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
@@ -315,7 +342,7 @@ class _Shard(StatefulProcessor):
         """Nothing to give back."""
 
     def _advance(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
-        fresh = self._in_time(fresh)
+        fresh = self._in_time(fresh, watermark)
         stored = self._next.get()
         times = [int(micros(table.column(TIME)).min()) for table in fresh if table.num_rows]
         lowest = min([*times, *(stored[:1] if stored else ())], default=None)
@@ -328,12 +355,12 @@ class _Shard(StatefulProcessor):
             return
         yield from self._take([*(from_bytes(data) for (data,) in self._waiting.get()), *fresh], watermark)
 
-    def _in_time(self, fresh: list[pa.Table]) -> list[pa.Table]:
-        """Leave out rows that come when later ones have been matched; the sources of a flow let none through."""
-        done = self._done.get()
-        if not done:
+    def _in_time(self, fresh: list[pa.Table], watermark: int) -> list[pa.Table]:
+        """Leave out late rows: Spark would fail the query when a match comes out that is older than its watermark."""
+        if not self.stage.drop_late:
             return fresh
-        return [table.filter(pa.array(micros(table.column(TIME)) > done[0])) for table in fresh]
+        kept = [table.filter(pa.array(micros(table.column(TIME)) > watermark)) for table in fresh]
+        return [table for table in kept if table.num_rows]
 
     def _take(self, tables: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
         rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
@@ -341,7 +368,6 @@ class _Shard(StatefulProcessor):
         rest = rows.filter(pa.array(~ready))
         kept, results = self.stage.process(self._load(), in_order(rows.filter(pa.array(ready))), watermark)
         self._store(kept)
-        self._done.update((watermark,))
         self._keep_waiting(rest)
         self._wake_next(kept, rest)
         for table in results:
