@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -218,6 +219,7 @@ def test_a_job_that_was_prepared_begins_when_all_engines_are_ready(tmp_path: Pat
         taken = [sum(inbox.rows for inbox in one.status("counts").inboxes) for one in engines]
         assert sum(taken) == 30
         assert min(taken) > 0
+        assert engines[1].status("counts").unprocessed == 0, "the driver's engine counts them"
         engines[1].drain("counts")
         assert engines[1].status("counts").state is JobState.DRAINING
         assert engines[1].settled("counts", DRAINED).state is DRAINED
@@ -295,6 +297,21 @@ def test_an_engine_that_closes_waits_for_no_driver_that_is_not_ready(engine: Eng
     engine.close(drain_s=30)
     assert time.monotonic() - started < 10
     assert drivers_of(tmp_path / "data") == []
+
+
+def test_every_start_of_an_engine_is_in_the_history(engine: Engine, tmp_path: Path) -> None:
+    root = tmp_path / "flow"
+    package = pack(flow_file(root))
+    (root / "slow").touch()
+    engine.deploy(package, root=str(root))
+    # As a kill of the engine leaves it: a job that was starting, and is starting again.
+    shutil.copytree(tmp_path / "data", tmp_path / "killed", ignore=shutil.ignore_patterns("inbox_*"))
+    second = Engine(tmp_path / "killed")
+    second.start()
+    try:
+        assert [one.what for one in second.history("counts")][-1] == "engine started"
+    finally:
+        second.close()
 
 
 ENGINE = """

@@ -279,15 +279,16 @@ class Driver:
                 running.drain(flush=command.drain.flush)
                 self._draining = command.drain
             ended = running.poll()
-            self._tell(running, ended)
+            drained = not ended and self._draining is not None and not self._draining.flush and running.drained()
+            self._tell(running, last=ended or drained)
             if ended:
                 return Report(finished=Nothing())
-            if self._draining is not None and not self._draining.flush and running.drained():
+            if drained:
                 return Report(drained=Nothing())
 
-    def _tell(self, running: FlowRun, ended: bool) -> None:
+    def _tell(self, running: FlowRun, *, last: bool) -> None:
         now = time.monotonic()
-        if ended or now >= self._told_at + _STATISTICS_S:
+        if last or now >= self._told_at + _STATISTICS_S:
             self._told_at = now
             self._line.say(Report(statistics=msgspec.to_builtins(running.statistics())))
 

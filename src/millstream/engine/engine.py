@@ -389,7 +389,12 @@ class Engine:
         )
 
     def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:
-        """Return how many rows of the sources are not processed: as the driver says, without one by the journals."""
+        """Return how many rows of the sources are not processed: as the driver says, without one by the journals.
+
+        The driver's engine, which has copies of all partitions, counts them; the others count nothing twice.
+        """
+        if not kept.job.driver:
+            return 0
         if kept.job.ready_at is not None and kept.fresh:
             return max((group.lag_rows for group in numbers.groups), default=0)
         folder = self._folders.flow(kept.name)

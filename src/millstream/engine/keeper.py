@@ -137,7 +137,13 @@ class Keeper:
         self._sweep_packages()
         self._thread.start()
         for kept in list(self.jobs.values()):
-            self.call(partial(self.happened, kept, life.EngineStarted()))
+            self.call(partial(self._go_on, kept))
+
+    def _go_on(self, kept: Kept) -> None:
+        """Go on with a job of an engine before, which may have been killed without a word."""
+        with contextlib.suppress(StoreBroken):
+            self._store.update(kept.stored.id, kept.job, Noted(self._now(), "engine started"))
+        self.happened(kept, life.EngineStarted())
 
     def call(self, work: Callable[[], _T]) -> _T:
         """Do something on the keeper's thread, and return what it returns."""
@@ -238,8 +244,10 @@ class Keeper:
     def _noted(self, before: Job, after: Job, event: Event) -> Noted | None:
         if isinstance(event, life.DriverDied):
             return Noted(self._now(), after.state, after.reason)
-        if isinstance(event, life.EngineStarted | life.EngineStopping):
-            return Noted(self._now(), "engine started" if isinstance(event, life.EngineStarted) else "engine stopping")
+        if isinstance(event, life.EngineStopping):
+            return Noted(self._now(), "engine stopping")
+        if isinstance(event, life.EngineStarted):
+            return None  # noted already
         if before.state is after.state and before.flush == after.flush and before.missed == after.missed:
             return None
         return Noted(self._now(), after.state, after.reason or ("with flush" if after.flush else None))

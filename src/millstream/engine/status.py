@@ -69,6 +69,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, SourceStatus] = {}
     late: int = 0
     dead: int = 0
+    #: Of all partitions; 0 on engines without the job's driver.
     unprocessed: int = 0
     inboxes: tuple[InboxStatus, ...] = ()
 
