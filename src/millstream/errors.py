@@ -34,7 +34,7 @@ MillstreamError
 │  └─ SwitchImpossible, SwitchRefused, ControlBroken
 ├─ EngineError          an engine or a cluster cannot do what was asked
 │  ├─ NoSuchJob, JobExists, JobBusy, InvalidTransition, JobsRunning
-│  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken
+│  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken, NoRoom
 │  └─ EngineAway, EnginesDiffer, TokenRefused, RequestRefused
 └─ InternalError        our own mistake: please report it
 """
@@ -541,6 +541,10 @@ class EngineClosed(EngineError):
 
 class StoreBroken(EngineError):
     """The engine could not write down what it was about to do, so it did not."""
+
+
+class NoRoom(EngineError):
+    """The disk of an engine is full; what was to be done may work when there is room."""
 
 
 class EngineAway(EngineError):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.engine import keeper
+from millstream.engine import keeper, lifecycle
 from millstream.engine.engine import Engine
 from millstream.engine.lifecycle import JobState
 from millstream.engine.package import pack
@@ -103,6 +103,26 @@ def test_a_driver_that_is_killed_is_started_again_while_events_are_taken(engine:
     assert "restarting" in [one.what for one in engine.history("counts")]
     assert "the driver was killed by SIGKILL" in [one.detail for one in engine.history("counts")]
     assert engine.logs("counts").count("running counts") == 2
+
+
+def test_a_full_disk_is_not_counted_against_a_job(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "WAITING_S", 0.05)
+    root = tmp_path / "flow"
+    deployed(engine, root)
+    (root / "full").touch()
+    runs = tmp_path / "data/jobs/counts/counts/runs"
+    wait_until(lambda: len(runs.read_text().splitlines()) > lifecycle.MOST_DEATHS, what="starting again and again")
+    status = engine.status("counts")
+    assert status.state in lifecycle.ALIVE
+    assert status.restarts == 0
+    wait_until(lambda: engine.status("counts").reason == "the disk is full: group a failed")
+    monkeypatch.setattr(keeper, "LEAST_ROOM", 1 << 60)
+    wait_until(lambda: f"the disk of {tmp_path / 'data'} is full" in str(engine.status("counts").reason))
+    (root / "full").unlink()
+    monkeypatch.setattr(keeper, "LEAST_ROOM", 1)
+    until(engine, "counts", RUNNING)
 
 
 def test_a_mistake_that_a_new_start_would_make_again_is_given_up_at_once(engine: Engine, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import queue
 import signal
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 #: Mistakes that a new start would make again.
 HOPELESS: Final = (FlowError, GroupChanged, SchemaConflict, UnplaceableKey, SystemExit)
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _POLL_S: Final = 0.15
 _STATISTICS_S: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
@@ -107,6 +109,8 @@ class Failed(msgspec.Struct, frozen=True):
     message: str
     hint: str | None = None
     hopeless: bool = False
+    #: Whether it was for want of room on a disk.
+    full: bool = False
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -300,13 +304,25 @@ def _loaded(file: str, name: str | None) -> Flow:
 
 def failure(error: BaseException) -> Failed:
     """Return an error as it is told."""
-    hopeless = isinstance(error, HOPELESS)
+    full = disk_was_full(error)
+    hopeless = isinstance(error, HOPELESS) and not full
     if isinstance(error, MillstreamError):
         where = getattr(error, "where", None)
         # The user knows the file by its name, not by where it was unpacked.
         message = error.message if where is None else f"{error.message}\n{replace(where, file=Path(where.file).name)}"
-        return Failed(type(error).__name__, message, error.hint, hopeless)
-    return Failed(type(error).__name__, f"{type(error).__name__}: {error}", None, hopeless)
+        return Failed(type(error).__name__, message, error.hint, hopeless, full)
+    return Failed(type(error).__name__, f"{type(error).__name__}: {error}", None, hopeless, full)
+
+
+def disk_was_full(error: BaseException | None) -> bool:
+    """Tell whether an error, or one that it came from, says that a disk is full: Java's can be told by their words alone."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return True
+        if any(os.strerror(number) in str(error) for number in _NO_ROOM):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def main() -> int:

@@ -60,6 +60,7 @@ STATUS: Final[Mapping[type[MillstreamError], int]] = {
     e.InvalidAddress: 422,
     e.EngineClosed: 503,
     e.StoreBroken: 503,
+    e.NoRoom: 503,
     e.DriverFailed: 500,
     e.EngineError: 422,
     e.NoAnswer: 503,

@@ -33,7 +33,15 @@ from millstream.engine.drivers import Driver, Drivers
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.lifecycle import Event, Job, JobState, Order
 from millstream.engine.store import JobSettings, Noted, Store, Stored
-from millstream.errors import DriverFailed, EngineAway, EngineClosed, EngineError, MillstreamError, StoreBroken
+from millstream.errors import (
+    DriverFailed,
+    EngineAway,
+    EngineClosed,
+    EngineError,
+    MillstreamError,
+    NoRoom,
+    StoreBroken,
+)
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -43,6 +51,8 @@ STOP_S: Final = 30.0
 MEET_S: Final = 5.0
 #: How long engines wait for one another while a job drains.
 PEERS_S: Final = 300.0
+#: With less room (bytes) on its disk no driver can do anything.
+LEAST_ROOM: Final = 1 << 20
 _TICK_S: Final = 1.0
 _ENDING_S: Final = 0.02
 
@@ -300,7 +310,13 @@ class Keeper:
         kept.driver, kept.running, kept.held = None, False, None
         driver.kill()
         failed = driver.failed
-        self.happened(kept, life.DriverDied(driver.reason, hopeless=failed is not None and failed.hopeless))
+        full = self._full() or (failed is not None and failed.full)
+        reason = f"the disk is full: {driver.reason}" if full else driver.reason
+        hopeless = failed is not None and failed.hopeless
+        self.happened(kept, life.DriverDied(reason, hopeless=hopeless, waiting=full))
+
+    def _full(self) -> bool:
+        return shutil.disk_usage(self._folders.data).free < LEAST_ROOM
 
     # orders
 
@@ -316,7 +332,7 @@ class Keeper:
         except (MillstreamError, OSError) as error:
             _log.error("job %s: %s failed: %s", kept.name, type(order).__name__, error)
             if isinstance(order, life.OpenInboxes | life.StartDriver):
-                hopeless, waiting = isinstance(order, life.OpenInboxes), isinstance(error, EngineAway)
+                hopeless, waiting = isinstance(order, life.OpenInboxes), isinstance(error, EngineAway | NoRoom)
                 self.happened(kept, life.DriverDied(str(error), hopeless, waiting))
                 return False
         return True
@@ -395,6 +411,8 @@ class Keeper:
 
     def _start_driver(self, kept: Kept) -> None:
         self._kill_leaving(kept)
+        if self._full():
+            raise NoRoom(f"the disk of {self._folders.data} is full", hint="the job goes on when there is room")
         settings = kept.stored.settings
         folder = self._unpacked(kept)
         if kept.driver is None or not kept.driver.alive:

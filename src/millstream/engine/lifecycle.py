@@ -106,8 +106,8 @@ class DriverReady:
 class DriverDied:
     """The driver is gone, or could not be started.
 
-    `hopeless` if it would fail in the same way again; `waiting` if it is another engine that has to come first: that is
-    no fault of the job's, and is not counted.
+    `hopeless` if it would fail in the same way again; `waiting` if another engine has to come first, or room on the disk:
+    that is no fault of the job's, and is not counted.
     """
 
     reason: str

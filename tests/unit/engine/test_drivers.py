@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import threading
 from io import BytesIO
 from pathlib import Path
@@ -85,3 +86,14 @@ def test_a_log_keeps_what_comes_before_it_has_a_place_and_turns_its_page(tmp_pat
     assert log.last() == "too late"
     assert file.with_name("run.log.1").read_text() == "line 3....\nline 4....\nline 5....\n"
     assert file.read_text() == "line 6....\n"
+
+
+def test_a_disk_that_was_full_is_recognised_through_what_was_made_of_it() -> None:
+    full = OSError(errno.ENOSPC, "no more")
+    try:
+        raise RunError("group a failed") from full
+    except RunError as error:
+        assert d.failure(error).full
+    assert d.failure(RuntimeError("java.io.IOException: No space left on device")).full
+    assert not d.failure(OSError(errno.EACCES, "not yours")).full
+    assert not d.failure(RunError("group a failed")).full
