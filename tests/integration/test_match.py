@@ -224,6 +224,9 @@ def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) 
         match(df, Pattern().begin("b", "y = 1"), key="k")
     with pytest.raises(NoTime, match="no timestamp column"):
         match(df.drop("at"), pattern, key="k")
+    stream = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
+    with pytest.warns(UserWarning, match="may live for ever"):
+        match(stream, Pattern().begin("a", "value = 0").followed_by("b", "value > 1"))
     with pytest.raises(NoTime, match="no watermark"):
         match(spark.readStream.format("rate").load(), Pattern().begin("a", "value = 0"))
 

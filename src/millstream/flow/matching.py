@@ -26,6 +26,10 @@ class Matchable(Protocol):
         """The Python functions among its conditions."""
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What its user should know: that its runs may live for ever."""
+
+    @property
     def own_keys(self) -> tuple[str, ...] | None:
         """The key that it names itself."""
 

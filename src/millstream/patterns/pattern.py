@@ -259,6 +259,13 @@ class Pattern:
         return tuple(one for one in (*conditions, *self.required, *self.halting) if not isinstance(one, str))
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What its user should know: that its runs may live for ever."""
+        from millstream.patterns.compile import endless
+
+        return tuple(endless(self))
+
+    @property
     def own_keys(self) -> tuple[str, ...] | None:
         """The key that the pattern names itself."""
         return self.keys
@@ -492,6 +499,11 @@ class Phenomenon:
     def predicates(self) -> tuple[Predicate, ...]:
         """The Python functions among the conditions."""
         return tuple(one for pattern in self.patterns for one in pattern.predicates)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know: that runs may live for ever."""
+        return tuple(warning for pattern in self.patterns for warning in pattern.warnings)
 
     @property
     def own_keys(self) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.patterns.batches import Found, Numbers
 from millstream.patterns.outputs import Piece
@@ -62,4 +63,6 @@ def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int
     places = np.full(count, -1)
     places[grouped.column("owner").to_numpy()] = np.arange(len(grouped))
     result = grouped.column(f"value_{name}").combine_chunks().take(pa.array(places, mask=places < 0))
+    if function == "list":
+        return pc.coalesce(result, pa.scalar([], result.type))
     return result.fill_null(0) if function == "count" else result

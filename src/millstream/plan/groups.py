@@ -205,6 +205,9 @@ def _standing(plan: Plan) -> Iterator[str]:
 
 
 def _warnings(flow: Flow) -> Iterator[str]:
+    for stage in flow.stages.values():
+        if isinstance(stage, Match):
+            yield from (f'stage "{stage.name}": {warning}' for warning in stage.pattern.warnings)
     for name in flow.unused():
         where = flow.stages[name].where
         place = f" ({where.file.rsplit('/', 1)[-1]}:{where.line})" if where is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -43,13 +44,15 @@ def match(
         time: The time column; the one with a watermark, or the only timestamp, if it is left out.
         emit: The columns of the results: "card, a.amount as first, count(b.*) as n"; the pattern's own, or its key and the events of
             each block, if it is left out.
-        strict: Refuse a pattern whose runs may live for ever, instead of matching it.
+        strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is matched over a stream.
         shards: Over how many parts keys are spread; fixed by the first run of a stream's checkpoint.
     """
     schema = schema_of(df.schema)
     timed = _time(df, schema, time)
     keys = None if key is None else (key,) if isinstance(key, str) else tuple(key)
     made = recipe(pattern, schema, time=timed, key=keys, emit=emit, strict=strict)
+    for warning in made.warnings if df.isStreaming else ():
+        warnings.warn(warning, stacklevel=2)
     return _matched(df, made, timed, shards)
 
 

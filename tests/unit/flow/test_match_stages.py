@@ -170,3 +170,10 @@ def test_a_mistake_in_yaml_has_its_place(tmp_path, blocks, error, said, line):
     with pytest.raises(error, match=said) as caught:
         load(tmp_path / "flow.yaml")
     assert caught.value.where.line == text[: text.index("  m:\n")].count("\n") + 1 + line - 9
+
+
+def test_the_plan_warns_of_runs_that_may_live_for_ever():
+    stream = departures().match("m", ms.Pattern().begin("a", "delay > 1").followed_by("b"), emit="origin")
+    stream.sink("out", ms.memory())
+    (warning,) = plan_of(stream.flow).warnings
+    assert warning.startswith('stage "m": the pattern waits for an event that may never come')
