@@ -14,6 +14,7 @@ SMALL = {
     "fold": ["--turns", "2"],
     "startup": ["--turns", "2"],
     "patterns_bare": [],
+    "actions": ["--rows", "200000", "--runtime-rows", "50000"],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -22,6 +23,7 @@ FULL = {
     "fold": [],
     "startup": [],
     "patterns_bare": [],
+    "actions": [],
 }
 
 

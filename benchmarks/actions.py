@@ -1,0 +1,315 @@
+"""Programs in any language: 1 M messages of 100 bytes through an echo, in Spark and outside it.
+
+bare       frames written and read by a plain loop over two pipes, bytes not looked at: the limit
+worker     what a Python worker of Spark does with an Arrow column
+action     the stage in Spark, raw bytes; against RDD.pipe, which knows only lines of text
+runtime    source to sink over TCP with the disk queue on, and one message at a time
+recovery   from kill -9 of a runtime to the next message of its successor
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from benchmarks.common import Timing, folder, save, show
+
+from millstream.actions import wire
+from millstream.actions.answers import frames_of
+from millstream.actions.program import Program
+from millstream.actions.worker import Worker
+from millstream.flow.schema import Schema
+from millstream.flow.stages import Action
+
+SDK = Path(__file__).parents[1] / "sdk"
+BATCH = 10_000
+SIZE = 100
+
+
+def echo_c(where: Path) -> tuple[str, ...]:
+    target = where / "echo"
+    subprocess.run(["gcc", "-std=c11", "-O2", "-o", str(target), str(SDK / "c" / "programs.c")], check=True)
+    return (str(target), "echo")
+
+
+def echo_python() -> tuple[str, ...]:
+    return (sys.executable, "-S", str(SDK / "python" / "programs.py"), "echo")
+
+
+def timed(turns: int, run: Callable[[], None]) -> Timing:
+    seconds = []
+    for _ in range(turns):
+        began = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - began)
+    return Timing(tuple(seconds))
+
+
+def bare(argv: tuple[str, ...], data: bytes) -> Callable[[], None]:
+    """Return a loop that gives bytes to a program and reads as many back, both at once."""
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    sink, source = process.stdin.fileno(), process.stdout.fileno()
+    for fd in (sink, source):
+        os.set_blocking(fd, False)
+    room = memoryview(bytearray(1 << 20))
+
+    def run() -> None:
+        view, left = memoryview(data), len(data)
+        poller = select.poll()
+        poller.register(source, select.POLLIN)
+        poller.register(sink, select.POLLOUT)
+        while left:
+            for fd, _ in poller.poll():
+                if fd == source:
+                    left -= os.readv(source, [room])
+                elif view:
+                    view = view[os.write(sink, view) :]
+                    if not view:
+                        poller.unregister(sink)
+
+    return run
+
+
+def column(rows: int) -> pa.Array:
+    return pa.array([b"%0100d" % number for number in range(rows)], pa.binary())
+
+
+def pipes(where: Path, rows: int, turns: int) -> dict[str, Any]:
+    """Measure one worker against the bare loop, turn by turn."""
+    values = column(rows)
+    data = bytes(frames_of(values))
+    results: dict[str, Any] = {}
+    for name, argv in (("c", echo_c(where)), ("python", echo_python())):
+        worker, loop, found = Worker(Program(argv), where, print), bare(argv, data), {"bare": [], "worker": []}
+
+        def work(worker: Worker = worker) -> None:
+            got = 0
+            for begin in range(0, rows, BATCH):
+                got += len(worker.answer(values.slice(begin, BATCH)).outputs)
+            assert got == rows
+
+        for _ in range(turns):
+            found["bare"] += timed(1, loop).seconds
+            found["worker"] += timed(1, work).seconds
+        worker.close()
+        results[name] = {kind: Timing(tuple(seconds)).plain() for kind, seconds in found.items()}
+        results[name]["part_of_bare"] = round(
+            statistics.median(b / w for b, w in zip(found["bare"], found["worker"], strict=True)), 3
+        )
+    return results
+
+
+def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
+    """Measure the stage in Spark against RDD.pipe, with one worker and with two.
+
+    All begin with the same cached DataFrame. `pipe to columns` does what the stage does: a DataFrame comes of it. `pipe,
+    counted` leaves the lines in Python; `pipe of lines` also begins with lines that are cached in Python. `identity` is a
+    mapInArrow that does nothing: what Spark itself takes to get rows to Python and back.
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
+
+    from millstream.spark.action_stage import action
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    argv, cat = echo_c(where), lines_c(where)
+    stage = Action("echo", "rows", argv, ("value",), Schema.parse("value binary"), "one", "raw")
+    results: dict[str, Any] = {}
+    for partitions in (1, 2):
+        frame = session.range(rows, numPartitions=partitions)
+        frame = frame.select(F.lpad(F.col("id").cast("string"), SIZE, "0").cast("binary").alias("value")).cache()
+        frame.count()
+        fresh = frame.select(F.col("value").cast("string")).rdd.map(lambda row: row[0])
+        lines = frame.select(F.col("value").cast("string")).rdd.map(lambda row: row[0]).cache()
+        lines.count()
+        answered = action(frame, stage, flow="bench", root=where, letters=None)
+        columns = session.createDataFrame(fresh.pipe(cat).map(lambda line: (line,)), "value string")
+        same = frame.mapInArrow(identity, frame.schema)
+        cases: dict[str, Callable[[], Any]] = {
+            "action": answered.agg(F.count("value")).first,
+            "identity": same.agg(F.count("value")).first,
+            "pipe to columns": columns.agg(F.count("value")).first,
+            "pipe, counted": fresh.pipe(cat).count,
+            "pipe of lines": lines.pipe(cat).count,
+        }
+        for run in cases.values():
+            run()  # starts the workers and their programs
+        seconds: dict[str, list[float]] = {name: [] for name in cases}
+        for _ in range(turns):
+            for name, run in cases.items():
+                seconds[name] += timed(1, run).seconds
+        found: dict[str, Any] = {name: Timing(tuple(one)).plain() for name, one in seconds.items()}
+        for name in ("identity", "pipe to columns", "pipe, counted", "pipe of lines"):
+            pairs = zip(seconds[name], seconds["action"], strict=True)
+            found[name]["times_action"] = round(statistics.median(other / ours for other, ours in pairs), 2)
+        results[f"{partitions} worker{'s'[: partitions > 1]}"] = found
+        frame.unpersist()
+        lines.unpersist()
+    session.stop()
+    return results
+
+
+def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def lines_c(where: Path) -> str:
+    """Return an echo of lines, in C."""
+    source, target = where / "lines.c", where / "lines"
+    loop = "char b[4096]; while (fgets(b, sizeof b, stdin)) fputs(b, stdout);"
+    source.write_text(f"#include <stdio.h>\nint main(void) {{ {loop} return 0; }}\n")
+    subprocess.run(["gcc", "-O2", "-o", str(target), str(source)], check=True)
+    return str(target)
+
+
+def port() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+class Sink:
+    """A downstream that acknowledges what it gets."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+
+    def accept(self) -> None:
+        self._sock, _ = self._server.accept()
+        self._arrivals = wire.Arrivals()
+
+    def take(self, count: int) -> None:
+        got = 0
+        while got < count:
+            try:
+                data = self._sock.recv(1 << 20)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self.accept()
+                continue
+            found = self._arrivals.feed(data)
+            if found:
+                got += len(found)
+                self._sock.sendall(wire.ack(found[-1].id))
+
+
+def start(where: Path, name: str, argv: tuple[str, ...], *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "millstream", "runtime", "--action", argv[0], "--name", name]
+    command += ["--queue", str(where / name), *options, "--", *argv[1:]]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+
+def connected(address: str) -> socket.socket:
+    host, number = address.rsplit(":", 1)
+    while True:
+        try:
+            sock = socket.create_connection((host, int(number)))
+        except OSError:
+            time.sleep(0.01)
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+
+
+def runtimes(where: Path, rows: int, pings: int) -> dict[str, Any]:
+    """Measure two runtimes in a row, each with its queue on disk."""
+    argv, first, second, sink = echo_c(where), port(), port(), Sink()
+    processes = {
+        "one": start(where, "b_one", argv, "--in", first, "--out", second),
+        "two": start(where, "b_two", argv, "--in", second, "--out", sink.address),
+    }
+    sink.accept()
+    up = connected(first)
+    up.sendall(wire.hello(wire.Hello("b_up", 1)))
+    payload = bytes(SIZE)
+    delays = []
+    for number in range(1, pings + 1):
+        began = time.perf_counter()
+        up.sendall(wire.message(number, payload))
+        sink.take(1)
+        delays.append(time.perf_counter() - began)
+        time.sleep(0.002)
+    data = wire.messages((number, payload) for number in range(pings + 1, pings + rows + 1))
+    began = time.perf_counter()
+    pid = os.fork()
+    if pid == 0:
+        up.sendall(data)
+        time.sleep(600)
+    sink.take(rows)
+    seconds = time.perf_counter() - began
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    recovered = recovery(where, processes, argv, second, sink, first)
+    for process in processes.values():
+        process.terminate()
+        process.wait()
+    delays.sort()
+    return {
+        "messages": rows,
+        "messages_per_second": round(rows / seconds),
+        "latency_ms": {
+            "median": round(delays[len(delays) // 2] * 1000, 2),
+            "p99": round(delays[int(len(delays) * 0.99)] * 1000, 2),
+        },
+        "recovery_s": [round(one, 2) for one in recovered],
+    }
+
+
+def recovery(where: Path, processes: Any, argv: tuple[str, ...], second: str, sink: Sink, first: str) -> list[float]:
+    """Kill the second runtime, start it again, and wait for a message to come through."""
+    found = []
+    up = connected(first)
+    up.sendall(wire.hello(wire.Hello("b_late", 1)))
+    for turn in range(1, 4):
+        processes["two"].kill()
+        processes["two"].wait()
+        began = time.perf_counter()
+        processes["two"] = start(where, "b_two", argv, "--in", second, "--out", sink.address)
+        up.sendall(wire.message(turn, bytes(SIZE)))
+        sink.take(1)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--runtime-rows", type=int, default=200_000)
+    given = parser.parse_args()
+    with folder("actions") as where:
+        where.chmod(0o755)
+        results = {"pipes": pipes(where, given.rows, given.turns)}
+        results["runtimes"] = runtimes(where, given.runtime_rows, 200)
+        results["spark"] = spark(where, given.rows, given.turns)
+    rows = [
+        (f"echo in {name}", found["bare"]["median_s"], found["worker"]["median_s"], found["part_of_bare"])
+        for name, found in results["pipes"].items()
+    ]
+    show("one worker, seconds", ["", "bare loop", "worker", "part of bare"], rows)
+    kinds = list(results["spark"]["1 worker"])
+    rows = [(name, *(found[kind]["median_s"] for kind in kinds)) for name, found in results["spark"].items()]
+    show("in Spark, echo in C, seconds", ["", *kinds], rows)
+    print(results["runtimes"])
+    save("actions", {"rows": given.rows, "bytes": SIZE, "turns": given.turns, "batch": BATCH}, results)
+
+
+if __name__ == "__main__":
+    main()
