@@ -374,6 +374,12 @@ class Cluster:
                 finished = status.state is JobState.FINISHED
                 engine.post(_job(status.name, "settled"), JobStatus, finished=finished)
 
+    def _settle(self) -> None:
+        """Tell the engines without the driver which jobs are done: nobody may have waited for them."""
+        if len(self._engines) > 1:
+            for status in self.jobs():
+                self._tell_settled(status)
+
     # changing
 
     def drain(self, job: str, *, flush: bool = False) -> JobStatus:
@@ -387,6 +393,7 @@ class Cluster:
 
     def resume(self, job: str) -> JobStatus:
         """Have a drained or failed job go on."""
+        self._settle()
         # The inboxes come before the driver.
         return merged([engine.post(_job(job, "resume"), JobStatus) for engine in reversed(self._whole())])
 
@@ -411,6 +418,8 @@ class Cluster:
             JobsRunning: Jobs run, and `force` was not given; the engines stay.
             EngineAway: An engine does not answer; the others stop.
         """
+        if not force:
+            self._settle()
         for engine in self._there():
             engine.post("/stop", dict[str, Any], force=force)
         self._complain()

@@ -197,6 +197,18 @@ def test_a_job_of_several_engines_is_drained_and_undeployed_as_one(two: list[Ser
     assert all(engine.server.stopped.is_set() for engine in two)
 
 
+def test_a_job_that_nobody_has_waited_for_is_resumed_and_stopped_as_one(two: list[Served], flow: Path) -> None:
+    with Cluster(urls(two)) as cluster:
+        cluster.deploy(flow)
+        cluster.drain("f")
+        two[0].engine.tell("f", life.Drained())
+        cluster.resume("f")
+        assert [engine.engine.status("f").state for engine in two] == [JobState.STARTING, JobState.RUNNING]
+        two[0].engine.tell("f", life.Finished())
+        cluster.stop()
+    assert all(engine.server.stopped.is_set() for engine in two)
+
+
 def test_an_engine_that_stays_away_while_a_job_drains_blocks_nobody(two: list[Served], flow: Path) -> None:
     gone = urls(two)[1]
     with Cluster(urls(two), timeout_s=3) as cluster:

@@ -89,11 +89,9 @@ def test_a_log_keeps_what_comes_before_it_has_a_place_and_turns_its_page(tmp_pat
 
 
 def test_a_disk_that_was_full_is_recognised_through_what_was_made_of_it() -> None:
-    full = OSError(errno.ENOSPC, "no more")
-    try:
-        raise RunError("group a failed") from full
-    except RunError as error:
-        assert d.failure(error).full
+    error = RunError("group a failed")
+    error.__cause__ = OSError(errno.ENOSPC, "no more")
+    assert d.failure(error).full
     assert d.failure(RuntimeError("java.io.IOException: No space left on device")).full
     assert not d.failure(OSError(errno.EACCES, "not yours")).full
     assert not d.failure(RunError("group a failed")).full
