@@ -85,8 +85,8 @@ class LinkChecks:
         bench.open()
         for _ in range(2):
             with bench.connect(sender="till") as client:
-                client.send(TARGET, rows(0, 100))
-                client.send(TARGET, rows(100, 200))
+                client.send(TARGET, rows(0, 100), numbers=range(100))
+                client.send(TARGET, rows(100, 200), numbers=range(100, 200))
         assert stored(bench.data) == [list(range(k, 200, 3)) for k in range(3)]
 
     @pytest.mark.parametrize("policy", ["least loaded", "in turn"])
@@ -104,10 +104,10 @@ class LinkChecks:
         for end in (70, 120, 120):
             with bench.connect(sender="till") as client:
                 for n in range(0, end, 10):
-                    client.send(TARGET, rows(n, n + 10))
+                    client.send(TARGET, rows(n, n + 10), numbers=range(n, n + 10))
         assert all_of(bench.data) == list(range(120))
         with bench.connect(sender="till") as client:
-            client.send(TARGET, rows(0, 120))
+            client.send(TARGET, rows(0, 120), numbers=range(120))
             told = client.statistics()
         assert sum(one.repeated for one in told) == 120
         assert by_key(bench.data) == {f"k{k}": list(range(k, 120, 7)) for k in range(7)}
@@ -169,15 +169,15 @@ class LinkChecks:
         declare(bench.data)
         bench.open()
         with bench.connect(sender="till") as client:
-            client.send(TARGET, rows(0, 3))
+            client.send(TARGET, rows(0, 3), numbers=range(3))
             assert not client.ended(TARGET)
             client.end(TARGET)
             with pytest.raises(Ended) as found:
-                client.send(TARGET, rows(3, 5))
+                client.send(TARGET, rows(3, 5), numbers=range(4, 6))
             assert found.value.hint
         with bench.connect(sender="till") as client:
             assert client.ended(TARGET)
-            assert client.send(TARGET, rows(0, 3)) == 3  # what is there is there
+            assert client.send(TARGET, rows(0, 3), numbers=range(3)) == 3  # what is there is there
         with bench.connect() as client, pytest.raises(Ended):
             client.send(TARGET, row(9))
         assert stored(bench.data) == [[0, 1, 2]]
@@ -189,8 +189,8 @@ class LinkChecks:
         given = [row(0), {**row(1), "at": None}, {**row(2), "origin": None}, {**row(3), "at": far}, row(4)]
         for _ in range(2):
             with bench.connect(sender="till") as client:
-                assert client.send(TARGET, given) == 5
-                assert client.send(TARGET, row(5)) == 1
+                assert client.send(TARGET, given, numbers=range(5)) == 5
+                assert client.send(TARGET, row(5), numbers=[5]) == 1
                 refused = sum(one.refused for one in client.statistics())
         assert refused == 0  # the second time they are known
         assert all_of(bench.data) == [0, 4, 5]

@@ -1,7 +1,7 @@
 """The client for asyncio: the same promises, awaited.
 
 async with ms.connect_async("tcp://host:port") as c:
-await c.send("flights.departures", rows)
+    await c.send("flights.departures", rows)
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ class AsyncClient:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def send(self, target: str, rows: Any, *, time_limit_s: float | None = None) -> int:
+    async def send(
+        self, target: str, rows: Any, *, numbers: Numbers | None = None, time_limit_s: float | None = None
+    ) -> int:
         """Send rows; see `Client.send`."""
-        sent = await self.send_nowait(target, rows)
+        sent = await self.send_nowait(target, rows, numbers=numbers)
         try:
             # A thread is needed to hand rows over, and none to wait: thousands may send at once.
             return await asyncio.wait_for(sent, self._client.time_limit_s if time_limit_s is None else time_limit_s)

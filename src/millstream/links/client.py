@@ -101,12 +101,14 @@ class Client:
 
     # sending
 
-    def send(self, target: str, rows: Any, *, time_limit_s: float | None = None) -> int:
+    def send(self, target: str, rows: Any, *, numbers: Numbers | None = None, time_limit_s: float | None = None) -> int:
         """Send rows, and return how many once they are in the journal.
 
         Args:
             target: "flow.source".
             rows: A dict or a dataclass instance, any number of them, a DataFrame, or Arrow data.
+            numbers: Their places where they come from, rising from call to call. A client with a name needs them: what
+                it sends again under the same numbers is not stored twice, wherever it begins.
             time_limit_s: How long to wait.
 
         Raises:
@@ -117,21 +119,27 @@ class Client:
         deadline = self._deadline(time_limit_s)
         batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches), waiting=True)
-        found.put(batches, ticket, deadline)
+        found.put(batches, ticket, deadline, self._numbers(numbers))
         self._result(ticket.future, deadline, target)
         return ticket.rows
+
+    def _numbers(self, given: Numbers | None) -> Numbers | None:
+        """Let no named sender go without numbers: counted anew from 0, new rows would be taken for old ones."""
+        if given is None and self._named:
+            raise LinkError(
+                f'sender "{self.sender}" has a name, and its rows have no numbers',
+                hint="give numbers=, the rows' places where they come from, or connect without sender=",
+            )
+        return given
 
     def send_nowait(self, target: str, rows: Any, *, numbers: Numbers | None = None) -> Future[int]:
         """Hand rows over, and return a future that resolves when they are in the journal.
 
         It waits only while there is no room. Single rows are gathered into batches; if one of them does not fit, its
-        future says so, and the others are sent.
-
-        `numbers` are the rows' places where they come from, rising from call to call: a named sender that sends rows
-        again under the same numbers adds nothing, wherever it begins.
+        future says so, and the others are sent. `numbers` are those of `send`.
         """
         found = self._target(target)
-        if numbers is None and (isinstance(rows, dict) or _instance(rows)):
+        if self._numbers(numbers) is None and (isinstance(rows, dict) or _instance(rows)):
             return found.gather(rows, self._deadline(None))
         batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches))
@@ -399,8 +407,8 @@ def connect(
     Args:
         where: "tcp://host:port", or the data folder of a flow on this host; if nobody runs it, its inboxes are opened
             for as long as the client is.
-        sender: The name under which rows are numbered. A program that sends the same rows under the same name again
-            adds nothing; without a name every connection is a sender of its own.
+        sender: The name under which rows are numbered. A program that sends rows again under the same name and numbers
+            adds nothing; without a name every connection is a sender of its own, and numbers its rows itself.
         key: The file of our own key, if the other side wants keys.
         server: The file of the other side's public key.
         linger_s: How long single rows wait for company.

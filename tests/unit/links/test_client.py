@@ -390,13 +390,23 @@ def test_a_named_sender_adds_nothing_twice(host: Host, tmp_path: Path) -> None:
     for _ in range(2):
         with connect(tmp_path, sender="till") as client:
             for n in range(0, 30, 10):  # in several steps: the first answer knows of all of them
-                assert client.send(TARGET, rows(n, n + 10)) == 10
+                assert client.send(TARGET, rows(n, n + 10), numbers=range(n, n + 10)) == 10
     assert stored(tmp_path) == [list(range(30))]
     with connect(tmp_path, sender="till") as client:
-        client.send(TARGET, rows(0, 35))
+        client.send(TARGET, rows(0, 35), numbers=range(35))
         (outbox,) = client.statistics()
     assert (outbox.acknowledged, outbox.repeated) == (35, 30)
     assert stored(tmp_path) == [list(range(35))]
+
+
+def test_a_named_sender_without_numbers_is_refused(host: Host, tmp_path: Path) -> None:
+    """Counted from 0 again after a restart, new rows would be taken for old ones, and lost."""
+    with connect(tmp_path, sender="till") as client:
+        for send in (client.send, client.send_nowait):
+            with pytest.raises(LinkError, match="no numbers") as found:
+                send(TARGET, row(0))
+            assert "numbers=" in str(found.value.hint)
+    assert stored(tmp_path) == [[]]
 
 
 @pytest.mark.parametrize("policy", ["least loaded", "local"])
