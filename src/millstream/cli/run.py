@@ -122,6 +122,8 @@ def _watch(
 ) -> None:
     # The table belongs to a person; a pipe gets the last state only.
     live = Live(console=terminal, auto_refresh=False) if not json and terminal.is_terminal else None
+    if live is None and not json and running.address is not None:
+        print(f"{running.flow.name}  inboxes {running.address}", flush=True)
     ended = False
     if live:
         live.start()
