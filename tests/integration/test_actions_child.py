@@ -296,6 +296,7 @@ def test_it_runs_as_another_user(run, tmp_path):
     )
     (said,) = run(program, [b"a"]).outputs.to_pylist()
     assert int(said) == pwd.getpwnam("nobody").pw_uid
+    assert tmp_path.stat().st_uid == pwd.getpwnam("nobody").pw_uid  # it may write where it works
 
 
 def test_a_closed_network_is_closed_or_refused(run, tmp_path):

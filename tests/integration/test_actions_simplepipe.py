@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -107,3 +110,30 @@ def test_the_scheme_of_the_example_is_checked():
     assert "numgen    source" in done.stdout
     assert "filter2   processor" in done.stdout
     assert "-> printer2, filter3" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_on_spark_each_number_arrives_once_though_the_run_is_killed(go_filter, tmp_path):
+    (tmp_path / "filter").mkdir()
+    shutil.copy(go_filter, tmp_path / "filter" / "filter")
+    text = (EXAMPLE / "flow.py").read_text().replace("ms.rate(5000, rows=20_000)", "ms.rate(300, rows=3_000)")
+    (tmp_path / "flow.py").write_text(text)
+    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end"]
+    with (tmp_path / "log").open("wb") as log:
+        first = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+        until = time.monotonic() + 120
+        while len(numbers(tmp_path, "printer2")) < 100:
+            assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]
+            assert first.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            time.sleep(0.1)
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+        subprocess.run(command, cwd=tmp_path, stdout=log, stderr=log, check=True, timeout=200)
+    assert sorted(numbers(tmp_path, "printer2")) == list(range(2, 3001, 2))
+    assert sorted(numbers(tmp_path, "printer6")) == list(range(6, 3001, 6))
+
+
+def numbers(folder: Path, sink: str) -> list[int]:
+    files = (folder / "out" / f"flow-{sink}").glob("*.jsonl")
+    return [json.loads(line)["number"] for file in files for line in file.read_text().splitlines()]

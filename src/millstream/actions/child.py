@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,8 @@ class Child:
         """
         self.program = program
         self.lines = LogLines(write_log)
+        if program.user is not None and os.getuid() == 0:
+            shutil.chown(folder, program.user)
         wanted = {**asdict(program.limits), "user": program.user, "network": program.network}
         script = [sys.executable, "-I", "-S", launch.__file__, json.dumps(wanted), *program.found(folder)]
         self._process = subprocess.Popen(

@@ -98,9 +98,10 @@ class Shipped:
 def _shipped(frame: DataFrame, stage: Action, root: Path, flow: str) -> tuple[Shipped, ...]:
     """Give Spark the program, if it is a file of the flow's, and the files beside it."""
     names = [*stage.files]
-    if stage.argv[0].startswith("./") or (root / stage.argv[0]).is_file():
+    if "/" in stage.argv[0] and not Path(stage.argv[0]).is_absolute():
         names.insert(0, stage.argv[0])
     found = []
+    context = frame.sparkSession.sparkContext
     for name in dict.fromkeys(names):
         path = root / name
         if not path.is_file():
@@ -110,7 +111,9 @@ def _shipped(frame: DataFrame, stage: Action, root: Path, flow: str) -> tuple[Sh
         link = _stage_folder() / stored
         if not link.exists():
             shutil.copy(path, link)
-            frame.sparkSession.sparkContext.addFile(str(link))
+        if (context.applicationId, stored) not in _added:
+            context.addFile(str(link))
+            _added.add((context.applicationId, stored))
         found.append(Shipped(stored, _beside(name, path), os.access(path, os.X_OK)))
     return tuple(found)
 
@@ -126,6 +129,7 @@ def _hashed(path: Path) -> str:
 
 
 _folder: list[Path] = []
+_added: set[tuple[str, str]] = set()
 
 
 def _stage_folder() -> Path:
@@ -206,8 +210,8 @@ def _worker_of(work: ActionWork) -> Worker:
 
 def _unpacked(files: tuple[Shipped, ...]) -> Path:
     """Return a working directory of its own for a program, with the files that were shipped."""
-    folder = Path(tempfile.mkdtemp(prefix="millstream-action-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    # Spark removes this folder with its executor, also if a worker is killed.
+    folder = Path(tempfile.mkdtemp(prefix="action-", dir=SparkFiles.getRootDirectory()))
     folder.chmod(0o755)
     for file in files:
         target = folder / file.name
