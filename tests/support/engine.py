@@ -14,6 +14,7 @@ from millstream.engine import lifecycle as life
 from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import Job, JobState
 from millstream.engine.status import (
+    CopyStatus,
     GroupStatus,
     Happening,
     InboxStatus,
@@ -140,6 +141,9 @@ class PeerEngine:
             dead=2,
             unprocessed=7 if found.state in life.ALIVE else 0,
             inboxes=tuple(inboxes),
+            copies=(CopyStatus("s", 9, "tcp://10.0.0.2:1", rows=4, behind_bytes=300, live=True),)
+            if found.driver
+            else (),
         )
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobStatus:

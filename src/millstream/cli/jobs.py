@@ -19,7 +19,7 @@ from millstream.cli.run import moment
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
-    from millstream.engine.status import JobStatus
+    from millstream.engine.status import CopyStatus, InboxStatus, JobStatus
 
 #: How `wait` and `drain` end when the job has failed, and when the time is over.
 FAILED: Final = 5
@@ -320,6 +320,7 @@ def _view(job: JobStatus) -> Group:
     if job.groups:
         parts.append(_groups(job))
     parts += [Text(f"inbox {one.source}/{one.partition}  {one.address}  {_inbox(one)}") for one in job.inboxes]
+    parts += [Text(f"copy  {one.source}/{one.partition}  {one.original}  {_copy(one)}") for one in job.copies]
     parts.append(
         Text(f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}", style="dim")
     )
@@ -332,8 +333,13 @@ def _head(job: JobStatus) -> str:
     return f"{job.name} (job {job.id})  {job.state} since {_at(job.since)}{pid}{again}"
 
 
-def _inbox(one: Any) -> str:
+def _inbox(one: InboxStatus) -> str:
     text = f"{one.rows:,} taken, {one.waiting:,} wait, room for {one.free:,}"
+    return f"{text}, {one.error}" if one.error else text
+
+
+def _copy(one: CopyStatus) -> str:
+    text = f"{one.rows:,} here, {one.behind_bytes:,} bytes behind"
     return f"{text}, {one.error}" if one.error else text
 
 

@@ -386,6 +386,7 @@ class Engine:
             dead=numbers.dead,
             unprocessed=0 if gone else self._unprocessed(kept, numbers),
             inboxes=inboxes,
+            copies=() if gone else self._open.inboxes.copies(kept.name),
         )
 
     def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from millstream.clock import Clock
 from millstream.engine.follow import Following
-from millstream.engine.status import InboxStatus, Place
+from millstream.engine.status import CopyStatus, InboxStatus, Place
 from millstream.links.follower import FollowerStatistics
 from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
 from millstream.links.inbox import Inbox
@@ -178,6 +178,21 @@ class Inboxes:
         """Return what the followers of a job are doing, if its driver is here."""
         following = self._following(job)
         return () if following is None else following.statistics()
+
+    def copies(self, job: str) -> tuple[CopyStatus, ...]:
+        """Return how far the copies of a job's partitions are that live elsewhere."""
+        return tuple(
+            CopyStatus(
+                source=one.source.removeprefix(f"{job}."),
+                partition=one.partition,
+                original=one.original,
+                rows=one.end,
+                behind_bytes=one.behind_bytes,
+                live=one.live,
+                error=one.error,
+            )
+            for one in self.followed(job)
+        )
 
     def missing(self, job: str) -> str | None:
         """Return which partition of a job cannot be followed, and why, if there is one."""

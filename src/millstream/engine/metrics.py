@@ -52,6 +52,10 @@ def _inboxes(field: str) -> Of:
     return lambda job: [([one.source, str(one.partition)], float(getattr(one, field))) for one in job.inboxes]
 
 
+def _copies(field: str) -> Of:
+    return lambda job: [([one.source, str(one.partition)], float(getattr(one, field))) for one in job.copies]
+
+
 def _watermarks(job: JobStatus) -> Iterable[Row]:
     return [([one.name], one.watermark_ms / 1000) for one in job.groups if one.watermark_ms is not None]
 
@@ -82,6 +86,14 @@ _TABLE: Final[Sequence[tuple[str, str, tuple[str, ...], Of]]] = (
     ("inbox_waiting_rows", "Rows in an inbox that wait for the disk", _INBOX, _inboxes("waiting")),
     ("inbox_free_rows", "Rows that an inbox has room for", _INBOX, _inboxes("free")),
     ("inbox_senders", "Senders that an inbox knows", _INBOX, _inboxes("senders")),
+    ("copy_rows", "Positions of a partition elsewhere that are copied", _INBOX, _copies("rows")),
+    (
+        "copy_behind_bytes",
+        "Bytes of it that were to come when its engine last answered",
+        _INBOX,
+        _copies("behind_bytes"),
+    ),
+    ("copy_live", "1 if the copy was complete then, and its engine answers", _INBOX, _copies("live")),
 )
 
 

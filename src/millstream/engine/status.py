@@ -51,6 +51,18 @@ class InboxStatus(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class CopyStatus(msgspec.Struct, frozen=True):
+    """The copy of a partition that another engine has: how far it is, and whether all of it is here."""
+
+    source: str
+    partition: int
+    original: str
+    rows: int = 0
+    behind_bytes: int = 0
+    live: bool = False
+    error: str | None = None
+
+
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is now on one engine; moments are ISO 8601 in UTC."""
 
@@ -72,6 +84,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: Of all partitions; 0 on engines without the job's driver.
     unprocessed: int = 0
     inboxes: tuple[InboxStatus, ...] = ()
+    copies: tuple[CopyStatus, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -83,6 +83,9 @@ def test_where_the_driver_is_all_partitions_are(pair: Pair) -> None:
     compare_partition(pair.journal(1), pair.journal(0), 1)
     assert [found.partition for found in pair.inboxes[0].followed("f")] == [1]
     assert pair.inboxes[1].followed("f") == ()
+    [copy] = pair.inboxes[0].copies("f")
+    assert (copy.source, copy.partition, copy.original) == ("s", 1, str(pair.inboxes[1].address))
+    assert (copy.rows, copy.behind_bytes, copy.live, copy.error) == (100, 0, True, None)
     assert Reader(pair.journal(1)).partition(0).end == 0
     assert pair.inboxes[0].missing("f") is None
     pair.inboxes[1].close()

@@ -45,6 +45,9 @@ def test_the_numbers_of_jobs_groups_sources_and_inboxes_are_told(served: Served)
     assert found["millstream_group_watermark_timestamp_seconds", group] == 1_767_268_800
     inboxes = [found["millstream_inbox_rows_total", (("job", "f"), ("partition", n), ("source", "s"))] for n in "01"]
     assert sum(inboxes) == 1
+    copy = (("job", "f"), ("partition", "9"), ("source", "s"))
+    assert found["millstream_copy_behind_bytes", copy] == 300
+    assert (found["millstream_copy_rows", copy], found["millstream_copy_live", copy]) == (4, 1)
     assert found["millstream_journal_rows", (("job", "f"), ("journal", "s"))] == 1
     assert found["millstream_journal_bytes", (("job", "f"), ("journal", "s"))] > 0
     path = "/jobs/{job}/sources/{source}/events"
