@@ -228,7 +228,13 @@ class Naive:
         return kept
 
     def order(self, found: Found):
-        return found.taken[0][1], found.ended, -len(found.taken), [(place, name) for name, place in found.taken]
+        return (
+            found.taken[0][1],
+            found.known_at,
+            found.ended,
+            -len(found.taken),
+            [(place, name) for name, place in found.taken],
+        )
 
     def skipped_to(self, found: Found) -> int:
         skip = self.pattern.skip

@@ -175,7 +175,8 @@ class Match:
     @property
     def order(self) -> tuple[Any, ...]:
         """The order of matches that are complete together."""
-        return self.start, self.ended, -len(self.history), tuple((event.number, block) for block, event in self.history)
+        taken = tuple((event.number, block) for block, event in self.history)
+        return self.start, self.at, self.ended, -len(taken), taken
 
 
 @dataclass(frozen=True, slots=True)

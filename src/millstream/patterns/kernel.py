@@ -426,9 +426,11 @@ def finish(run, at, ended, found, held, settings, counters):
 
 @compiled
 def before_in_order(one, other, nodes, numbers):
-    """Tell whether a match comes before another: by start, end, most events, earliest events."""
+    """Tell whether a match comes before another: by start, moment, end, most events, earliest events."""
     if one[M_START] != other[M_START]:
         return one[M_START] < other[M_START]
+    if one[M_AT] != other[M_AT]:
+        return one[M_AT] < other[M_AT]
     if one[M_ENDED] != other[M_ENDED]:
         return one[M_ENDED] < other[M_ENDED]
     if one[M_LENGTH] != other[M_LENGTH]:
