@@ -88,7 +88,9 @@ def runtime_arguments(
     places |= addresses or {}
     whole = f"{scheme.name}_{name}"
     arguments = ["--action", node.action, "--name", whole, "--contract", node.contract]
-    arguments += ["--queue", str(folder / whole / str(generation)), "--generation", str(generation)]
+    # A queue belongs to a place: a spare has a disk of its own.
+    place = places.get(name, "here").replace(":", "-")
+    arguments += ["--queue", str(folder / whole / place), "--generation", str(generation)]
     arguments += ["--service-sock", str(folder / f"{whole}.sock")]
     if scheme.upstreams(name):
         arguments += ["--in", places[name]]

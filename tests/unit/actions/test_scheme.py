@@ -74,7 +74,14 @@ def test_the_arguments_of_a_runtime(tmp_path):
     got = runtime_arguments(found, "filter2", folder=Path("/q"), addresses={"filter3": "127.0.0.1:7004"}, generation=2)
     assert got == [
         *("--action", "./filter", "--name", "simplepipe_filter2", "--contract", "one"),
-        *("--queue", "/q/simplepipe_filter2/2", "--generation", "2", "--service-sock", "/q/simplepipe_filter2.sock"),
+        *(
+            "--queue",
+            "/q/simplepipe_filter2/127.0.0.1-5002",
+            "--generation",
+            "2",
+            "--service-sock",
+            "/q/simplepipe_filter2.sock",
+        ),
         *("--in", "127.0.0.1:5002", "--out", "127.0.0.1:5003", "--out", "127.0.0.1:7004"),
         *("--env", "LEVEL=on", "--", "--mod", "2"),
     ]

@@ -1,0 +1,177 @@
+"""How the runtimes of a scheme are kept running: pure rules. Someone else starts processes, pings and has a clock.
+
+    starting ──answered──▶ running ──silent to 3 pings──▶ replaced: the next address, the next generation;
+        ▲                     │                            its upstreams are told to change_out
+        └──── it exited ◀─────┘   started again where it was, with its queue; after a few times in a row, replaced
+
+An upstream is told until it has answered, of one move at a time. That it refuses is an answer too: it does not send there,
+so there is nothing to change. One that is itself started meanwhile is started with the new address, and need
+not be told. The generation fences the one that was replaced, should it only have been cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from millstream.actions.scheme import Scheme
+
+PINGS: Final = 3
+PING_EVERY_S: Final = 5.0
+START_WITHIN_S: Final = 30.0
+EXITS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """An order: start a node there, as that generation, sending to its downstreams where they are now."""
+
+    node: str
+    address: str
+    generation: int
+    outs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An order: end a life of a node, if it can be reached."""
+
+    node: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskPing:
+    """An order: ping a node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellChange:
+    """An order: tell a node that a downstream of it has moved."""
+
+    node: str
+    old: str
+    new: str
+
+
+Order = Start | Stop | AskPing | TellChange
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a node: where it is, and how it does."""
+
+    address: int = 0
+    generation: int = 1
+    started_at: float = 0.0
+    answered: bool = False
+    asked_at: float = 0.0
+    unanswered: int = 0
+    exits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """All that a supervisor knows. `changes` are those that an upstream has not confirmed: (upstream, old, new)."""
+
+    scheme: Scheme
+    lives: Mapping[str, Life]
+    changes: tuple[tuple[str, str, str], ...] = ()
+
+    def address(self, node: str) -> str:
+        """Return where a node is now."""
+        addresses = self.scheme.node(node).addresses
+        return addresses[self.lives[node].address % len(addresses)]
+
+    def outs(self, node: str) -> tuple[str, ...]:
+        return tuple(self.address(one) for one in self.scheme.downstreams(node))
+
+
+def begin(scheme: Scheme, now: float) -> tuple[Supervision, list[Order]]:
+    """Start all nodes."""
+    lives = {node.name: Life(started_at=now, asked_at=now) for node in scheme.nodes if node.addresses}
+    state = Supervision(scheme, MappingProxyType(lives))
+    return state, [_start(state, name) for name in lives]
+
+
+def ticked(state: Supervision, now: float) -> tuple[Supervision, list[Order]]:
+    """Ask those whose turn it is, and replace those who stay silent."""
+    orders: list[Order] = []
+    for name, life in state.lives.items():
+        if now < life.asked_at + PING_EVERY_S:
+            continue
+        if _silent(life, now):
+            state, more = _replaced(state, name, now)
+        else:
+            missed = life.unanswered + 1 if life.answered else 0
+            state, more = _with(state, name, replace(life, asked_at=now, unanswered=missed)), [AskPing(name)]
+        orders += more
+    told = [order for order in orders if isinstance(order, TellChange)]
+    return state, [*orders, *(order for order in _due(state) if order not in told)]
+
+
+def _silent(life: Life, now: float) -> bool:
+    if life.answered:
+        return life.unanswered >= PINGS
+    return now >= life.started_at + START_WITHIN_S
+
+
+def _due(state: Supervision) -> list[TellChange]:
+    """Return the first change that each upstream is to be told of: a later one makes sense only after it."""
+    first: dict[str, TellChange] = {}
+    for change in state.changes:
+        first.setdefault(change[0], TellChange(*change))
+    return list(first.values())
+
+
+def answered(state: Supervision, node: str, generation: int) -> Supervision:
+    """Note that a node has answered a ping, whether its action runs or not: it is not silent."""
+    life = state.lives[node]
+    if generation != life.generation:
+        return state  # of a life that is over
+    return _with(state, node, replace(life, answered=True, unanswered=0, exits=0))
+
+
+def exited(state: Supervision, node: str, generation: int, now: float) -> tuple[Supervision, list[Order]]:
+    """Start a node again that has ended: where it was, with its queue, unless it ends time and again."""
+    life = state.lives[node]
+    if generation != life.generation:
+        return state, []
+    if life.exits + 1 >= EXITS and len(state.scheme.node(node).addresses) > 1:
+        return _replaced(state, node, now)
+    fresh = replace(life, started_at=now, asked_at=now, answered=False, unanswered=0, exits=life.exits + 1)
+    state = _told(_with(state, node, fresh), node)
+    return state, [_start(state, node)]
+
+
+def changed(state: Supervision, node: str, old: str, new: str) -> Supervision:
+    """Note that an upstream has answered to a change, whatever it said."""
+    return replace(state, changes=tuple(one for one in state.changes if one != (node, old, new)))
+
+
+def _replaced(state: Supervision, node: str, now: float) -> tuple[Supervision, list[Order]]:
+    life, old = state.lives[node], state.address(node)
+    fresh = Life(life.address + 1, life.generation + 1, started_at=now, asked_at=now)
+    state = _told(_with(state, node, fresh), node)
+    new = state.address(node)
+    told = [(up, old, new) for up in state.scheme.upstreams(node) if old != new and up in state.lives]
+    state = replace(state, changes=(*state.changes, *told))
+    due = [order for order in _due(state) if (order.node, order.old, order.new) in told]
+    return state, [Stop(node, life.generation), _start(state, node), *due]
+
+
+def _told(state: Supervision, node: str) -> Supervision:
+    """Forget what a node was to be told: it is being started with what is so now."""
+    return replace(state, changes=tuple(one for one in state.changes if one[0] != node))
+
+
+def _start(state: Supervision, node: str) -> Start:
+    return Start(node, state.address(node), state.lives[node].generation, state.outs(node))
+
+
+def _with(state: Supervision, node: str, life: Life) -> Supervision:
+    return replace(state, lives=MappingProxyType({**state.lives, node: life}))
