@@ -165,3 +165,19 @@ class World:
                         self.sends[node] = [new if one == old else one for one in self.sends[node]]
                         if self.chance.random() < 0.7:  # else its answer is
                             self.state = changed(self.state, node, old, new)
+
+
+def test_an_upstream_is_told_of_one_move_after_the_other():
+    state, _ = begin(PIPE, 0.0)
+    state = all_answer(state)
+    told = []
+    for generation in (1, 2):
+        for _ in range(EXITS):
+            state, orders = exited(state, "b", generation, 1.0)
+            told += [order for order in orders if isinstance(order, TellChange)]
+    assert told == [TellChange("a", "b:1", "b:2")]
+    assert ticked(state, 2.0)[1] == told
+    state = changed(state, "a", "b:1", "b:2")
+    assert ticked(state, 3.0)[1] == [TellChange("a", "b:2", "b:3")]
+    state = changed(state, "a", "b:2", "b:3")
+    assert ticked(state, 4.0)[1] == []
