@@ -44,10 +44,12 @@ class Sent:
     seconds: float
     ended: bool
 
-    def __str__(self) -> str:
+    def told(self, data: str | None = None) -> str:
+        """Say it to a person; `data` is the folder of the flow's data, if that is not the usual one."""
         notes = [f"{self.repeated:,} were there already"] if self.repeated else []
         if self.refused:
-            notes.append(f"{self.refused:,} refused, see millstream journal cat {self.target}.dead")
+            where = "" if data is None else f" --data {data}"
+            notes.append(f"{self.refused:,} refused, see millstream journal cat {self.target}.dead{where}")
         said = f"sent {self.sent:,} {'event' if self.sent == 1 else 'events'} in {self.seconds:.2f} s" + (
             f" ({'; '.join(notes)})" if notes else ""
         )
@@ -77,8 +79,9 @@ def send(
     _check(target)
     if flow is not None and to is None and engine is None:
         _declare(target, data, flow)
+    kept_in: str | None = None
     if engine is not None and to is None:
-        to = _inbox_of(engine)
+        to, kept_in = _at(engine, target)
     sender = sender or f"send:{uuid.uuid4().hex}"
     client = connect(to or data, sender=sender, key=key, server=server, time_limit_s=time_limit)
     pump = _Pump(client, target)
@@ -102,7 +105,7 @@ def send(
         raise
     result = pump.result(sender, time.monotonic() - began, ended=end and not interrupted)
     client.close()
-    print(jsonlib.dumps(asdict(result)) if json else result)
+    print(jsonlib.dumps(asdict(result)) if json else result.told(kept_in))
     if interrupted:
         raise typer.Exit(130)
 
@@ -202,17 +205,17 @@ def _give_up(client: Client) -> NoReturn:
     raise typer.Exit(130)
 
 
-def _inbox_of(engine: str) -> str:
-    """Return where the inboxes of an engine are."""
+def _at(engine: str, target: str) -> tuple[str, str]:
+    """Return where the inboxes of an engine are, and where on its host it keeps the data of a job."""
     from millstream.cluster import EngineClient
     from millstream.links.network import Address
 
     client = EngineClient(engine, os.environ.get("MILLSTREAM_TOKEN"))
     try:
-        inbox = client.about().inbox
+        about = client.about()
     finally:
         client.close()
-    return str(Address(inbox.ip, inbox.port))
+    return str(Address(about.inbox.ip, about.inbox.port)), f"{about.data}/jobs/{target.partition('.')[0]}"
 
 
 def _check(target: str) -> None:

@@ -21,6 +21,7 @@ from millstream.journal import Kind, Writer
 from millstream.links.client import connect
 from millstream.links.host import Host, declared_inboxes
 from support.ingest import all_rows, kinds_of, letters_of, source
+from support.served import serving
 
 DDL = "origin string, delay double, at timestamp"
 FLOW = f"""
@@ -64,6 +65,16 @@ def journal(data: Path) -> Path:
 
 def event(origin: str | None, minute: int) -> str:
     return json.dumps({"origin": origin, "delay": 1.5, "at": f"2013-03-08 12:{minute:02}"}) + "\n"
+
+
+def test_what_an_engine_refuses_is_to_be_found_where_it_keeps_it(
+    stdin: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin('{"origin": "JFK", "n": 1, "at": "2013-03-08"}\n{\n')
+    with serving(tmp_path / "engine") as served:
+        send("f.s", engine=served.server.url)
+    shown = f"(1 refused, see millstream journal cat f.s.dead --data {tmp_path / 'engine'}/jobs/f)\n"
+    assert capsys.readouterr().out.endswith(shown)
 
 
 def test_events_are_sent_and_bad_ones_refused(
