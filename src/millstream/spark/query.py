@@ -66,6 +66,8 @@ class GroupQuery:
     journals: Path
     limit: int
     state: str | None = None
+    #: Where its sources find orders while versions are switched; see `control`.
+    control: Path | None = None
     query: StreamingQuery | None = None
     finished: bool = False
     rows_in: int = 0
@@ -83,7 +85,7 @@ class GroupQuery:
         frame = Builder(self.spark, self.flow, self._entry, self.root, self._letters).frame(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
-        writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self.group.name)
+        writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
         self.query = writer.option("checkpointLocation", str(self.checkpoint.location)).start()
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
@@ -224,6 +226,11 @@ class GroupQuery:
         return ROCKSDB if self._has(s.Join) else IN_MEMORY
 
     @property
+    def _name(self) -> str:
+        """The query's name: two versions of a group run side by side."""
+        return self.group.name if self.control is None else f"{self.group.name} {self.checkpoint.id}"
+
+    @property
     def _slack_ms(self) -> int:
         return 1 if self._has(s.Distinct, s.Fold, s.Match, s.Join) else 0
 
@@ -254,6 +261,7 @@ class GroupQuery:
             tasks=cores(self.spark),
             place=place,
             slack_ms=self._slack_ms,
+            control=None if self.control is None else str(self.control),
         )
         option = msgspec.json.encode(settings).decode()
         frame = self.spark.readStream.format("millstream").option("settings", option).load()

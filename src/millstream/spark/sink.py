@@ -20,6 +20,7 @@ from millstream.errors import InternalError
 from millstream.journal import DeadLetter, DeadLetters, Reader, commit
 from millstream.spark.checkpoint import Checkpoint, Logged
 from millstream.spark.failpoints import passing
+from millstream.spark.owned import owned
 from millstream.spark.source import Offset, has_late, late_rows
 from millstream.spark.targets import Epoch, Target
 
@@ -45,6 +46,9 @@ class GroupSink:
     inputs: Mapping[str, Input]
     stateful: bool
     behind: timedelta
+    #: By which column results are owned, and their key, if versions are switched.
+    start: str | None = None
+    key: str | None = None
     rows_out: int = 0
     error: BaseException | None = None
     _readers: dict[str, Reader] = field(default_factory=dict)
@@ -71,6 +75,7 @@ class GroupSink:
         epoch = Epoch(self.job, self.checkpoint.group, self.checkpoint.id, batch, self.floor(logged))
         if before is not None:
             self.mark_read(before)
+        frame = self._owned(frame, logged)
         several = len(self.targets) > 1
         if several:
             frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -82,6 +87,12 @@ class GroupSink:
         self.rows_out += max(written, default=0)
         self._record_late(before, logged)
         passing("before-commit")
+
+    def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
+        """Leave out what another version owns, by what was logged for the batch."""
+        # A cut lies above all that any source has handed out: whichever offset knows of it speaks for all.
+        known = [offset.owns for offset in logged.offsets.values() if offset.owns is not None]
+        return frame if not known or self.start is None else frame.where(owned(known[0], self.start, self.key))
 
     def floor(self, logged: Logged) -> int | None:
         """Return the lowest time that may still come out of the group after this batch."""
@@ -106,7 +117,7 @@ class GroupSink:
             if source.time is None or source.grouped:
                 continue
             known = before.offsets.get(name) if before else None
-            start = known.positions if known else self._beginnings(source)
+            start = offset.begun(known) or self._beginnings(source)
             letters = self._late_of(source, start, offset)
             if letters:
                 with DeadLetters.open(source.path) as dead:

@@ -11,7 +11,9 @@ An offset is `{"journal", "positions", "floor", "starts"}`. Spark logs it before
 it uses it, so a batch that is run again reads the same rows and hands out the
 same marker. `starts` grows with every start of the query: it makes a first
 batch happen even if nothing new is in the journal, because Spark begins each
-source's watermark at nothing after a restart and waits for the slowest.
+source's watermark at nothing after a restart and waits for the slowest. While
+versions are switched, an offset also says where its version began (`first`)
+and what it owns (`owns`): copies of its orders, see `control`.
 
 The methods that choose offsets run in a Python process beside the driver,
 `read` runs in the executors.
@@ -30,6 +32,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
@@ -37,7 +40,9 @@ from pyspark.sql.types import StructType
 from millstream.errors import PositionUnwritten
 from millstream.journal import Entry, PartitionReader, Reader, Slice, align, late_mask
 from millstream.spark.arrays import Numbers, flags, numbers
+from millstream.spark.control import Answer, Control, Orders, Part, Question
 from millstream.spark.daemon import settle
+from millstream.switch.cut import handed_out, passed, promised_floor
 
 MARKER: Final = "__marker"
 PLACE: Final = "__place"
@@ -72,6 +77,8 @@ class Settings(msgspec.Struct, frozen=True):
     slack_ms: int = 1
     #: The number of this input in its group, for the order among equal times; None: no place column.
     place: int | None = None
+    #: The checkpoint under whose name orders are found; None: there are none.
+    control: str | None = None
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -81,6 +88,16 @@ class Offset(msgspec.Struct, frozen=True):
     positions: tuple[int, ...]
     floor: int | None
     starts: int
+    #: Where a version began that did not begin with its journal.
+    first: tuple[int, ...] | None = None
+    #: What its version owns; None: everything.
+    owns: tuple[Part, ...] | None = None
+
+    def begun(self, before: Offset | None) -> tuple[int, ...] | None:
+        """Return where a batch begins that ends here, None if that is the beginning of the journal."""
+        if self.first is not None and (before is None or before.first is None):
+            return self.first
+        return None if before is None else before.positions
 
 
 @dataclass
@@ -116,6 +133,7 @@ class JournalStreamReader(DataSourceStreamReader):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._starts: int | None = None
+        self._control = None if settings.control is None else Control(settings.control)
 
     def initialOffset(self) -> dict[str, Any]:
         views = _views(self.settings.path)
@@ -129,18 +147,70 @@ class JournalStreamReader(DataSourceStreamReader):
         if self._starts is None:
             self._starts = began.starts + 1
         rows = self.settings.limit if isinstance(limit, ReadAllAvailable) else limit.max_rows  # type: ignore[attr-defined]
-        reached = self._reach(began, rows)
+        if self._control is not None:
+            return _plain(self._ordered(began, self._control.orders(), rows))
+        reached = self._reach(began.positions, rows)
         floor = reached.floor if self.settings.time else None
         return _plain(Offset(began.journal, reached.positions, floor, self._starts))
 
+    def _ordered(self, began: Offset, orders: Orders, rows: int) -> Offset:
+        """Return the next offset of a version that is given orders."""
+        assert self._starts is not None
+        first = orders.first.get(began.journal)
+        jump = first is not None and began.first is None
+        start = first if jump and first is not None else began.positions
+        if orders.question is not None and not orders.held:
+            self._answer(began, orders.question)
+        if orders.held or (orders.question is not None and orders.question.stop):
+            return structs.replace(began, starts=self._starts)
+        reached = self._below(self._reach(start, rows), start, began, orders.question)
+        floors = [one for one in (reached.floor, orders.close_us) if one is not None and self.settings.time]
+        return Offset(
+            began.journal,
+            reached.positions,
+            max(floors, default=None),
+            self._starts,
+            first if jump else began.first,
+            orders.owns,
+        )
+
+    def _answer(self, began: Offset, question: Question) -> None:
+        assert self._control is not None
+        highest = self._highest(began, question.step_us)
+        over = question.kind == "confirm" and any(passed(one, question.bound) for one in highest)
+        self._control.answer(began.journal, Answer(question.kind, question.round, highest, over))
+
+    def _highest(self, began: Offset, step_us: int) -> tuple[int | None, ...]:
+        """Return the highest window of each partition that is in the last logged offset."""
+        states = [view.state_at(at) for view, at in zip(_views(self.settings.path), began.positions, strict=True)]
+        return tuple(handed_out(state.running_max, began.floor, step_us) for state in states)
+
+    def _below(
+        self, reached: align.Reach, start: Sequence[int], began: Offset, question: Question | None
+    ) -> align.Reach:
+        """Keep a promise: hand out nothing that starts at or after the cut, as long as the question stands."""
+        if question is None or question.kind != "confirm":
+            return reached
+        if any(passed(one, question.bound) for one in self._highest(began, question.step_us)):
+            return reached
+        views = _views(self.settings.path)
+        stops = [
+            view.first_above(question.cut_us - 1, a, z) if a < z else a
+            for view, a, z in zip(views, start, reached.positions, strict=True)
+        ]
+        inside = self.settings.grouped or self.settings.time is None
+        floor = align.epoch_floor_at(views, stops) if inside else align.floor_at(views, stops, self.settings.lateness)
+        return align.Reach(tuple(stops), promised_floor(floor, question.cut_us))
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
         before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
-        ranges = split(before.positions, after.positions, self.settings.tasks)
+        begun = after.begun(before) or before.positions
+        ranges = split(begun, after.positions, self.settings.tasks)
         moved = after.floor is not None and (after.floor != before.floor or after.starts != before.starts)
         if not moved:
             return ranges
         # The marker rides with a range where there is one: a task of its own costs more than it does.
-        last = ranges[-1] if ranges else Range(0, before.positions[0], before.positions[0])
+        last = ranges[-1] if ranges else Range(0, begun[0], begun[0])
         return [*ranges[:-1], Range(last.partition, last.start, last.stop, after.floor)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -152,11 +222,11 @@ class JournalStreamReader(DataSourceStreamReader):
         if partition.marker is not None:
             yield marker(schema, self.settings, partition.marker)
 
-    def _reach(self, start: Offset, limit: int) -> align.Reach:
+    def _reach(self, start: Sequence[int], limit: int) -> align.Reach:
         views = _views(self.settings.path)
         if self.settings.grouped or self.settings.time is None:
-            return align.reach_of_epochs(views, start.positions, limit)
-        return align.reach_of_rows(views, start.positions, self.settings.lateness, limit)
+            return align.reach_of_epochs(views, start, limit)
+        return align.reach_of_rows(views, start, self.settings.lateness, limit)
 
 
 def split(start: Sequence[int], stop: Sequence[int], tasks: int) -> list[Range]:
@@ -201,7 +271,8 @@ def _views(path: str) -> list[PartitionReader]:
 
 def _plain(offset: Offset) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(offset)
-    return plain
+    # Only a version that is switched has these: others log what they always did.
+    return {name: value for name, value in plain.items() if value is not None or name not in ("first", "owns")}
 
 
 def _arrow_schema(settings: Settings) -> pa.Schema:

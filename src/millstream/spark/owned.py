@@ -1,0 +1,36 @@
+"""Ownership by start, as Spark computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from millstream.errors import InternalError
+from millstream.spark.control import Part
+from millstream.switch.cut import WHOLE
+
+
+def owned(parts: Sequence[Part], start: str, key: str | None) -> Column:
+    """Return the condition that a result belongs to the version that owns `parts`."""
+    return reduce(or_, (_within(part, start, key) for part in parts), F.lit(False))
+
+
+def _within(part: Part, start: str, key: str | None) -> Column:
+    first, until, lowest, above = part
+    moment = F.unix_micros(F.col(f"`{start}`"))
+    condition = F.lit(True)
+    if first is not None:
+        condition = condition & (moment >= first)
+    if until is not None:
+        condition = condition & (moment < until)
+    if (lowest, above) == (0, WHOLE):
+        return condition
+    if key is None:
+        raise InternalError("results without a key are shared out")
+    # The same place as everywhere: see journal.hashing.
+    place = F.pmod(F.xxhash64(F.col(f"`{key}`").cast("string")), F.lit(WHOLE))
+    return condition & (place >= lowest) & (place < above)
