@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from millstream.actions import wire
+from millstream.actions import supervision, wire
 from millstream.actions.scheme import Scheme, load, runtime_arguments
 
 HERE = Path(__file__).resolve().parent
@@ -60,12 +60,12 @@ class Pipe:
         for upstream in self.scheme.upstreams(name):
             self.tell(upstream, wire.change_out(old, new))
 
-    def tell(self, name: str, command: bytes, seconds: float = 20.0) -> bytes:
+    def tell(self, name: str, command: bytes, seconds: float = 20.0, patience: float = 5.0) -> bytes:
         """Give a runtime a command; return its answer."""
         until = time.monotonic() + seconds
         while True:
             with socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(5)
+                sock.settimeout(patience)
                 try:
                     sock.connect(str(self.folder / f"{self.scheme.name}_{name}.sock"))
                     sock.sendall(command)
@@ -80,6 +80,49 @@ class Pipe:
             process.terminate()
         for process in self.processes.values():
             process.wait(20)
+
+
+class Supervisor:
+    """Keeps the runtimes of a pipe running, by the rules of millstream.actions.supervision."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+        #: Nodes whose machine cannot be reached: they cannot be stopped either.
+        self.cut_off: dict[str, subprocess.Popen[bytes]] = {}
+        self.state, orders = supervision.begin(pipe.scheme, time.monotonic())
+        self.obey(orders)
+
+    def step(self) -> None:
+        """Look after everybody once."""
+        for name, process in list(self.pipe.processes.items()):
+            if process.poll() is not None:
+                generation = self.state.lives[name].generation
+                self.state, orders = supervision.exited(self.state, name, generation, time.monotonic())
+                self.obey(orders)
+        self.state, orders = supervision.ticked(self.state, time.monotonic())
+        self.obey(orders)
+
+    def obey(self, orders: list[supervision.Order]) -> None:
+        for order in orders:
+            match order:
+                case supervision.Start(node, address, generation, _):
+                    self.pipe.generations[node], self.pipe.addresses[node] = generation, address
+                    self.pipe.start(node)
+                case supervision.Stop(node, _):
+                    if node not in self.cut_off:
+                        self.pipe.kill(node)
+                case supervision.AskPing(node):
+                    if self._answers(node, wire.ping()):
+                        self.state = supervision.answered(self.state, node, self.state.lives[node].generation)
+                case supervision.TellChange(node, old, new):
+                    if self._answers(node, wire.change_out(old, new)):
+                        self.state = supervision.changed(self.state, node, old, new)
+
+    def _answers(self, node: str, command: bytes) -> bool:
+        try:
+            return bool(self.pipe.tell(node, command, seconds=0.0, patience=0.5))
+        except OSError:
+            return False
 
 
 def first_arrivals(file: Path) -> list[int]:

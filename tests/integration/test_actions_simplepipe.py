@@ -37,8 +37,8 @@ def go_filter():
 
 
 @pytest.fixture
-def pipe(go_filter, tmp_path):
-    """The example's scheme, at ports of its own and with its files in a folder of its own."""
+def idle_pipe(go_filter, tmp_path):
+    """The example's scheme, at ports of its own and with its files in a folder of its own; not started."""
     tree = yaml.safe_load((EXAMPLE / "scheme.yaml").read_text())
     for node in tree["nodes"]:
         node["action"] = str((EXAMPLE / node["action"]).resolve())
@@ -49,9 +49,14 @@ def pipe(go_filter, tmp_path):
     file = tmp_path / "scheme.yaml"
     file.write_text(yaml.safe_dump(tree))
     one = simplepipe.Pipe(load(file), tmp_path / "runtimes", tmp_path)
-    one.start()
     yield one
     one.close()
+
+
+@pytest.fixture
+def pipe(idle_pipe):
+    idle_pipe.start()
+    return idle_pipe
 
 
 def complete(tmp_path: Path, seconds: float = 90.0) -> None:
@@ -98,6 +103,39 @@ def test_losing_machines_with_their_queues(pipe, tmp_path):
         pipe.move(name)
     complete(tmp_path)
     assert pipe.generations["filter2"] == 3
+
+
+@pytest.mark.slow
+def test_a_runtime_that_is_cut_off_is_replaced_and_cannot_come_back(idle_pipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("millstream.actions.supervision.PING_EVERY_S", 1.0)
+    supervisor = simplepipe.Supervisor(idle_pipe)
+    printed, until = tmp_path / "out" / "printer2", time.monotonic() + 60
+    while not all(life.answered for life in supervisor.state.lives.values()) or not printed.exists():
+        assert time.monotonic() < until
+        supervisor.step()
+        time.sleep(0.2)
+    old = idle_pipe.processes["filter2"]
+    supervisor.cut_off["filter2"] = old
+    os.kill(old.pid, signal.SIGSTOP)  # it neither answers nor dies
+    try:
+        while idle_pipe.generations["filter2"] == 1:
+            assert time.monotonic() < until
+            supervisor.step()
+            time.sleep(0.2)
+        while supervisor.state.changes or not supervisor.state.lives["filter2"].answered:
+            assert time.monotonic() < until
+            supervisor.step()
+            time.sleep(0.2)
+        some_arrived(tmp_path, 20)
+        os.kill(old.pid, signal.SIGCONT)
+        complete(tmp_path)
+        log, until = tmp_path / "runtimes" / "printer2.log", time.monotonic() + 20
+        while "was replaced by generation 2" not in log.read_text():
+            assert time.monotonic() < until, log.read_text()
+            time.sleep(0.2)
+    finally:
+        old.kill()
+        old.wait()
 
 
 def test_the_scheme_of_the_example_is_checked():
