@@ -327,3 +327,27 @@ def test_results_without_a_key_cannot_be_shared_out() -> None:
     assert planned(total("1 h"), total("2 h")).obstacles == ()
     keyed = planned(hourly("1 h"), hourly("2 h"), mode="share")
     assert keyed.obstacles == ()
+
+
+# patterns
+
+
+def alerts(least: int, *, singleton: bool = False) -> Build:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        pattern = ms.Pattern().begin("a", f"v > {least}").followed_by("b", "v > a.v").within("10 min")
+        found = rows.match("rising", pattern.singleton() if singleton else pattern, emit="k, a.v as first")
+        found.sink("alerts", ms.console())
+
+    return build
+
+
+def test_matches_are_owned_by_start_and_reach_as_far_as_their_pattern() -> None:
+    plan = planned(alerts(1), alerts(2))
+    assert change_of(plan, "alerts", "rising") == (Change.REPLACED, Move.OWNED)
+    # Its time is that of the last event, by which it is owned here: the first may lie ten minutes before.
+    assert (plan.units[0].horizon, plan.units[0].look_back) == (10 * MINUTE, 10 * MINUTE)
+
+
+def test_matches_that_depend_on_each_other_are_handed_over_only_if_the_pattern_stays() -> None:
+    plan = planned(alerts(1, singleton=True), alerts(2, singleton=True))
+    assert "it has changed" in plan.obstacles[0].fact
