@@ -252,7 +252,7 @@ def run(folder: Path, fail_at: str | None) -> int:
             os.killpg(process.pid, signal.SIGKILL)  # what it has left: its Java
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_kills_of_both_sides_leave_every_result_there_once(tmp_path: Path) -> None:
     rows = [(f"k{n % 7}", START + timedelta(seconds=9 * n)) for n in range(2_400)]
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"k": "{k}", "at": "{at.isoformat()}"}}\n' for k, at in rows))

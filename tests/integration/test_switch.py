@@ -134,7 +134,7 @@ def finished(run: Steered, switching: Switching | None) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_switch_changes_no_result(spark: SparkSession, tmp_path: Path) -> None:
     played(spark, tmp_path / "alone")
     _, switching = played(spark, tmp_path / "both", switch_at=4)

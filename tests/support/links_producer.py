@@ -51,7 +51,7 @@ class Producer:
         return self.acknowledged
 
     def _end(self) -> None:
-        assert self._process.wait(60) is not None
+        assert self._process.wait(240) is not None
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -66,14 +66,14 @@ def flow(where: str, number: str, begin: str) -> None:
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     first, base, waiting = int(begin), int(number) * SPAN, []
-    with connect(where, sender=f"producer {number}") as client:
+    with connect(where, sender=f"producer {number}", time_limit_s=200) as client:
         while waiting or not stop.is_set():
             if not stop.is_set():
                 given = [{**row(base + n), "origin": f"k{n % 7}"} for n in range(first, first + 10)]
                 first += 10
                 waiting.append((first, client.send_nowait("f.s", given, numbers=range(first - 10, first))))
             if stop.is_set() or len(waiting) > 30:
-                waiting[0][1].result(60)
+                waiting[0][1].result(200)
             while waiting and waiting[0][1].done():
                 told, future = waiting.pop(0)
                 future.result()
@@ -89,14 +89,14 @@ def crowd(where: str, number: str, clients: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16384)), hard))
     base = int(number) * SPAN
-    opened = [connect(where) for _ in range(int(clients))]
+    opened = [connect(where, time_limit_s=200) for _ in range(int(clients))]
     print("ready", flush=True)
     sys.stdin.readline()
     futures = [
         client.send_nowait("f.s", [row(base + 10 * k + n) for n in range(10)]) for k, client in enumerate(opened)
     ]
     for future in futures:
-        future.result(60)
+        future.result(200)
     for client in opened:
         client.close()
     print("done", flush=True)
