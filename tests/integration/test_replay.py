@@ -116,7 +116,7 @@ def play(
     run = None
     for number, piece in enumerate(slices):
         if run is None:
-            run = FlowRun(spark, flow_of_many(), Options(root / "data", root, rows()))
+            run = FlowRun(spark, flow_of_many(), Options(root / "data", root, rows(), hosting=False))
             run.start()
         perform(run, piece, numbers)
         time.sleep(chance.random())
@@ -124,7 +124,7 @@ def play(
             run.stop()
             run = None
     if run is None:
-        run = FlowRun(spark, flow_of_many(), Options(root / "data", root, rows()))
+        run = FlowRun(spark, flow_of_many(), Options(root / "data", root, rows(), hosting=False))
         run.start()
     try:
         assert run.wait(timeout=150)
