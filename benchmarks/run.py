@@ -10,6 +10,7 @@ import time
 SMALL = {
     "journal_append": [],
     "links": ["--turns", "3", "--rows", "1000000"],
+    "service": [],
     "windows": ["--turns", "3"],
     "fold": ["--turns", "2"],
     "startup": ["--turns", "2"],
@@ -19,6 +20,7 @@ SMALL = {
 FULL = {
     "journal_append": ["--full"],
     "links": ["--full"],
+    "service": ["--full"],
     "windows": ["--full", "--turns", "5"],
     "fold": [],
     "startup": [],
