@@ -59,7 +59,7 @@ def pipe(idle_pipe):
     return idle_pipe
 
 
-def complete(tmp_path: Path, seconds: float = 90.0) -> None:
+def complete(tmp_path: Path, seconds: float = 200.0) -> None:
     until = time.monotonic() + seconds
     evens, sixes = tmp_path / "out" / "printer2", tmp_path / "out" / "printer6"
     while len(simplepipe.first_arrivals(sixes)) < 500 or len(simplepipe.first_arrivals(evens)) < 1500:
@@ -70,7 +70,7 @@ def complete(tmp_path: Path, seconds: float = 90.0) -> None:
 
 
 def some_arrived(tmp_path: Path, more: int) -> None:
-    until, file = time.monotonic() + 40, tmp_path / "out" / "printer2"
+    until, file = time.monotonic() + 120, tmp_path / "out" / "printer2"
     start = len(file.read_text()) if file.exists() else 0
     while not file.exists() or len(file.read_text()) < start + more:
         assert time.monotonic() < until
@@ -105,7 +105,7 @@ def test_losing_machines_with_their_queues(pipe, tmp_path):
     assert pipe.generations["filter2"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # it is about who answers within a second: on a busy machine others are replaced as well
 def test_a_runtime_that_is_cut_off_is_replaced_and_cannot_come_back(idle_pipe, tmp_path, monkeypatch):
     monkeypatch.setattr("millstream.actions.supervision.PING_EVERY_S", 1.0)
     supervisor = simplepipe.Supervisor(idle_pipe)
