@@ -47,9 +47,13 @@ def main(names: list[str]) -> int:
 
 
 def need(*tools: str) -> None:
+    """Go on only with tools that are there and run: a rustup without a toolchain has a rustc that does not."""
     for tool in tools:
         if shutil.which(tool) is None:
             raise Missing(f"no {tool}")
+        asked = [tool, "version"] if tool == "go" else [tool, "--version"]
+        if subprocess.run(asked, check=False, capture_output=True).returncode != 0:
+            raise Missing(f"{tool} does not run")
 
 
 def run(*command: str, folder: Path = HERE) -> None:

@@ -31,7 +31,7 @@ _spec.loader.exec_module(simplepipe)
 @pytest.fixture(scope="module")
 def go_filter():
     if shutil.which("go") is None:
-        pytest.skip("no go")
+        pytest.skip("cannot here: no go")
     simplepipe.build()
     return EXAMPLE / "filter" / "filter"
 

@@ -34,7 +34,7 @@ def sdk_program(name: str, *args: str, contract: str = "one") -> Program:
 def c_program(folder: Path) -> Path:
     """Return the SDKs' test programs, in C."""
     if shutil.which("gcc") is None:
-        pytest.skip("no C compiler")
+        pytest.skip("cannot here: no C compiler")
     target = folder / "programs"
     source = str(SDK / "c" / "programs.c")
     subprocess.run(["gcc", "-std=c11", "-O2", "-o", str(target), source], check=True)
