@@ -36,7 +36,8 @@ import millstream as ms
 
 flow = ms.Flow("shop")
 sales = flow.source(
-    "sales", ms.inbox("origin string, n long, at timestamp"), time="at", key="origin", partitions=2, idle="4 s"
+    "sales", ms.inbox("origin string, n long, at timestamp"), time="at", key="origin", partitions=2, idle="4 s",
+    lateness="10 minutes",
 )
 sales.window("minutes", every="1 minute", by="origin", n="count(*)", last="max(n)").sink("minutes", ms.jsonl("out"))
 """
@@ -114,9 +115,7 @@ class Sending(threading.Thread):
 
     def __init__(self, address: str, keys: Path) -> None:
         super().__init__(daemon=True)
-        self._client = connect(
-            address, sender="p", key=keys / "producer.key", server=keys / "engine.pub", time_limit_s=120.0
-        )
+        self._client = connect(address, key=keys / "producer.key", server=keys / "engine.pub", time_limit_s=120.0)
         self._enough = threading.Event()
         self.rows = 0
         self.error: BaseException | None = None
