@@ -117,9 +117,7 @@ class Sending(threading.Thread):
 
     def run(self) -> None:
         try:
-            with connect(
-                self._address, sender="p", key=self._keys / "producer.key", server=self._keys / "engine.pub"
-            ) as client:
+            with connect(self._address, key=self._keys / "producer.key", server=self._keys / "engine.pub") as client:
                 while not self._enough.is_set():
                     client.send(TARGET, rows(self.rows, self.rows + 50))
                     self.rows += 50

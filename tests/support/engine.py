@@ -24,6 +24,7 @@ from millstream.engine.status import (
     SourceStatus,
 )
 from millstream.errors import InvalidName, JobExists, JobsRunning, NoSuchJob
+from millstream.flow.flow import Flow
 from millstream.journal.summary import Summary, summary
 from millstream.links.host import Host, declared_inboxes
 from millstream.links.inbox import Inbox
@@ -84,6 +85,7 @@ class PeerEngine:
         name = name or "f"
         if package == b"bad":
             raise InvalidName(f'"{name}!" is not a name', hint="letters, digits and _")
+        Flow(name)  # refuses what is no name, as the driver of a real engine does
         with self._changed:
             if name in self._jobs:
                 raise JobExists(f'job "{name}" is deployed already', hint=f"millstream undeploy {name}")

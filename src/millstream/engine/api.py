@@ -81,7 +81,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})]
-    name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=128, pattern="^[A-Za-z][A-Za-z0-9_-]*$")] | None = None
     root: str | None = None
     options: dict[str, Any] = {}
 
