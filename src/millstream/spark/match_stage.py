@@ -39,7 +39,7 @@ from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.recipe import PATTERN, TIMED_OUT, Course, Recipe, piece_type, recipe
 from millstream.patterns.results import classified, compute
 from millstream.spark.ordered import PIECE as CHUNK
-from millstream.spark.ordered import SHARD, from_bytes, pack, timer, to_bytes
+from millstream.spark.ordered import SHARD, from_bytes, pack, to_bytes, wake_at
 from millstream.spark.session import ROCKSDB
 from millstream.spark.source import PLACE
 
@@ -351,7 +351,7 @@ class _Shard(StatefulProcessor):
         if lowest > watermark:
             if fresh:
                 self._waiting.appendList([(to_bytes(table),) for table in fresh])
-                self._wake_at(lowest)
+                wake_at(self._handle, self._next, lowest)
             return
         yield from self._take([*(from_bytes(data) for (data,) in self._waiting.get()), *fresh], watermark)
 
@@ -405,16 +405,7 @@ class _Shard(StatefulProcessor):
         if lowest is None:
             self._next.clear()
         else:
-            self._wake_at(lowest)
-
-    def _wake_at(self, lowest: int) -> None:
-        stored = self._next.get()
-        if stored and stored[0] == lowest:
-            return
-        if stored:
-            self._handle.deleteTimer(timer(stored[0]))
-        self._next.update((lowest,))
-        self._handle.registerTimer(timer(lowest))
+            wake_at(self._handle, self._next, lowest)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

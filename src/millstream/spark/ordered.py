@@ -287,7 +287,7 @@ class _Shard(StatefulProcessor):
         if lowest > watermark:
             if fresh:
                 self._waiting.appendList([(to_bytes(table),) for table in fresh])
-                self._wake_at(lowest)
+                wake_at(self._handle, self._next, lowest)
             return
         ready, rest = released(pa.concat_tables([*self._stored(), *fresh]), self._timed, watermark)
         self._keep(rest)
@@ -330,16 +330,18 @@ class _Shard(StatefulProcessor):
             return
         step = max(1, rest.num_rows * PIECE // max(1, rest.nbytes))
         self._waiting.put([(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
-        self._wake_at(int(micros(rest.column(self._timed)).min()))
+        wake_at(self._handle, self._next, int(micros(rest.column(self._timed)).min()))
 
-    def _wake_at(self, lowest: int) -> None:
-        stored = self._next.get()
-        if stored and stored[0] == lowest:
-            return
-        if stored:
-            self._handle.deleteTimer(timer(stored[0]))
-        self._next.update((lowest,))
-        self._handle.registerTimer(timer(lowest))
+
+def wake_at(handle: StatefulProcessorHandle, known: Any, moment: int) -> None:
+    """Let a shard's timer go off when `moment` has passed; `known` is the value of state that holds the last one."""
+    stored = known.get()
+    if stored and stored[0] == moment:
+        return
+    if stored:
+        handle.deleteTimer(timer(stored[0]))
+    known.update((moment,))
+    handle.registerTimer(timer(moment))
 
 
 def timer(moment: int) -> int:
