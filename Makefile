@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 .PHONY: help setup demo test check format bench soak sim sdk lock clean
 
 BIN := .venv/bin
-CODE := src tests $(wildcard examples) $(wildcard benchmarks)
+CODE := src tests sdk examples benchmarks
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
