@@ -172,9 +172,7 @@ class Inbox:
     def progress(self) -> Progress:
         """Return how far the partition is written, for those who look for idle ones."""
         writer = self._writer
-        # Senders that wait because we take nothing are not idle: what they hold must not become late.
-        rows_at_us = self._clock.now_us() if self._paused else self._rows_at_us
-        return Progress(self.partition, writer.running_max, writer.floor, writer.ended, rows_at_us)
+        return Progress(self.partition, writer.running_max, writer.floor, writer.ended, self._rows_at_us)
 
     def highest(self, sender: str) -> int:
         """Return the highest number that is durable of a sender, or -1."""
@@ -357,6 +355,7 @@ class Inbox:
         """Take events again."""
         with self._guard:
             self._paused = False
+            # Those who waited are heard before the partition can be called idle.
             self._rows_at_us = self._clock.now_us()
 
     @property
