@@ -149,13 +149,12 @@ class Functions:
         return {}
 
     def _class(self, kind: type) -> Data:
-        module = sys.modules.get(kind.__module__)
-        if kind.__module__ != "__main__" and not self._own(getattr(module, "__file__", None)):
+        if kind.__module__ != "__main__" and not self._own(_file_of(kind)):
             return {"library": _library_name(kind)}
         return {"class": self._entered(kind, self._class_entry)}
 
     def _class_entry(self, kind: type) -> Data:
-        filename = getattr(sys.modules[kind.__module__], "__file__", None) or "<unknown>"
+        filename = _file_of(kind) or "<unknown>"
         used: dict[str, Data] = {}
         # Not those that a library made for it, such as a dataclass's: they change with the library.
         for function in (one for one in _methods(kind) if one.__code__.co_filename == filename):
@@ -205,6 +204,13 @@ class Functions:
         if path.startswith(tuple(self.packages)):
             return True
         return not (path.startswith((_OURS, *_STDLIB)) or any(f"/{name}/" in path for name in _LIBRARIES))
+
+
+def _file_of(kind: type) -> str | None:
+    """Return the file of a class: as its methods know it, since another version of its module may have taken the name."""
+    own = (method for method in _methods(kind) if method.__module__ == kind.__module__)
+    known = next((method.__globals__.get("__file__") for method in own), None)
+    return known or getattr(sys.modules.get(kind.__module__), "__file__", None)
 
 
 def _places(package: str) -> list[str]:

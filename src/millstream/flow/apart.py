@@ -1,0 +1,40 @@
+"""Two versions of a flow in one process: each has modules of its own, also where these have the same names.
+
+A flow's functions keep the modules that they were loaded with. What is imported later, by a function that runs, is found beside the
+version that was loaded last.
+"""
+
+from __future__ import annotations
+
+import sys
+from os import PathLike
+from pathlib import Path
+
+from millstream.flow.flow import Flow
+from millstream.flow.load import load
+
+
+def load_apart(path: str | PathLike[str], other: str | PathLike[str]) -> Flow:
+    """Return the flow that a file describes, whatever was imported for the flow in the file `other`.
+
+    Raises:
+        NotLoadable: The file is not there, fails, or does not hold exactly one flow.
+        FlowError: The flow has a mistake.
+    """
+    folder, away = Path(path).resolve().parent, Path(other).resolve().parent
+    if folder == away:
+        return load(path)
+    for name in [name for name in sys.modules if _beside(name, away)]:
+        del sys.modules[name]
+    sys.path[:] = [one for one in sys.path if one not in (str(folder), str(away))]
+    return load(path)
+
+
+def _beside(name: str, folder: Path) -> bool:
+    """Tell whether a module, or the package that it is in, lies in a folder."""
+    top = name.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if file is None or top in ("__main__", "millstream") or top in sys.stdlib_module_names:
+        return False
+    place = Path(file).resolve()
+    return folder in (place.parent, place.parent.parent if place.name == "__init__.py" else None)
