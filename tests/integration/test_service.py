@@ -171,7 +171,7 @@ def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: 
             client.send("till.sales", [{"shop": "south", "amount": 1.0, "at": "2024-05-04 09:55"}] * 10)
         refused = engine.shell("millstream undeploy till", status=1)
         assert 'error: job "till" is ' in refused
-        assert "hint: millstream drain till && millstream undeploy till, or --force to lose them" in refused
+        assert "hint: millstream drain till && millstream undeploy till, or --force" in refused
         assert "error: 1 job runs: till" in engine.shell("millstream stop", status=1)
         wait_for(lambda: job(engine)["groups"] and job(engine)["groups"][0]["rows_in"] == 60, limit_s=240)
         engine.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from millstream.cli.environment import engines_of_environment
 from millstream.cli.run import moment
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Clus
     from millstream.cluster import DEFAULT, Cluster
     from millstream.engine.tokens import read_token
 
-    named = engines or [url for url in re.split(r"[\s,]+", os.environ.get("MILLSTREAM_ENGINE", "")) if url]
+    named = engines or engines_of_environment()
     token = read_token(token_file) if token_file is not None else os.environ.get("MILLSTREAM_TOKEN") or None
     with Cluster(named or [DEFAULT], token) as found:
         yield found

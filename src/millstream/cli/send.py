@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from millstream import ingest
+from millstream.cli.environment import engines_of_environment
 from millstream.errors import Ended, NotThere
 from millstream.flow.load import load
 from millstream.flow.sources import Inbox
@@ -60,7 +61,9 @@ def send(
     target: Annotated[str, typer.Argument(metavar="FLOW.SOURCE", help="The source that the events are for.")],
     to: Annotated[str | None, typer.Option(metavar="tcp://HOST:PORT", help="Where the flow's inboxes are.")] = None,
     engine: Annotated[str | None, typer.Option(metavar="URL", help="The engine that the flow is deployed on.")] = None,
-    data: Annotated[Path, typer.Option(help="The data folder of the flow, on this host.")] = Path(".millstream"),
+    data: Annotated[
+        Path | None, typer.Option(help="The data folder of the flow, on this host.", show_default=".millstream")
+    ] = None,
     flow: Annotated[Path | None, typer.Option(help="The flow's file: makes the journal if it is not there.")] = None,
     sender: Annotated[
         str | None, typer.Option(help="A name to send the same lines under again: what is there is not stored twice.")
@@ -77,6 +80,9 @@ def send(
     goes to the source's dead letters with its reason, and does not stop the others.
     """
     _check(target)
+    if (to, engine, data, flow) == (None, None, None, None):
+        engine = next(iter(engines_of_environment()), None)
+    data = data or Path(".millstream")
     if flow is not None and to is None and engine is None:
         _declare(target, data, flow)
     kept_in: str | None = None
@@ -90,9 +96,10 @@ def send(
         with _silence_broken(client, to or data):
             ended = client.ended(target)
         if ended:
-            raise Ended(
-                f'"{target}" has ended: it takes no more events', hint="start the flow again in a new --data folder"
-            )
+            hint = "start the flow again in a new --data folder"
+            if engine is not None:
+                hint = "undeploy the job with --purge and deploy it again"
+            raise Ended(f'"{target}" has ended: it takes no more events', hint=hint)
         with _progress(pump), _silence_broken(client, to or data):
             interrupted = pump.run(end=end)
             if interrupted and client.waiting:

@@ -448,7 +448,7 @@ def _undeploy_asked(job: Job, event: UndeployAsked, now: float) -> Step:
         return job, []
     if job.state in ALIVE and not event.force:
         left = "" if not event.unprocessed else f"; {events(event.unprocessed)} not processed yet"
-        hint = f"millstream drain {job.name} && millstream undeploy {job.name}, or --force to lose them"
+        hint = f"millstream drain {job.name} && millstream undeploy {job.name}, or --force"
         raise JobBusy(f'job "{job.name}" is {job.state}{left}', hint=hint)
     gone = _to(job, JobState.UNDEPLOYED, now, ready_at=None, paused_until=None, purge=event.purge)
     return gone, _removed(gone)

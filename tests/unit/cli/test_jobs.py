@@ -169,6 +169,18 @@ def test_an_engine_is_stopped_and_waited_for(
     assert said.err == "warning: f stop taking events until an engine is started again; nothing is lost\n"
 
 
+def test_events_are_sent_to_the_engine_that_the_environment_names(
+    served: Served, flow: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run("deploy", str(flow))
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"origin": "JFK", "n": 1, "at": "2024-05-04 09:00"}\n')
+    with events.open() as lines:
+        monkeypatch.setattr("sys.stdin", lines)
+        assert run("send", "f.s").startswith("sent 1 event")
+    assert json.loads(run("status", "f", "--json"))["sources"]["s"]["rows"] == 1
+
+
 def test_a_token_comes_from_the_environment_or_a_file(
     served: Served, flow: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -92,7 +92,7 @@ def test_what_makes_no_sense_now_is_a_conflict(served: Served) -> None:
     busy = served.http.delete("/jobs/f")
     assert told(busy) == (409, "JobBusy")
     assert busy.json()["message"] == 'job "f" is running; 7 events are not processed yet'
-    assert busy.json()["hint"] == "millstream drain f && millstream undeploy f, or --force to lose them"
+    assert busy.json()["hint"] == "millstream drain f && millstream undeploy f, or --force"
     assert told(served.http.post("/stop")) == (409, "JobsRunning")
     served.http.post("/jobs/f/drain")
     assert told(served.http.post("/jobs/f/resume")) == (409, "InvalidTransition")

@@ -130,7 +130,7 @@ def test_a_job_with_work_to_do_is_undeployed_by_force_alone(state: JobState) -> 
     with pytest.raises(JobBusy) as error:
         advance(job(state), life.UndeployAsked(unprocessed=1204), 1.0)
     assert error.value.message == f'job "flights" is {state}; 1,204 events are not processed yet'
-    assert error.value.hint == "millstream drain flights && millstream undeploy flights, or --force to lose them"
+    assert error.value.hint == "millstream drain flights && millstream undeploy flights, or --force"
     gone, orders = advance(job(state), life.UndeployAsked(force=True), 1.0)
     assert gone.state is JobState.UNDEPLOYED
     assert orders == [life.KillDriver(), life.CloseInboxes(), life.RemoveFiles()]
