@@ -1,4 +1,4 @@
-"""The store of an engine: its jobs, what was deployed, and what has happened to them.
+"""The store of an engine: its jobs, what was deployed, what has happened to them, and the names of programs.
 
 A job is written down before anything is done about it: what the store says is where a new engine goes on.
 Undeployed jobs stay, for their history; their packages go.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +17,13 @@ import msgspec
 
 from millstream.engine.lifecycle import Job
 from millstream.engine.status import Place
+from millstream.engine.switching import Switch
 from millstream.errors import StoreBroken
 
 #: How many undeployed jobs, and how many happenings of a job, are kept.
 MOST_UNDEPLOYED: Final = 200
 MOST_HAPPENINGS: Final = 1_000
-_VERSION: Final = 1
-_SCHEMA: Final = """
+_JOBS: Final = """
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, number INTEGER NOT NULL, deployed_at REAL NOT NULL,
     undeployed INTEGER NOT NULL, settings BLOB NOT NULL, job BLOB NOT NULL, UNIQUE (name, number)
@@ -38,6 +38,24 @@ CREATE TABLE history (
 CREATE INDEX history_of ON history (job, number);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+_BINARIES: Final = """
+CREATE TABLE binaries (
+    name TEXT NOT NULL, version INTEGER NOT NULL, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, added_at REAL NOT NULL,
+    PRIMARY KEY (name, version)
+);
+CREATE TABLE binary_versions (name TEXT PRIMARY KEY, version INTEGER NOT NULL);
+"""
+_VERSIONS: Final = """
+CREATE TABLE versions (
+    job TEXT NOT NULL REFERENCES jobs ON DELETE CASCADE, number INTEGER NOT NULL, added_at REAL NOT NULL,
+    current_at REAL, settings BLOB NOT NULL, switch BLOB, package BLOB NOT NULL, PRIMARY KEY (job, number)
+);
+INSERT INTO versions SELECT jobs.id, 1, deployed_at, deployed_at, settings, NULL, package
+    FROM packages JOIN jobs ON packages.job = jobs.id;
+DROP TABLE packages;
+"""
+#: What each version of the store has added to the one before.
+_SCHEMAS: Final = (_JOBS, _BINARIES, _VERSIONS)
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +70,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[str, list[Place]] = {}
     #: The partitions of each source that events are sent to.
     inboxes: dict[str, int] = {}
+    #: The content (SHA-256) of each program that an engine keeps, by the name that the flow has for it.
+    binaries: dict[str, str] = {}
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +85,35 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
 
 
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a job, with the switch that led to it; `current_at` says since when, if it ever was the one that runs."""
+
+    number: int
+    added_at: float
+    settings: JobSettings
+    current_at: float | None = None
+    switch: Switch | None = None
+
+
 class Noted(msgspec.Struct, frozen=True):
     """Something that has happened to a job, at a moment in seconds since 1970."""
 
     at: float
     what: str
     detail: str | None = None
+
+
+class Binary(msgspec.Struct, frozen=True):
+    """A version of a program that the engine keeps: its name, number, content, size, and when it was added."""
+
+    name: str
+    version: int
+    sha256: str
+    bytes: int
+    added_at: float
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
 
 
 class Store:
@@ -83,10 +126,10 @@ class Store:
             self._sql.execute("PRAGMA foreign_keys = ON")
             self._sql.execute("PRAGMA synchronous = FULL")
         with self._changing() as sql:
-            if sql.execute("PRAGMA user_version").fetchone()[0] < _VERSION:
-                for statement in _SCHEMA.split(";"):
+            for added in _SCHEMAS[sql.execute("PRAGMA user_version").fetchone()[0] :]:
+                for statement in added.split(";"):
                     sql.execute(statement)
-                sql.execute(f"PRAGMA user_version = {_VERSION}")
+            sql.execute(f"PRAGMA user_version = {len(_SCHEMAS)}")
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
@@ -118,14 +161,15 @@ class Store:
         return f"{name}-{number}", number
 
     def add(self, stored: Stored, package: bytes, noted: Noted) -> None:
-        """Write down a new job and its package."""
+        """Write down a new job and its package, which is its version 1."""
         with self._changing() as sql:
             row = (stored.id, stored.name, stored.number, stored.deployed_at, 0)
             sql.execute(
                 "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (*row, msgspec.json.encode(stored.settings), msgspec.json.encode(stored.job)),
             )
-            sql.execute("INSERT INTO packages VALUES (?, ?)", (stored.id, package))
+            at = stored.deployed_at
+            _put(sql, stored.id, Version(number=1, added_at=at, current_at=at, settings=stored.settings), package)
             _note(sql, stored.id, noted)
 
     def update(self, id: str, job: Job, noted: Noted | None = None, settings: JobSettings | None = None) -> None:
@@ -141,7 +185,7 @@ class Store:
         """Keep the history of a job that is undeployed, and nothing else; its name is free."""
         with self._changing() as sql:
             sql.execute("UPDATE jobs SET undeployed = 1 WHERE id = ?", (id,))
-            sql.execute("DELETE FROM packages WHERE job = ?", (id,))
+            sql.execute("DELETE FROM versions WHERE job = ?", (id,))
             _forget_old(sql)
 
     def jobs(self) -> list[Stored]:
@@ -156,9 +200,38 @@ class Store:
             row = sql.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (id,)).fetchone()  # noqa: S608
             return None if row is None else _stored(row)
 
-    def package(self, id: str) -> bytes | None:
+    # versions
+
+    def add_version(self, id: str, version: Version, package: bytes, noted: Noted) -> None:
+        """Write down a version that is to take the place of the one that runs, and its package."""
+        with self._changing() as sql:
+            _put(sql, id, version, package)
+            _note(sql, id, noted)
+
+    def update_version(self, id: str, version: Version, noted: Sequence[Noted] = ()) -> None:
+        """Write down what has become of a version; one that runs now is what the job is settled by."""
+        with self._changing() as sql:
+            sql.execute(
+                "UPDATE versions SET current_at = ?, settings = ?, switch = ? WHERE job = ? AND number = ?",
+                (version.current_at, *_encoded(version), id, version.number),
+            )
+            if version.current_at is not None:
+                sql.execute("UPDATE jobs SET settings = ? WHERE id = ?", (msgspec.json.encode(version.settings), id))
+            for one in noted:
+                _note(sql, id, one)
+
+    def versions(self, id: str) -> list[Version]:
+        """Return the versions of a job, oldest first."""
         with self._reading() as sql:
-            row = sql.execute("SELECT package FROM packages WHERE job = ?", (id,)).fetchone()
+            rows = sql.execute(
+                "SELECT number, added_at, current_at, settings, switch FROM versions WHERE job = ? ORDER BY number",
+                (id,),
+            )
+            return [_version(row) for row in rows]
+
+    def package(self, id: str, number: int = 1) -> bytes | None:
+        with self._reading() as sql:
+            row = sql.execute("SELECT package FROM versions WHERE job = ? AND number = ?", (id, number)).fetchone()
             return None if row is None else bytes(row[0])
 
     # what happens
@@ -172,6 +245,31 @@ class Store:
         with self._reading() as sql:
             rows = sql.execute("SELECT at, what, detail FROM history WHERE job = ? ORDER BY number", (id,))
             return [Noted(*row) for row in rows]
+
+    # programs
+
+    def add_binary(self, name: str, sha256: str, size: int, at: float) -> Binary:
+        """Write down a new version of a program, and return it; its number is not given again."""
+        with self._changing() as sql:
+            sql.execute(
+                "INSERT INTO binary_versions VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET version = version + 1",
+                (name,),
+            )
+            number = int(sql.execute("SELECT version FROM binary_versions WHERE name = ?", (name,)).fetchone()[0])
+            sql.execute("INSERT INTO binaries VALUES (?, ?, ?, ?, ?)", (name, number, sha256, size, at))
+        return Binary(name, number, sha256, size, at)
+
+    def binaries(self) -> list[Binary]:
+        """Return all versions of all programs, by name, oldest first."""
+        with self._reading() as sql:
+            rows = sql.execute("SELECT name, version, sha256, bytes, added_at FROM binaries ORDER BY name, version")
+            return [Binary(*row) for row in rows]
+
+    def remove_binaries(self, gone: Sequence[Binary]) -> None:
+        """Forget versions of programs: all of them, or none."""
+        with self._changing() as sql:
+            for one in gone:
+                sql.execute("DELETE FROM binaries WHERE name = ? AND version = ?", (one.name, one.version))
 
     # facts
 
@@ -197,6 +295,28 @@ def _stored(row: tuple[Any, ...]) -> Stored:
         deployed_at=row[3],
         settings=msgspec.json.decode(row[4], type=JobSettings),
         job=msgspec.json.decode(row[5], type=Job),
+    )
+
+
+def _version(row: tuple[Any, ...]) -> Version:
+    return Version(
+        number=row[0],
+        added_at=row[1],
+        current_at=row[2],
+        settings=msgspec.json.decode(row[3], type=JobSettings),
+        switch=None if row[4] is None else msgspec.json.decode(row[4], type=Switch),
+    )
+
+
+def _encoded(version: Version) -> tuple[bytes, bytes | None]:
+    switch = None if version.switch is None else msgspec.json.encode(version.switch)
+    return msgspec.json.encode(version.settings), switch
+
+
+def _put(sql: sqlite3.Connection, id: str, version: Version, package: bytes) -> None:
+    sql.execute(
+        "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (id, version.number, version.added_at, version.current_at, *_encoded(version), package),
     )
 
 

@@ -1,0 +1,123 @@
+"""A switch of a job, as its engine sees it: asked for, under way in the driver, then done, given up or refused.
+
+         the driver begins            the old version is retired
+    ASKED ───────────────▶ GOING ON ─────────────────────────────▶ DONE ──▶ on probation, if that was wanted
+      │                       │ until the cut
+      └──▶ REFUSED            └──▶ GIVEN UP
+
+What decides where a switch stands is the record in the job's folder, which its driver keeps; an engine writes down what it hears.
+A driver that comes up says how the record stands: a switch that this does not know of was never begun, or was given up.
+Every version of a job has a number, counted from 1, also one that is gone back to: that is a new version with an older package.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from millstream.switch.probation import Limits
+
+#: How long a new version may take until the cut, if nobody says otherwise.
+LIMIT_S: Final = 600.0
+
+
+class SwitchState(StrEnum):
+    """How far a switch has got."""
+
+    ASKED = "asked"
+    GOING_ON = "going on"
+    DONE = "done"
+    GIVEN_UP = "given up"
+    REFUSED = "refused"
+
+
+#: States that a switch does not leave.
+OVER: Final = frozenset({SwitchState.DONE, SwitchState.GIVEN_UP, SwitchState.REFUSED})
+
+
+class SwitchStep(msgspec.Struct, frozen=True):
+    """A step of a switch: when (seconds since 1970), the phase it led to, and what happened."""
+
+    at: float
+    phase: str
+    text: str
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """The probation of a new version: for how long, what it may do, and whether the old one comes back if it does more."""
+
+    seconds: float
+    limits: Limits = Limits()
+    back: bool = False
+    #: How it ended, if it has.
+    ended: str | None = None
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch, as it is written down with the version that it leads to. Moments are seconds since 1970."""
+
+    version: int
+    previous: int
+    asked_at: float
+    state: SwitchState = SwitchState.ASKED
+    phase: str = "asked"
+    why: str | None = None
+    #: The cut, in event time.
+    cut_us: int | None = None
+    steps: tuple[SwitchStep, ...] = ()
+    ended_at: float | None = None
+    consent: tuple[str, ...] = ()
+    limit_s: float = LIMIT_S
+    trial: Trial | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.state in OVER
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a driver says about a switch: all its steps so far; `ended` is "done", "given up" or "refused"."""
+
+    version: str
+    phase: str = ""
+    cut_us: int | None = None
+    steps: tuple[SwitchStep, ...] = ()
+    ended: str | None = None
+    why: str | None = None
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How the record stands when a driver comes up: the version that runs, and the one that it is switched to."""
+
+    version: str
+    next: str | None = None
+
+
+def heard(switch: Switch, told: Told, now: float) -> Switch:
+    """Return a switch after its driver has spoken of it; what comes too late changes nothing."""
+    if switch.over or told.version != str(switch.version):
+        return switch
+    steps = told.steps or switch.steps
+    state = SwitchState(told.ended) if told.ended is not None else SwitchState.GOING_ON
+    return replace(
+        switch,
+        state=state,
+        phase=told.phase or switch.phase,
+        cut_us=told.cut_us if told.cut_us is not None else switch.cut_us,
+        steps=steps,
+        why=told.why if told.ended is not None else switch.why,
+        ended_at=now if state in OVER else None,
+    )
+
+
+def came_up(switch: Switch, standing: Standing, now: float) -> Switch:
+    """Return a switch after its driver was started again, by how the record stands."""
+    if switch.over or standing.next == str(switch.version):
+        return switch
+    if standing.version == str(switch.version):
+        return replace(switch, state=SwitchState.DONE, phase="running", ended_at=now)
+    why = switch.why or "the driver ended before the cut"
+    return replace(switch, state=SwitchState.GIVEN_UP, phase="running", ended_at=now, why=why)
