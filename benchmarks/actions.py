@@ -121,7 +121,7 @@ def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
 
-    from millstream.spark.action_stage import action
+    from millstream.spark.action_stage import Shipping, action
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -137,7 +137,7 @@ def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
         fresh = frame.select(F.col("value").cast("string")).rdd.map(lambda row: row[0])
         lines = frame.select(F.col("value").cast("string")).rdd.map(lambda row: row[0]).cache()
         lines.count()
-        answered = action(frame, stage, flow="bench", root=where, letters=None)
+        answered = action(frame, stage, Shipping("bench", where, {}), letters=None)
         columns = session.createDataFrame(fresh.pipe(cat).map(lambda line: (line,)), "value string")
         same = frame.mapInArrow(identity, frame.schema)
         cases: dict[str, Callable[[], Any]] = {

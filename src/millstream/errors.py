@@ -35,6 +35,7 @@ MillstreamError
 ├─ EngineError          an engine or a cluster cannot do what was asked
 │  ├─ NoSuchJob, JobExists, JobBusy, InvalidTransition, JobsRunning
 │  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken, NoRoom
+│  ├─ NoSuchAction, ActionInUse, BadBinary
 │  └─ EngineAway, EnginesDiffer, TokenRefused, RequestRefused
 └─ InternalError        our own mistake: please report it
 """
@@ -545,6 +546,18 @@ class StoreBroken(EngineError):
 
 class NoRoom(EngineError):
     """The disk of an engine is full; what was to be done may work when there is room."""
+
+
+class NoSuchAction(EngineError):
+    """An engine keeps no program of that name, version or content."""
+
+
+class ActionInUse(EngineError):
+    """A job runs the version of a program that was to be removed."""
+
+
+class BadBinary(EngineError):
+    """The bytes of a program are too many, or not those that were announced."""
 
 
 class EngineAway(EngineError):

@@ -10,7 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from millstream.clock import SystemClock
 from millstream.engine import lifecycle as life
+from millstream.engine.binaries import Binaries
 from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import Job, JobState
 from millstream.engine.status import (
@@ -23,6 +25,7 @@ from millstream.engine.status import (
     Prepared,
     SourceStatus,
 )
+from millstream.engine.store import Binary, Store
 from millstream.errors import InvalidName, JobExists, JobsRunning, NoSuchJob
 from millstream.flow.flow import Flow
 from millstream.journal.summary import Summary, summary
@@ -48,8 +51,14 @@ class PeerEngine:
         self.after: Callable[[str], None] = lambda name: self.tell(name, life.DriverReady())
         declare(data, partitions=2)
         self._host = Host(data / "f", declared_inboxes(data / "f"))
+        self._store = Store(data / "jobs.sqlite")
+        self.binaries = Binaries(data / "actions", self._store, SystemClock())
+        #: The programs that packages name, as the driver of a real engine finds out, and what jobs have of them.
+        self.named: tuple[str, ...] = ()
+        self.pinned: dict[str, dict[str, str]] = {}
 
     def close(self) -> None:
+        self._store.close()
         self._host.close()
 
     @property
@@ -80,22 +89,30 @@ class PeerEngine:
     # deploying
 
     def prepare(
-        self, package: bytes, *, name: str | None = None, root: str | None = None, options: Any = None
+        self,
+        package: bytes,
+        *,
+        name: str | None = None,
+        root: str | None = None,
+        options: Any = None,
+        binaries: Mapping[str, str] | None = None,
     ) -> Prepared:
         name = name or "f"
         if package == b"bad":
             raise InvalidName(f'"{name}!" is not a name', hint="letters, digits and _")
         Flow(name)  # refuses what is no name, as the driver of a real engine does
+        pinned = self.binaries.pinned(self.named, binaries)
         with self._changed:
             if name in self._jobs:
                 raise JobExists(f'job "{name}" is deployed already', hint=f"millstream undeploy {name}")
             self._jobs[name] = Job(name)
             self._numbers[name] = self._numbers.get(name, 0) + 1
+            self.pinned[name] = pinned
         at = self.address
         here = {
             number: Place(at.ip, at.port, self.node, at.folder) for number in range(4) if number % self.of == self.node
         }
-        return Prepared(self._id(name), name, {"s": here})
+        return Prepared(self._id(name), name, {"s": here}, pinned)
 
     def begin(self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool) -> JobStatus:
         name = self._job(job).name
@@ -190,8 +207,23 @@ class PeerEngine:
             found.name, life.UndeployAsked(force=force, purge=purge, unprocessed=self.status(found.name).unprocessed)
         )
         status = self.status(found.name)
-        del self._jobs[found.name]
+        del self._jobs[found.name], self.pinned[found.name]
         return status
+
+    # programs
+
+    def users(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, pinned in self.pinned.items():
+            for sha256 in set(pinned.values()):
+                found.setdefault(sha256, []).append(name)
+        return found
+
+    def remove_binary(self, name: str, version: int | None) -> list[Binary]:
+        return self.binaries.remove(name, version, self.users)
+
+    def drop_content(self, sha256: str) -> None:
+        self.binaries.drop(sha256, self.users)
 
     def stop(self, *, force: bool = False) -> None:
         busy = [name for name, job in self._jobs.items() if job.state in life.ALIVE]

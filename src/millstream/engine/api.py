@@ -2,10 +2,11 @@
 
     GET     /health /ready /engine /metrics /openapi.json
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
-    POST    /jobs    /prepare    /stop
+    GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
+    POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
     POST    /jobs/{job}/drain, resume, wait    and, between engines, begin, settled, missed
     POST    /jobs/{job}/sources/{source}/events
-    DELETE  /jobs/{job}
+    DELETE  /jobs/{job}    /actions/{name}    /contents/{sha256}
 
 Whatever changes something needs the engine's token. The engine is called in threads, so that one slow call holds up no
 other; calls that wait for a job or for room in an inbox have threads of their own.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 
@@ -26,14 +28,18 @@ from msgspec import Meta
 
 from millstream import __version__
 from millstream.engine import intake, tail
+from millstream.engine.binaries import Binaries
+from millstream.engine.contents import MOST_BYTES, SHA256, Content
 from millstream.engine.intake import Intake, Numbering, Taken
 from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import SETTLED, JobState
 from millstream.engine.limits import Limits
 from millstream.engine.metrics import CONTENT_TYPE, Metrics
 from millstream.engine.openapi import Operation, Parameter, describe
-from millstream.engine.status import EngineStatus, GroupStatus, Happening, JobStatus, Place, Prepared
+from millstream.engine.status import BinaryStatus, EngineStatus, GroupStatus, Happening, JobStatus, Place, Prepared
+from millstream.engine.store import Binary
 from millstream.errors import NotThere, RequestRefused
+from millstream.flow.binary import NAME
 from millstream.journal.summary import Summary
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
@@ -41,6 +47,9 @@ from millstream.links.network import Address
 _SLICE_S: Final = 1.0
 _THREADS: Final = 32
 _SENDING: Final = 16
+#: The most bytes of a program in one answer.
+PIECE_BYTES: Final = 8 << 20
+OCTETS: Final = "application/octet-stream"
 
 
 class Served(Protocol):
@@ -53,7 +62,15 @@ class Served(Protocol):
     @property
     def address(self) -> Address: ...
     def deploy(self, package: bytes, *, name: str | None, root: str | None, options: dict[str, Any]) -> JobStatus: ...
-    def prepare(self, package: bytes, *, name: str | None, root: str | None, options: dict[str, Any]) -> Prepared: ...
+    def prepare(
+        self,
+        package: bytes,
+        *,
+        name: str | None,
+        root: str | None,
+        options: dict[str, Any],
+        binaries: dict[str, str] | None,
+    ) -> Prepared: ...
     def begin(self, job: str, places: dict[str, list[Place]], *, driver: bool) -> JobStatus: ...
     def jobs(self) -> list[JobStatus]: ...
     def status(self, job: str) -> JobStatus: ...
@@ -67,11 +84,17 @@ class Served(Protocol):
     def missed(self, job: str, peer: str) -> JobStatus: ...
     def undeploy(self, job: str, *, force: bool, purge: bool) -> JobStatus: ...
     def stop(self, *, force: bool) -> None: ...
+    @property
+    def binaries(self) -> Binaries: ...
+    def users(self) -> dict[str, list[str]]: ...
+    def remove_binary(self, name: str, version: int | None) -> list[Binary]: ...
+    def drop_content(self, sha256: str) -> None: ...
 
 
 # what goes in and out
 
 
+Sha256 = Annotated[str, Meta(pattern=SHA256)]
 _BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
@@ -87,11 +110,23 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
 
 
+class Preparation(Deployment, frozen=True, forbid_unknown_fields=True):
+    """A flow to make ready; `binaries` is the content (SHA-256) of the programs that it names, as node 0 has told."""
+
+    binaries: dict[str, Sha256] | None = None
+
+
 class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the inboxes of a prepared job are, one for each partition of each source; whether its driver runs here."""
 
     places: dict[str, list[Place]]
     driver: bool = True
+
+
+class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bytes that get a name."""
+
+    sha256: Sha256
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -118,6 +153,12 @@ class Stopping(msgspec.Struct, frozen=True):
     """An engine that ends once this is answered."""
 
     stopping: bool = True
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """Bytes that are not here any more."""
+
+    sha256: str
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
@@ -266,8 +307,10 @@ def deploy(api: Api, asked: Asked) -> JobStatus:
 
 def prepare(api: Api, asked: Asked) -> Prepared:
     """Make a job ready on one engine of several; it runs once all of them are told to begin."""
-    given: Deployment = asked.body
-    return api.engine.prepare(given.package, name=given.name, root=given.root, options=given.options)
+    given: Preparation = asked.body
+    return api.engine.prepare(
+        given.package, name=given.name, root=given.root, options=given.options, binaries=given.binaries
+    )
 
 
 def begin(api: Api, asked: Asked) -> JobStatus:
@@ -373,6 +416,66 @@ def send(api: Api, asked: Asked) -> Taken:
         return take(name)
 
 
+def actions(api: Api, asked: Asked) -> list[BinaryStatus]:  # noqa: ARG001
+    """List the programs that the engine keeps: all versions, by name, oldest first."""
+    return _listed(api, api.engine.binaries.all())
+
+
+def action(api: Api, asked: Asked) -> list[BinaryStatus]:
+    """Return all versions of a program, oldest first."""
+    return _listed(api, api.engine.binaries.versions(asked.values["name"]))
+
+
+def add_action(api: Api, asked: Asked) -> BinaryStatus:
+    """Give a name to bytes that were sent: a new version, unless the newest is the same."""
+    (added,) = _listed(api, [api.engine.binaries.add(asked.values["name"], asked.body.sha256)])
+    return added
+
+
+def remove_action(api: Api, asked: Asked) -> list[BinaryStatus]:
+    """Forget a version of a program, or all of them; refused while a job runs one."""
+    return _listed(api, api.engine.remove_binary(asked.values["name"], asked.values["version"]))
+
+
+def content(api: Api, asked: Asked) -> Content:
+    """Tell how many bytes of a program are here."""
+    return api.engine.binaries.contents.status(asked.values["sha256"])
+
+
+def send_content(api: Api, asked: Asked) -> Content:
+    """Take bytes of a program, from an offset on; with the last of them the whole is checked.
+
+    Bytes that come again change nothing: a request whose answer was lost can be repeated.
+    """
+    given, contents = asked.values, api.engine.binaries.contents
+    return contents.receive(given["sha256"], asked.body, offset=given["offset"], total=given["bytes"])
+
+
+def read_content(api: Api, asked: Asked) -> Text:
+    """Return bytes of a program, from an offset on; none at its end."""
+    given = asked.values
+    data = api.engine.binaries.contents.read(given["sha256"], given["offset"], given["limit"])
+    return Text(data, OCTETS)
+
+
+def drop_content(api: Api, asked: Asked) -> Dropped:
+    """Forget bytes that have no name here; refused while a job runs them."""
+    api.engine.drop_content(asked.values["sha256"])
+    return Dropped(asked.values["sha256"])
+
+
+def _listed(api: Api, found: Sequence[Binary]) -> list[BinaryStatus]:
+    users = api.engine.users()
+    return [
+        BinaryStatus(one.name, one.version, one.sha256, one.bytes, _iso(one.added_at), users.get(one.sha256, []))
+        for one in found
+    ]
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _numbering(sender: str | None, first: int | None) -> Numbering | None:
     if sender is None and first is None:
         return None
@@ -412,6 +515,14 @@ _Limit = Annotated[float, Meta(ge=0, le=60)]
 _Sender = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$")]
 _Number = Annotated[int, Meta(ge=0, le=1 << 60)]
 
+_Action = Annotated[str, Meta(pattern=f"^{NAME}$")]
+_Version = Annotated[int, Meta(ge=1, le=999_999_999)]
+_Offset = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
+_Size = Annotated[int, Meta(ge=1, le=MOST_BYTES)]
+_Piece = Annotated[int, Meta(ge=1, le=PIECE_BYTES)]
+
+_ACTION: Final = Parameter("name", _Action, "The program's name.", "path")
+_CONTENT: Final = Parameter("sha256", Sha256, "The SHA-256 of all its bytes.", "path")
 _JOB: Final = Parameter("job", _Name, "The job's name or id.", "path")
 _SOURCE: Final = Parameter("source", _Name, "A source of the flow that takes events from programs.", "path")
 _FORCE: Final = Parameter("force", bool, "Do it even if something is lost.", default=False)
@@ -430,7 +541,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
     Operation("GET", "/openapi.json", openapi, dict[str, Any]),
     Operation("GET", "/jobs", jobs, list[JobStatus]),
     Operation("POST", "/jobs", deploy, JobStatus, body=Deployment, status=201, refusals=(409, 422)),
-    Operation("POST", "/prepare", prepare, Prepared, body=Deployment, status=201, refusals=(409, 422)),
+    Operation("POST", "/prepare", prepare, Prepared, body=Preparation, status=201, refusals=(409, 422)),
     Operation("GET", "/jobs/{job}", job, JobStatus, (_JOB,)),
     Operation(
         "DELETE",
@@ -502,6 +613,46 @@ OPERATIONS: Final[Sequence[Operation]] = (
         media=_MEDIA,
         refusals=(409, 422),
     ),
+    Operation("GET", "/actions", actions, list[BinaryStatus]),
+    Operation("GET", "/actions/{name}", action, list[BinaryStatus], (_ACTION,)),
+    Operation("POST", "/actions/{name}", add_action, BinaryStatus, (_ACTION,), body=Naming, status=201),
+    Operation(
+        "DELETE",
+        "/actions/{name}",
+        remove_action,
+        list[BinaryStatus],
+        (_ACTION, Parameter("version", _Version, "One version; all of them if it is left out.")),
+        refusals=(409,),
+    ),
+    Operation("GET", "/contents/{sha256}", content, Content, (_CONTENT,)),
+    Operation(
+        "POST",
+        "/contents/{sha256}",
+        send_content,
+        Content,
+        (
+            _CONTENT,
+            Parameter("offset", _Offset, "Where these bytes begin.", default=0),
+            Parameter("bytes", _Size, "How many bytes the whole program has.", needed=True),
+        ),
+        media={
+            OCTETS: {"type": "string", "format": "binary", "description": "Bytes of the program, from the offset on."}
+        },
+        refusals=(409,),
+    ),
+    Operation(
+        "GET",
+        "/contents/{sha256}/bytes",
+        read_content,
+        OCTETS,
+        (
+            _CONTENT,
+            Parameter("offset", _Offset, "Where to begin.", default=0),
+            Parameter("limit", _Piece, "How many bytes at most.", default=PIECE_BYTES),
+        ),
+        private=True,
+    ),
+    Operation("DELETE", "/contents/{sha256}", drop_content, Dropped, (_CONTENT,), refusals=(409,)),
     Operation("POST", "/stop", stop, Stopping, (_FORCE,), status=202, refusals=(409,)),
 )
 

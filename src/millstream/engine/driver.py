@@ -28,11 +28,12 @@ import msgspec
 
 from millstream import ingest
 from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
+from millstream.flow import binary
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.rewire import renamed
 from millstream.flow.sources import Inbox
-from millstream.flow.stages import Source
+from millstream.flow.stages import Action, Source
 from millstream.plan.groups import plan
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     log: str
     options: dict[str, Any] = {}
+    #: Where programs that the engine keeps are, by the name that the flow has for them.
+    binaries: dict[str, str] = {}
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -96,10 +99,11 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A flow's name, and the partitions of each of its inboxes."""
+    """A flow's name, the partitions of each of its inboxes, and the programs of the engine's that it names."""
 
     name: str
     inboxes: dict[str, int]
+    binaries: tuple[str, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -185,7 +189,9 @@ def described(flow: Flow) -> Described:
     """Check a flow as far as that goes without Spark, and say what an engine must know of it."""
     flow.check()
     plan(flow)
-    return Described(flow.name, {name: stage.partitions for name, stage in _inboxes(flow).items()})
+    named = {stage.argv[0]: None for stage in flow.stages.values() if isinstance(stage, Action)}
+    inboxes = {name: stage.partitions for name, stage in _inboxes(flow).items()}
+    return Described(flow.name, inboxes, tuple(text for text in named if binary.parse(text) is not None))
 
 
 def _inboxes(flow: Flow) -> dict[str, Source]:
@@ -259,7 +265,14 @@ class Driver:
         from millstream.spark.run import FlowRun, Options
 
         flow = self._flow if self._flow is not None else _loaded(how.flow, how.name)
-        options = Options(Path(how.data), Path(how.root), log=Path(how.log), hosting=False, **how.options)
+        options = Options(
+            Path(how.data),
+            Path(how.root),
+            log=Path(how.log),
+            hosting=False,
+            binaries={name: Path(file) for name, file in how.binaries.items()},
+            **how.options,
+        )
         spark = self._start_spark()
         # The flow's modules are those of the package, wherever its paths count from.
         ship_modules(Path(how.flow).parent)

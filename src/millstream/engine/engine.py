@@ -3,6 +3,7 @@
     engine.lock       one engine per folder
     jobs.sqlite       the store
     packages/         what was deployed, unpacked
+    actions/          programs, by their hash
     jobs/<name>/      the data of a job: run.log, and under its name journals and checkpoints
     scratch/          what drivers put down in passing
     inbox_<port>      the IPC socket of all inboxes, inboxes.json where they are
@@ -34,6 +35,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.engine import lifecycle as life
 from millstream.engine import package as packages
 from millstream.engine.driver import Command, Declare, Describe, Described
+from millstream.engine.binaries import Binaries
 from millstream.engine.drivers import Driver
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.keeper import Folders, Keeper, Kept
@@ -47,7 +49,7 @@ from millstream.engine.status import (
     Prepared,
     SourceStatus,
 )
-from millstream.engine.store import JobSettings, Noted, Store, Stored
+from millstream.engine.store import Binary, JobSettings, Noted, Store, Stored
 from millstream.errors import (
     DriverFailed,
     EngineClosed,
@@ -143,11 +145,20 @@ class Engine:
             self._check_node(store)
             inboxes = Inboxes(self.data, self._listening, node=self.node, of=self.of, clock=self._clock)
             stack.callback(inboxes.close)
-            keeper = Keeper(self._folders, store, inboxes, clock=self._clock, master=self._master, spares=self._spares)
+            binaries = Binaries(self._folders.actions, store, self._clock)
+            keeper = Keeper(
+                self._folders,
+                store,
+                inboxes,
+                binaries,
+                clock=self._clock,
+                master=self._master,
+                spares=self._spares,
+            )
             stack.callback(keeper.close, 0.0)
             keeper.start()
             inboxes.start()
-            self._parts = _Parts(store, inboxes, keeper)
+            self._parts = _Parts(store, inboxes, keeper, binaries)
             stack.pop_all()
 
     def _check_node(self, store: Store) -> None:
@@ -237,18 +248,30 @@ class Engine:
         root: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Prepared:
-        """Take a flow, and return where its partitions that live here will be; nothing runs yet."""
-        with self._arriving(package, name, root, options) as arrival:
+        """Take a flow, and return where its partitions that live here will be; nothing runs yet.
+
+        `binaries` says which content the programs have that it names, as node 0 has told; else this engine's names count.
+        """
+        with self._arriving(package, name, root, options, binaries) as arrival:
+        binaries: Mapping[str, str] | None = None,
             kept = self._add(arrival, self._new_job(arrival))
         place, inboxes = self._open.inboxes.place, arrival.settings.inboxes
         here = self._open.inboxes.here
         return Prepared(
-            kept.stored.id, kept.name, {source: dict.fromkeys(here(n), place) for source, n in inboxes.items()}
+            kept.stored.id,
+            kept.name,
+            {source: dict.fromkeys(here(n), place) for source, n in inboxes.items()},
+            arrival.settings.binaries,
         )
 
     @contextlib.contextmanager
     def _arriving(
-        self, package: bytes, name: str | None, root: str | None, options: Mapping[str, Any] | None
+        self,
+        package: bytes,
+        name: str | None,
+        root: str | None,
+        options: Mapping[str, Any] | None,
+        binaries: Mapping[str, str] | None = None,
     ) -> Iterator[_Arrival]:
         """Unpack a flow, have a driver read it and make its journals; take all of it back if that fails."""
         given, keeper = _checked(options or {}), self._open.keeper
@@ -264,8 +287,14 @@ class Engine:
             with self._reserved(described.name):
                 declare = Declare(str(self._folders.flow(described.name)))
                 driver.ask(Command(declare=declare), _DESCRIBE_S)
+            pinned = self._open.binaries.pinned(described.binaries, binaries)
                 settings = JobSettings(
-                    flow=flow.name, package=folder.name, root=root, options=given, inboxes=described.inboxes
+                    flow=flow.name,
+                    package=folder.name,
+                    root=root,
+                    options=given,
+                    inboxes=described.inboxes,
+                    binaries=pinned,
                 )
                 yield _Arrival(driver, described, settings, package)
             stack.pop_all()
@@ -298,6 +327,8 @@ class Engine:
             parts.store.add(stored, arrival.package, Noted(now, JobState.DEPLOYED, arrival.settings.flow))
             parts.keeper.jobs[name] = kept
             return kept
+            for sha256 in arrival.settings.binaries.values():
+                parts.binaries.contents.status(sha256)  # nobody has removed it meanwhile
 
         return parts.keeper.call(add)
 
@@ -501,6 +532,39 @@ class Engine:
     # sending
 
     def send(self, target: str, rows: Any, *, time_limit_s: float = 30.0) -> int:
+    # programs
+
+    @property
+    def binaries(self) -> Binaries:
+        """The programs that this engine keeps."""
+        return self._open.binaries
+
+    def users(self) -> dict[str, list[str]]:
+        """Return, by the hash of a program, the jobs that were deployed with it."""
+        found: dict[str, list[str]] = {}
+        for kept in list(self._open.keeper.jobs.values()):
+            for sha256 in set(kept.stored.settings.binaries.values()):
+                found.setdefault(sha256, []).append(kept.name)
+        return found
+
+    def remove_binary(self, name: str, version: int | None) -> list[Binary]:
+        """Forget a version of a program, or all of them.
+
+        Raises:
+            NoSuchAction: There is none.
+            ActionInUse: A job was deployed with it.
+        """
+        # On the keeper's thread, as deployments are: nobody is deployed with what is being removed.
+        return self._open.keeper.call(lambda: self.binaries.remove(name, version, self.users))
+
+    def drop_content(self, sha256: str) -> None:
+        """Forget the bytes of a program whose name another engine has removed.
+
+        Raises:
+            ActionInUse: A job was deployed with it.
+        """
+        self._open.keeper.call(lambda: self.binaries.drop(sha256, self.users))
+
         """Send rows (see `Client.send`) to "job.source", and return how many once they are in the journal."""
         kept = self._kept(target.partition(".")[0])
         with self._guard:
@@ -520,6 +584,7 @@ class _Parts:
 
 
 def _locked(file: Path) -> int:
+    binaries: Binaries
     """Take the lock of an engine's folder, for as long as this process lives or until it is closed."""
     lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

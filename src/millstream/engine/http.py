@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream import errors as e
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _DISCARD_S: Final = 2.0
 _OPEN: Final = frozenset({"/health", "/ready"})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_PRIVATE: Final = tuple(compile_path(operation.path)[0] for operation in OPERATIONS if operation.private)
 _AGAIN: Final = {"Retry-After": "1"}
 
 STATUS: Final[Mapping[type[MillstreamError], int]] = {
@@ -53,6 +54,9 @@ STATUS: Final[Mapping[type[MillstreamError], int]] = {
     e.SchemaConflict: 409,
     e.TokenRefused: 401,
     e.RequestRefused: 400,
+    e.NoSuchAction: 404,
+    e.ActionInUse: 409,
+    e.BadBinary: 409,
     e.RowsRefused: 422,
     e.FlowError: 422,
     e.WrongNodes: 422,
@@ -143,7 +147,7 @@ class _Gate:
             )
 
     def _needs_token(self, request: Request) -> bool:
-        if request.method not in _READS:
+        if request.method not in _READS or any(path.match(request.url.path) for path in _PRIVATE):
             return True
         return not self._reads_open and request.url.path not in _OPEN
 

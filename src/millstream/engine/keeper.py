@@ -28,6 +28,7 @@ import msgspec
 from millstream.clock import Clock
 from millstream.engine import lifecycle as life
 from millstream.engine import package
+from millstream.engine.binaries import Binaries
 from millstream.engine.driver import Command, Drain, Report, Run
 from millstream.engine.drivers import Driver, Drivers
 from millstream.engine.inboxes import Inboxes
@@ -106,6 +107,10 @@ class Folders:
     def packages(self) -> Path:
         return self.data / "packages"
 
+    @property
+    def actions(self) -> Path:
+        return self.data / "actions"
+
     def package(self, settings: JobSettings) -> Path:
         return self.packages / settings.package
 
@@ -119,9 +124,18 @@ class Keeper:
     """The jobs of an engine, kept as the lifecycle says."""
 
     def __init__(
-        self, folders: Folders, store: Store, inboxes: Inboxes, *, clock: Clock, master: str | None, spares: int
+        self,
+        folders: Folders,
+        store: Store,
+        inboxes: Inboxes,
+        binaries: Binaries,
+        *,
+        clock: Clock,
+        master: str | None,
+        spares: int,
     ) -> None:
         self._folders, self._store, self._inboxes, self._clock = folders, store, inboxes, clock
+        self._binaries = binaries
         self.jobs: dict[str, Kept] = {}
         self.drivers = Drivers(
             folders.data,
@@ -426,6 +440,7 @@ class Keeper:
                 root=str(self._folders.root(settings)),
                 log=str(self._folders.log(kept.name)),
                 options=settings.options,
+                binaries={name: str(self._binaries.path(sha256)) for name, sha256 in settings.binaries.items()},
             )
         )
 

@@ -54,6 +54,7 @@ class Operation:
         media: The media types of a body that is not JSON.
         status: Of an answer.
         refusals: What else may be answered.
+        private: Whether it needs the token although it changes nothing.
     """
 
     method: str
@@ -65,11 +66,12 @@ class Operation:
     media: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
     refusals: Sequence[int] = ()
+    private: bool = False
 
     @property
-    def changes(self) -> bool:
+    def needs_token(self) -> bool:
         """Whether it needs the token, wherever the engine listens."""
-        return self.method != "GET"
+        return self.private or self.method != "GET"
 
     @property
     def name(self) -> str:
@@ -131,7 +133,7 @@ def _operation(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]
     if operation.media:
         content = {kind: {"schema": schema} for kind, schema in operation.media.items()}
         described["requestBody"] = {"required": True, "content": content}
-    if operation.changes:
+    if operation.needs_token:
         described["security"] = [{"token": []}]
     return described
 

@@ -117,6 +117,19 @@ class Prepared(msgspec.Struct, frozen=True):
     addresses: dict[str, dict[int, Place]]
 
 
+    #: The content (SHA-256) of each program of the engine's that the flow names.
+    binaries: dict[str, str] = {}
+
+
+class BinaryStatus(msgspec.Struct, frozen=True):
+    """A version of a program that an engine keeps, and the jobs that run it."""
+
+    name: str
+    version: int
+    sha256: str
+    bytes: int
+    added_at: str
+    jobs: list[str] = []
 class Happening(msgspec.Struct, frozen=True):
     """Something that has happened to a job."""
 

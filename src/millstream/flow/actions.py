@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from millstream.errors import InvalidOption
+from millstream.flow import binary
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site
 
@@ -29,6 +30,9 @@ def checked(site: Site, argv: Sequence[str], contract: str, format: str, attempt
         raise site.mistake(
             InvalidOption, f"runs {argv!r}", hint='name the program and its arguments: ["./score", "-v"]'
         )
+    if "@" in argv[0] and "/" not in argv[0] and binary.parse(argv[0]) is None:
+        hint = "a program that an engine keeps is named like score@2 or score@latest"
+        raise site.mistake(InvalidOption, f'runs "{argv[0]}"', hint=hint)
     if attempts < 1:
         raise site.mistake(InvalidOption, f"tries a row {attempts} times", hint="try it at least once")
     for said, known, what in ((contract, get_args(Contract), "contract"), (format, get_args(Format), "format")):

@@ -300,7 +300,8 @@ class Stream:
 
         Args:
             name: The stage's name.
-            argv: The program and its arguments; no shell reads them. `./score` counts from the flow's file and is shipped.
+            argv: The program and its arguments; no shell reads them. `./score` counts from the flow's file and is shipped;
+                `score@2` and `score@latest` are kept by the engine that the flow is deployed on.
             output: The columns of an answer; one that the stream has already is replaced.
             input: The columns that the program gets; all of them if it is left out.
             contract: "one" answer for each row, or none; or "stream": several, closed by an empty one.

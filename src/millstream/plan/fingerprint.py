@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
 from typing import Any
 
-from millstream.flow import durations, expressions
+from millstream.flow import binary, durations, expressions
 from millstream.flow.describe import describe_stage
-from millstream.flow.stages import Apply, Fold, Journal, Match, Reads, Source, Stage
+from millstream.flow.stages import Action, Apply, Fold, Journal, Match, Reads, Source, Stage
 from millstream.plan import code
 from millstream.plan.functions import Functions, canonical
 from millstream.plan.groups import Group, Plan, journal_read
@@ -39,13 +39,19 @@ def fingerprint(plan: Plan, name: str, snapshots: Mapping[str, str] | None = Non
     Args:
         plan: The plan.
         name: The group.
-        snapshots: By the path of a static table, a text that changes with its content; a table not in it counts by its path alone.
+        snapshots: By the path of a static table, or of a program and what is shipped with it, a text that changes with
+            its content; what is not in it counts by its path alone.
     """
     group = plan.group(name)
     functions = Functions()
     stages = {stage: _stage(plan, plan.flow.stages[stage], functions) for stage in group.stages}
     for stage in (stage for stage in stages.values() if stage["kind"] == "lookup"):
         stage["table"]["snapshot"] = (snapshots or {}).get(stage["table"]["path"])
+    for action in (plan.flow.stages[stage] for stage in group.stages):
+        if isinstance(action, Action):
+            stages[action.name]["shipped"] = {
+                name: {"snapshot": (snapshots or {}).get(name)} for name in shipped(action)
+            }
     return {
         "format": _FORMAT,
         "group": group.name,
@@ -53,6 +59,14 @@ def fingerprint(plan: Plan, name: str, snapshots: Mapping[str, str] | None = Non
         "output": _output(plan, group),
         "functions": functions.table,
     }
+
+
+def shipped(action: Action) -> tuple[str, ...]:
+    """Return what goes to the executors with an action, and counts by its content: its program, unless that is theirs."""
+    program = action.argv[0]
+    relative = "/" in program and not program.startswith("/")
+    ours = relative or binary.parse(program) is not None
+    return tuple(dict.fromkeys((*((program,) if ours else ()), *action.files)))
 
 
 def normal(description: dict[str, Data]) -> dict[str, Data]:

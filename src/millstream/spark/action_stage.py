@@ -19,7 +19,7 @@ import shutil
 import sys
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -36,25 +36,35 @@ from pyspark.sql.types import StructField, StructType
 from millstream.actions.program import Limits, Program
 from millstream.actions.worker import Answered, Failed, Patience, Worker
 from millstream.errors import InvalidOption, RunError
+from millstream.flow import binary
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site
 from millstream.flow.stages import Action
 from millstream.ingest import parse_rows
 from millstream.journal import DeadLetter, DeadLetters
+from millstream.plan.fingerprint import shipped
 from millstream.spark.source import PLACE, POSITION_BITS
 
 ROW: Final = "_row"
 _MOST_PROGRAMS: Final = 8
 
 
-def action(frame: DataFrame, stage: Action, *, flow: str, root: Path, letters: str | None) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class Shipping:
+    """Where the programs and files of a flow come from: its folder, and what its engine keeps, by name."""
+
+    flow: str
+    root: Path
+    binaries: Mapping[str, Path]
+
+
+def action(frame: DataFrame, stage: Action, shipping: Shipping, *, letters: str | None) -> DataFrame:
     """Return the rows of `frame` with what the stage's program answers to each.
 
     Args:
         frame: The input.
         stage: The stage.
-        flow: The flow's name.
-        root: The flow's folder, from which programs and files are shipped.
+        shipping: Where its program and files come from.
         letters: The journal whose dead letters take failed messages; None: a failed message fails the batch.
     """
     answers = stage.output.names
@@ -64,22 +74,23 @@ def action(frame: DataFrame, stage: Action, *, flow: str, root: Path, letters: s
     assert isinstance(added, StructType)
     fields = [*kept, *(StructField(field.name, field.dataType) for field in added.fields)]
     columns = stage.columns or tuple(name for name in frame.columns if name != PLACE)
+    kept_by_engine = binary.parse(stage.argv[0])
     program = Program(
-        stage.argv,
+        stage.argv if kept_by_engine is None else (f"./{kept_by_engine.name}", *stage.argv[1:]),
         stage.contract,
         stage.env,
         Limits(memory_bytes=stage.memory_bytes, cpu_seconds=stage.cpu_seconds),
         stage.user,
     )
     work = ActionWork(
-        flow=flow,
+        flow=shipping.flow,
         stage=stage.name,
         program=program,
         format=stage.format,
         columns=columns,
         kept=tuple(field.name for field in kept),
         output=stage.output,
-        files=_shipped(frame, stage, root, flow),
+        files=_shipped(frame, stage, shipping),
         patience=Patience(stage.time_limit / timedelta(seconds=1), stage.attempts),
         letters=letters,
     )
@@ -95,27 +106,37 @@ class Shipped:
     executable: bool
 
 
-def _shipped(frame: DataFrame, stage: Action, root: Path, flow: str) -> tuple[Shipped, ...]:
-    """Give Spark the program, if it is a file of the flow's, and the files beside it."""
-    names = [*stage.files]
-    if "/" in stage.argv[0] and not Path(stage.argv[0]).is_absolute():
-        names.insert(0, stage.argv[0])
+def _shipped(frame: DataFrame, stage: Action, shipping: Shipping) -> tuple[Shipped, ...]:
+    """Give Spark the program, if it is a file of the flow's or the engine's, and the files beside it."""
     found = []
-    context = frame.sparkSession.sparkContext
-    for name in dict.fromkeys(names):
-        path = root / name
+    for name in shipped(stage):
+        if (named := binary.parse(name)) is not None:
+            # Where a flow is only looked at there is no engine.
+            if name in shipping.binaries:
+                path = shipping.binaries[name]
+                found.append(Shipped(_given_to_spark(frame, path, named.name), named.name, executable=True))
+            continue
+        path = shipping.root / name
         if not path.is_file():
-            site = Site(flow, stage.name, "stage", stage.where)
-            raise site.mistake(InvalidOption, f'ships "{name}", which is not there', hint=f"it is looked for in {root}")
-        stored = f"{_hashed(path)}-{path.name}"
-        link = _stage_folder() / stored
-        if not link.exists():
-            shutil.copy(path, link)
-        if (context.applicationId, stored) not in _added:
-            context.addFile(str(link))
-            _added.add((context.applicationId, stored))
+            site = Site(shipping.flow, stage.name, "stage", stage.where)
+            hint = f"it is looked for in {shipping.root}"
+            raise site.mistake(InvalidOption, f'ships "{name}", which is not there', hint=hint)
+        stored = _given_to_spark(frame, path, path.name)
         found.append(Shipped(stored, _beside(name, path), os.access(path, os.X_OK)))
     return tuple(found)
+
+
+def _given_to_spark(frame: DataFrame, path: Path, name: str) -> str:
+    """Let executors get a file; return what it is called there."""
+    context = frame.sparkSession.sparkContext
+    stored = f"{_hashed(path)}-{name}"
+    link = _stage_folder() / stored
+    if not link.exists():
+        shutil.copy(path, link)
+    if (context.applicationId, stored) not in _added:
+        context.addFile(str(link))
+        _added.add((context.applicationId, stored))
+    return stored
 
 
 def _beside(name: str, path: Path) -> str:

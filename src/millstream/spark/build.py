@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, cast
@@ -15,7 +15,7 @@ from millstream.errors import InternalError
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.targets import Table
-from millstream.spark.action_stage import action
+from millstream.spark.action_stage import Shipping, action
 from millstream.spark.ordered import Folding, Keeping, ordered
 from millstream.spark.source import DELAY, MARKER, PLACE
 
@@ -53,12 +53,14 @@ class Builder:
         entry: Entry,
         root: Path,
         letters: Callable[[str], Path | None] = lambda _: None,
+        binaries: Mapping[str, Path] | None = None,
     ) -> None:
         self._spark = spark
         self._flow = flow
         self._entry = entry
         self._root = root
         self._letters = letters
+        self._binaries = binaries or {}
         self._frames: dict[str, DataFrame] = {}
 
     def frame(self, name: str) -> DataFrame:
@@ -224,7 +226,8 @@ class Builder:
     def _action(self, stage: s.Action) -> DataFrame:
         path = self._letters(self._journal_above(stage))
         letters = None if path is None else str(path)
-        return action(self.frame(stage.input), stage, flow=self._flow.name, root=self._root, letters=letters)
+        shipping = Shipping(self._flow.name, self._root, self._binaries)
+        return action(self.frame(stage.input), stage, shipping, letters=letters)
 
     def _journal_above(self, stage: s.Stage) -> str:
         """Return the entry point from which a stage's rows come, or the first of them."""

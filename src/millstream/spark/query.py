@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -67,6 +67,8 @@ class GroupQuery:
     limit: int
     state: str | None = None
     #: Where its sources find orders while versions are switched; see `control`.
+    #: Programs that an engine keeps, by the names that the flow has for them.
+    binaries: Mapping[str, Path] = field(default_factory=dict)
     control: Path | None = None
     query: StreamingQuery | None = None
     finished: bool = False
@@ -82,7 +84,8 @@ class GroupQuery:
         if self.ended() or self._journal_ended():
             self.finish()
             return
-        frame = Builder(self.spark, self.flow, self._entry, self.root, self._letters).frame(self.group.output)
+        builder = Builder(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries)
+        frame = builder.frame(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
         writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)

@@ -15,7 +15,7 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,9 +27,11 @@ from rich.console import Console
 
 from millstream import errors, ingest, journal
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError
+from millstream.errors import AlreadyWriting, GroupFailed, InvalidOption, MillstreamError, RunError
+from millstream.flow import binary
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
+from millstream.flow.site import Site
 from millstream.flow.sources import Inbox
 from millstream.links.host import Host, Listening, declared_inboxes
 from millstream.links.network import Address
@@ -63,6 +65,8 @@ class Options:
     listening: Listening = field(default_factory=Listening)
     #: Whether to host the flow's inboxes here; an engine hosts those of its jobs.
     hosting: bool = True
+    #: Programs that an engine keeps, by the names that the flow has for them.
+    binaries: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class FlowRun:
             AlreadyRunning: Another process runs this flow on the same data.
             GroupChanged: A group means something else than when its checkpoint was made.
         """
+        self._check_binaries()
         self._claim = self._claim or Claim.take(self._folder, self.flow.name)
         try:
             ship_modules(self._options.root)
@@ -237,6 +242,16 @@ class FlowRun:
 
     # Set-up
 
+    def _actions(self) -> list[s.Action]:
+        return [stage for stage in self.flow.stages.values() if isinstance(stage, s.Action)]
+
+    def _check_binaries(self) -> None:
+        for stage in self._actions():
+            if binary.parse(stage.argv[0]) is not None and stage.argv[0] not in self._options.binaries:
+                site = Site(self.flow.name, stage.name, "stage", stage.where)
+                hint = "millstream actions add brings it to an engine, millstream deploy runs the flow there"
+                raise site.mistake(InvalidOption, f'runs "{stage.argv[0]}", which is not here', hint=hint)
+
     def _sources(self) -> list[str]:
         return [name for name, stage in self.flow.stages.items() if isinstance(stage, s.Source)]
 
@@ -276,8 +291,10 @@ class FlowRun:
         return Checkpoint.open(self._folder.resolve() / "groups" / group.name, group.name, description)
 
     def _snapshots(self) -> dict[str, str]:
-        tables = [stage.table for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)]
-        return {table.path: snapshot(self._options.root / table.path) for table in tables}
+        tables = [stage.table.path for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)]
+        shipped = [name for stage in self._actions() for name in fingerprint.shipped(stage)]
+        found = {name: self._options.root / name for name in (*tables, *shipped)}
+        return {name: snapshot(path) for name, path in {**found, **self._options.binaries}.items()}
 
     def _query(self, group: Group, analysis: Analysis, checkpoint: Checkpoint) -> GroupQuery:
         sink = GroupSink(
@@ -299,6 +316,7 @@ class FlowRun:
             journals=self._folder.resolve() / "journals",
             limit=self._options.rows_per_batch,
             state=self._options.state,
+            binaries=self._options.binaries,
         )
 
     def _targets(self, group: Group, analysis: Analysis) -> Sequence[Target]:
