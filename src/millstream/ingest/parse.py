@@ -114,6 +114,9 @@ class _ArrowJson:
     schema: pa.Schema
 
     def __call__(self, lines: Sequence[bytes]) -> pa.RecordBatch:
+        # To Arrow a null is a row of nulls; a block that begins with one ends the whole process.
+        if any(line[:1] != b"{" and line.lstrip()[:1] != b"{" for line in lines):
+            raise ValueError("a line is not an object")
         text = b"\n".join(lines)
         table = pa_json.read_json(
             io.BytesIO(text),

@@ -65,6 +65,14 @@ def test_a_malformed_line_is_refused_with_its_place_and_its_reason(line: str, re
     assert (refused.number, refused.reason, refused.record) == (1, f"malformed record: {reason}", line)
 
 
+@pytest.mark.parametrize("text", ["null", " null ", "null null", '{"delay": 1} null'])
+def test_a_null_is_no_row_wherever_it_stands(text: str) -> None:
+    for lines, place in (([text], 0), ([text, '{"delay": 2}'], 0), (['{"delay": 2}', text], 1)):
+        rows = parse_rows(lines, EVENTS)
+        assert [one.number for one in rows.refused] == [place]
+        assert len(rows) == len(lines) - 1
+
+
 def test_types_that_arrow_reads_differently_are_read_as_spark_does() -> None:
     schema = Schema.parse("day date, tags map<string,int>, raw binary, n int").arrow()
     good = '{"day": "2013-03-08", "tags": {"a": 1}, "raw": "aGk=", "n": 1}'
