@@ -79,25 +79,50 @@ def results(root: Path) -> tuple[list[tuple[str, str, int, int]], list[tuple[str
 
 
 @pytest.mark.timeout(1500)
-def test_ten_kills_leave_every_result_there_once(tmp_path: Path) -> None:
+def test_a_kill_between_any_two_writes_leaves_every_result_there_once(tmp_path: Path) -> None:
     chance = random.Random(2020)
-    rows = record(tmp_path)
-    (tmp_path / "flow.py").write_text((HERE / "crash_flow.py").read_text())
+    rows = prepared(tmp_path)
+    for point in POINTS:
+        die_at(tmp_path, point, chance)
+    the_rest_is_right(tmp_path, rows)
+
+
+@pytest.mark.soak
+def test_ten_kills_at_any_moment_leave_every_result_there_once(tmp_path: Path) -> None:
+    chance = random.Random(2020)
+    rows = prepared(tmp_path)
     for number in range(10):
         # Half die between two writes, by name; half in the middle of the work, when the dice say so.
         if number % 2:
-            process = start(tmp_path, f"{POINTS[number // 2]}:{chance.randrange(1, 4)}")
-            assert process.wait(150) == 137, (tmp_path / "output.txt").read_text()[-3000:]
-            _sweep(process)
+            die_at(tmp_path, POINTS[number // 2], chance)
         else:
-            before = committed(tmp_path)
-            process = start(tmp_path)
-            deadline = time.monotonic() + 150
-            while committed(tmp_path) == before and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(3 * chance.random())
-            kill(process)
-    assert committed(tmp_path) >= 5, "the kills came in the middle of the work"
+            die_at_work(tmp_path, chance)
+    the_rest_is_right(tmp_path, rows)
+
+
+def prepared(root: Path) -> list[dict[str, Any]]:
+    (root / "flow.py").write_text((HERE / "crash_flow.py").read_text())
+    return record(root)
+
+
+def die_at(root: Path, point: str, chance: random.Random) -> None:
+    process = start(root, f"{point}:{chance.randrange(1, 4)}")
+    assert process.wait(240) == 137, (root / "output.txt").read_text()[-3000:]
+    _sweep(process)
+
+
+def die_at_work(root: Path, chance: random.Random) -> None:
+    before = committed(root)
+    process = start(root)
+    deadline = time.monotonic() + 240
+    while committed(root) == before and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(3 * chance.random())
+    kill(process)
+
+
+def the_rest_is_right(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    assert committed(tmp_path) >= 3, "the kills came in the middle of the work"
     last = start(tmp_path)
     assert last.wait(240) == 0, (tmp_path / "output.txt").read_text()[-3000:]
     parquet, jsonl = results(tmp_path)
