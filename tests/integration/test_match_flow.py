@@ -74,3 +74,32 @@ def test_a_phenomenon_of_two_patterns_with_runs_out_of_time() -> None:
         ("JFK", "down", False, 50.0),
         ("JFK", "up", True, 50.0),
     ]
+
+
+def test_match_recognize_is_a_stage_that_a_window_may_follow() -> None:
+    stream = departures("5 minutes")
+    stream.flow.sql(
+        "rises",
+        """
+        SELECT origin, low, high, at FROM departures MATCH_RECOGNIZE (
+            PARTITION BY origin ORDER BY at
+            MEASURES FIRST(delay) AS low, LAST(up.delay) AS high
+            PATTERN (strt up{2}) WITHIN INTERVAL '1' HOUR DEFINE up AS delay > PREV(delay)
+        ) AS m WHERE m.high > 10
+        """,
+    ).window("hourly", every="1 hour", by="origin", n="count(*)", most="max(high)").sink("hourly", ms.memory())
+    stream.sql(
+        "rows",
+        """
+        SELECT origin, part, at, match_time FROM departures MATCH_RECOGNIZE (
+            PARTITION BY origin ORDER BY at MEASURES CLASSIFIER() AS part ALL ROWS PER MATCH
+            PATTERN (late very) DEFINE late AS delay > 60, very AS delay > 90
+        )
+        """,
+    ).sink("rows", ms.memory())
+    with flow_test(stream.flow) as t:
+        t.send("departures", [event("JFK", delay, minute) for minute, delay in enumerate([1, 5, 9, 2, 61, 91, 0])])
+        t.end()
+        (row,), rows = t.results("hourly"), t.results("rows")
+    assert (row["origin"], row["n"], row["most"]) == ("JFK", 1, 91.0)
+    assert sorted((r["part"], r["at"].minute, r["match_time"].minute) for r in rows) == [("late", 4, 5), ("very", 5, 5)]

@@ -162,6 +162,8 @@ def _match(flow: Flow, stage: Match) -> Tree:
     document = import_module("millstream.patterns.document")
     with site.naming("pattern"):
         pattern = document.write_pattern(stage.pattern)
+    if "sql" in pattern:
+        return {"from": stage.input, **pattern}
     key = flow.stream(stage.input).key
     by = None if stage.by == ((key,) if key is not None else ()) else list(stage.by)
     return _given({"from": stage.input, **pattern, "by": by, "emit": stage.emit})

@@ -71,7 +71,7 @@ def parse(text: str) -> exp.Expr:
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
     except SqlglotError as error:
-        msg = f'"{_short(text)}" is not Spark SQL: {_reason(error)}'
+        msg = f'"{_short(text)}" is not Spark SQL: {reason(error)}'
         raise InvalidSql(msg) from None
     if isinstance(tree, exp.Command | exp.Block):
         msg = f'"{_short(text)}" is not one expression or query'
@@ -86,6 +86,18 @@ def expression(text: str) -> exp.Expr:
         msg = f'"{_short(text)}" is not a plain expression'
         raise InvalidSql(msg, hint='write the expression alone, without SELECT and without "AS"')
     return tree
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words and signs of a SQL text, names without their quotes.
+
+    Raises:
+        InvalidSql: It is not made of such.
+    """
+    try:
+        return tuple(token.text for token in sqlglot.tokenize(text, read="spark"))
+    except SqlglotError as error:
+        raise InvalidSql(f'"{_short(text)}" is not Spark SQL: {reason(error)}') from None
 
 
 def normal(text: str) -> str:
@@ -234,7 +246,8 @@ def _short(text: str) -> str:
     return line if len(line) <= 80 else line[:77] + "..."
 
 
-def _reason(error: SqlglotError) -> str:
+def reason(error: SqlglotError) -> str:
+    """Return what is wrong in a text that is not SQL, and where."""
     details = getattr(error, "errors", None) or []
     if not details:
         return str(error).splitlines()[0].lower()

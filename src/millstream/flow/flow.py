@@ -21,6 +21,7 @@ from millstream.errors import (
     UnknownType,
 )
 from millstream.flow import joins
+from millstream.flow import query as queries
 from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
@@ -142,6 +143,23 @@ class Flow:
             raise site.mistake(InvalidOption, "merges no streams", hint="name at least two")
         self._stand_in()._check_own(site, streams[0])
         return streams[0].merge(name, *streams[1:])
+
+    def sql(self, name: str, query: str) -> Stream:
+        """Return the rows of a query over the stream that it reads FROM, as that stream's own `sql` does.
+
+        flow.sql("late", "SELECT * FROM departures WHERE delay > 60")
+        """
+        site = Site(self.name, name, "stage", here())
+        site.check_name()
+        with site.naming("query"):
+            read = queries.tables_in(query)
+        known = next((table for table in read if table in self._streams), None)
+        if known is None:
+            fact = f'reads FROM "{read[0]}", which is not a stream' if read else "has a query that reads no stream"
+            raise site.mistake(
+                UnknownStream, fact, hint=f"its streams are {', '.join(self._streams) or 'still to come'}"
+            )
+        return self._streams[known].sql(name, query)
 
     def reads(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sqlglot import exp
 
@@ -27,6 +29,19 @@ _CLAUSES = {
     "qualify": ("QUALIFY", "window(...) or fold(...)"),
     "pivots": ("PIVOT", "window(...)"),
 }
+
+_CLAUSE = re.compile(r"\bmatch_recognize\s*\(", re.IGNORECASE)
+
+
+def recognizes(query: str) -> bool:
+    """Tell whether a query has a MATCH_RECOGNIZE clause."""
+    return isinstance(query, str) and _CLAUSE.search(query) is not None
+
+
+def tables_in(query: str) -> tuple[str, ...]:
+    """Return what a query reads FROM, in order; also one with a clause that only a pattern's reader knows."""
+    words = expressions.words(query)
+    return tuple(after for word, after in pairwise(words) if word.upper() == "FROM" and after not in ("(", "LATERAL"))
 
 
 def output_of(query: str, input_name: str, schema: Schema | None, time: str | None, site: Site) -> Schema | None:

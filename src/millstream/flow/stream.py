@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from millstream.errors import (
@@ -68,9 +69,12 @@ class Stream:
 
             departures.sql("late", "SELECT * FROM departures WHERE delay > 60")
 
-        What needs state (GROUP BY, DISTINCT, joins, window functions) has stages of its own.
+        What needs state (GROUP BY, DISTINCT, joins, window functions) has stages of its own. A query with a MATCH_RECOGNIZE clause is
+        one: a pattern that is matched behind the watermark, with a stateless query around it.
         """
         site = self._site(name)
+        if queries.recognizes(query):
+            return self._recognize(site, query)
         output = queries.output_of(query, self.name, self.schema, self.time, site)
         time = self.time
         if output is not None:
@@ -78,6 +82,17 @@ class Stream:
             # The column may be spelled in another case now.
             time = next((name for name in output.names if time is not None and name.lower() == time.lower()), None)
         return self._add(Sql(name, self.name, query, site.where), output, time)
+
+    def _recognize(self, site: Site, query: str) -> Stream:
+        self._check_timed(site, "match")
+        # By its name: a flow takes any pattern and knows none.
+        patterns = import_module("millstream.patterns.query")
+        found = patterns.recognized(query, self.name, self.schema, self.time, site)
+        if found.output is not None:
+            site.check_columns(found.output)
+        return self._add(
+            Match(site.name, self.name, found.pattern, found.by, where=site.where), found.output, found.time
+        )
 
     def window(
         self,

@@ -283,7 +283,7 @@ class Build:
     def _wishes(self, block: Block) -> tuple[Wish, Wish]:
         """Return what a block takes, and what ends its loop."""
         if id(block) not in self.wishes:
-            owner = Owner(f'block "{block.name}"', block.where)
+            owner = Owner(f'{"variable" if self.prefers else "block"} "{block.name}"', block.where)
             if not self.prefers:
                 check_sight(self.pattern, block, self.parts.words, owner)
             takes = self.parts.test(block.conditions, owner)

@@ -23,6 +23,7 @@ from millstream.flow.document import Entry
 from millstream.flow.site import placed
 from millstream.patterns.blocks import Block, Condition
 from millstream.patterns.pattern import Pattern
+from millstream.patterns.query import Query
 
 # A tree of YAML values, whose types Python cannot say shortly.
 Tree = dict[str, Any]
@@ -122,6 +123,8 @@ def write_pattern(pattern: object) -> Tree:
     Raises:
         InvalidFunction: A condition is a Python function.
     """
+    if isinstance(pattern, Query):
+        return {"sql": pattern.sql}
     if not isinstance(pattern, Pattern):
         raise InvalidFunction("it is several patterns under one name", hint="keep this flow in Python")
     if pattern.predicates or pattern.output is not None or pattern.keys is not None or pattern.name is not None:

@@ -21,11 +21,12 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from millstream.errors import FlowError, InvalidSql, UnknownBlock, UnsupportedSql
+from millstream.flow import expressions
 from millstream.flow.schema import Schema
 from millstream.flow.site import here
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Condition, leaves
-from millstream.patterns.compile import Build, Parts, check
+from millstream.patterns.compile import Build, Parts, check, endless
 from millstream.patterns.conditions import EARLIER, Owner, Reader, literal
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
 from millstream.patterns.pattern import Pattern, Skip
@@ -79,8 +80,8 @@ def read(sql: str, schema: Schema | None = None) -> tuple[exp.Expr, Recognition]
     try:
         tree = sqlglot.parse_one(text, dialect=MatchRecognize)
     except SqlglotError as error:
-        said = str(error).splitlines()[0]
-        raise InvalidSql(f"the query is not SQL: {said}", hint="check the clause", where=here()) from None
+        said = f"the query is not SQL: {expressions.reason(error)}"
+        raise InvalidSql(said, hint="check the MATCH_RECOGNIZE clause there", where=here()) from None
     clauses = list(tree.find_all(exp.MatchRecognize))
     if len(clauses) != 1:
         raise InvalidSql(f"the query has {len(clauses)} MATCH_RECOGNIZE clauses", hint="write one", where=here())
@@ -95,7 +96,7 @@ def _cut_out(sql: str) -> tuple[str, timedelta | None, dict[str, tuple[str, ...]
     try:
         tokens = MatchRecognize().tokenize(sql)
     except SqlglotError as error:
-        raise InvalidSql(f"the query is not SQL: {error}", where=here()) from None
+        raise InvalidSql(f"the query is not SQL: {expressions.reason(error)}", where=here()) from None
     sql, tokens = _skip_to_last(sql, tokens)
     after = _behind_pattern(tokens)
     span: timedelta | None = None
@@ -149,9 +150,12 @@ def _until(tokens: list[Token], first: int, words: tuple[str, ...]) -> int:
 
 
 def _span(text: str) -> timedelta:
-    tree = sqlglot.parse_one(text.strip(), dialect="spark")
-    node = literal(tree) if isinstance(tree, exp.Interval) else None
-    if node is None or node.of is None:
+    try:
+        tree = expressions.parse(text.strip())
+        node = literal(tree) if isinstance(tree, exp.Interval) else None
+    except FlowError as error:
+        raise type(error)(f"WITHIN is wrong: {error.message}", hint=error.hint, where=here()) from None
+    if node is None or not node.of:
         raise InvalidSql(f'WITHIN has "{text.strip()}"', hint="write WITHIN INTERVAL '10' MINUTE", where=here())
     return timedelta(microseconds=node.of)
 
@@ -267,7 +271,8 @@ class _Clause:
         pattern = replace(pattern, skip=self.skip(dict(parts.words.blocks)), keys=partition)
         sources = [parts.words.value(source) for source, _, _ in lags.found]
         built = Build(pattern, parts, prefers=True).automaton()
-        return replace(built, lags=lags.of(built.values, sources)), parts
+        warnings = tuple(endless(replace(pattern, name="match_recognize")))
+        return replace(built, lags=lags.of(built.values, sources), warnings=warnings), parts
 
     def unions(self, names: dict[str, frozenset[int]]) -> dict[str, frozenset[int]]:
         for union, members in self.subsets.items():

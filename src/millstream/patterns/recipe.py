@@ -53,6 +53,7 @@ class Recipe:
         late: Whether runs that ran out of time come out as well.
         all_rows: Whether each row of a match comes out, and not one for all.
         named: Whether the results say which pattern they are of.
+        certain: The column of the moment at which a match is certain: the time column, unless another is named.
     """
 
     courses: tuple[Course, ...]
@@ -64,6 +65,10 @@ class Recipe:
     late: bool = False
     all_rows: bool = False
     named: bool = False
+    certain: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "certain", self.certain or self.time)
 
     @property
     def quiet(self) -> bool:
@@ -84,11 +89,11 @@ class Recipe:
         """The columns of the results."""
         own = self.courses[0].outputs.names
         extra = (*((PATTERN,) if self.named else ()), *((TIMED_OUT,) if self.late else ()))
-        return (*own, *extra, *(() if self._has_time else (self.time,)))
+        return (*own, *extra, *(() if self._has_time else (self.certain,)))
 
     @property
     def _has_time(self) -> bool:
-        return any(name.lower() == self.time.lower() for name in self.courses[0].outputs.names)
+        return any(name.lower() == self.certain.lower() for name in self.courses[0].outputs.names)
 
 
 def recipe(
@@ -280,7 +285,7 @@ def output_schema(made: Recipe, schema: Schema) -> Schema:
     """Return the columns of the results, with types where they are plain to see."""
     fields = [Field(output.name, _type_of(output, made, schema)) for output in made.courses[0].outputs.columns]
     known = {field.name.lower() for field in fields}
-    extra = {PATTERN: "string", TIMED_OUT: "boolean", made.time: "timestamp"}
+    extra = {PATTERN: "string", TIMED_OUT: "boolean", made.certain: "timestamp"}
     fields += [Field(name, extra[name]) for name in made.names if name.lower() not in known]
     return Schema(tuple(fields))
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from millstream.errors import FlowError, UnsupportedSql
+from millstream.flow.site import here
 from millstream.patterns.blocks import Block, Condition
 
 _TOKEN = re.compile(r"\s*(\{-|-\}|[A-Za-z_][A-Za-z0-9_]*|`[^`]+`|\"[^\"]+\"|\d+|[()|*+?{},^$])")
@@ -101,7 +102,7 @@ class _Reader:
         self.at += 1
         condition = self.define.get(name.lower())
         tests = () if condition is None else (condition,)
-        return Block(name, "strict", tests, inner="strict", shown=self.shown)
+        return Block(name, "strict", tests, inner="strict", shown=self.shown, where=here())
 
     def permute(self) -> Block:
         self.at += 2

@@ -238,10 +238,11 @@ class Builder:
 
     def _match(self, stage: s.Match) -> DataFrame:
         # Loaded for flows that match: it brings numba.
-        from millstream.spark.match_stage import matched, stage_recipe
+        from millstream.spark.match_stage import around, matched, stage_recipe
 
         frame = self.frame(stage.input)
-        return matched(frame, stage_recipe(stage, frame, self._time(stage.input)), shards=stage.shards)
+        found = matched(frame, stage_recipe(stage, frame, self._time(stage.input)), shards=stage.shards)
+        return self._one_time(around(stage, found), stage.name)
 
 
 def parsed(ddl: str) -> StructType:

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampNTZType, TimestampType
-from sqlglot import exp
 
 from millstream.errors import NoTime, UnknownColumn
 from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.patterns.match_recognize import read
 from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.query import reading
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
 from millstream.spark.match_stage import SHARDS, from_sources, matched, readied, schema_of
 
@@ -66,27 +66,19 @@ def sql(spark: SparkSession, query: str, *, shards: int = SHARDS) -> DataFrame:
     schema = schema_of(df.schema)
     tree, found = read(query, schema)
     time = _time(df, schema, found.order)
+    if df.isStreaming:
+        for warning in found.automaton.warnings:
+            warnings.warn(warning, stacklevel=2)
     view = f"millstream_match_{uuid4().hex}"
     _matched(df, recognition_recipe(found, schema, time), time, shards).createOrReplaceTempView(view)
     try:
-        return spark.sql(_reading(tree, view, found.alias or found.table))
+        return spark.sql(reading(tree, found, view))
     finally:
         spark.catalog.dropTempView(view)
 
 
 def _matched(df: DataFrame, made: Recipe, time: str, shards: int) -> DataFrame:
     return matched(readied(df, time), made, shards=shards, drop_late=df.isStreaming and from_sources(df))
-
-
-def _reading(tree: exp.Expr, view: str, alias: str) -> str:
-    """Return a query that reads a view in place of the clause and its table."""
-    clause = tree.find(exp.MatchRecognize)
-    assert clause is not None
-    select = clause.parent
-    assert isinstance(select, exp.Select)
-    select.set("from_", exp.From(this=exp.to_table(view).as_(alias.rsplit(".", maxsplit=1)[-1].strip("`"))))
-    select.set("match", None)
-    return tree.sql(dialect="spark")
 
 
 def _time(df: DataFrame, schema: Schema, time: str | None) -> str:

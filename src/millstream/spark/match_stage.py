@@ -36,6 +36,7 @@ from millstream.patterns.events import micros, plain
 from millstream.patterns.matcher import Kept, Matcher, matcher
 from millstream.patterns.outputs import Piece
 from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.query import Query
 from millstream.patterns.recipe import PATTERN, TIMED_OUT, Course, Recipe, piece_type, recipe
 from millstream.patterns.results import classified, compute
 from millstream.spark.ordered import PIECE as CHUNK
@@ -116,10 +117,24 @@ def _check_watermark(frame: DataFrame, time: str) -> None:
 def stage_recipe(stage: Match, frame: DataFrame, time: str) -> Recipe:
     """Return the recipe of a stage of a flow, over the columns that Spark has found."""
     pattern = stage.pattern
+    columns = StructType([field for field in frame.schema.fields if not field.name.startswith("__")])
+    if isinstance(pattern, Query):
+        return pattern.recipe(schema_of(columns), time)
     if not isinstance(pattern, Pattern | Phenomenon):
         raise InternalError(f'stage "{stage.name}" matches {type(pattern).__name__}')
-    columns = [field for field in frame.schema.fields if not field.name.startswith("__")]
-    return recipe(pattern, schema_of(StructType(columns)), time=time, key=stage.by, emit=stage.emit)
+    return recipe(pattern, schema_of(columns), time=time, key=stage.by, emit=stage.emit)
+
+
+def around(stage: Match, found: DataFrame) -> DataFrame:
+    """Return what the query around a MATCH_RECOGNIZE clause makes of its rows; those of other patterns as they are."""
+    if not isinstance(stage.pattern, Query):
+        return found
+    view = f"millstream_match_{uuid4().hex}"
+    found.createOrReplaceTempView(view)
+    try:
+        return found.sparkSession.sql(stage.pattern.around(view))
+    finally:
+        found.sparkSession.catalog.dropTempView(view)
 
 
 def schema_of(schema: StructType) -> Schema:
@@ -193,7 +208,7 @@ def _results(recipe: Recipe) -> list[Column]:
         whole = " ".join(f"WHEN {number} THEN {sql}" for number, sql in enumerate(said))
         columns.append(F.expr(said[0] if len(said) == 1 else f"CASE {COURSE} {whole} END").alias(output.name))
     names = F.array(*(F.lit(course.automaton.name) for course in recipe.courses))
-    extra = {PATTERN: names[F.col(COURSE)], TIMED_OUT: F.col(LATE), recipe.time: F.col(TIME)}
+    extra = {PATTERN: names[F.col(COURSE)], TIMED_OUT: F.col(LATE), recipe.certain: F.col(TIME)}
     own = {output.name.lower() for output in recipe.courses[0].outputs.columns}
     return [*columns, *(extra[name].alias(name) for name in recipe.names if name.lower() not in own)]
 
