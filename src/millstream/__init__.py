@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.links.client import Client, connect
     from millstream.patterns.pattern import Pattern, Phenomenon
     from millstream.spark.match import match, sql
+    from millstream.web.matches import plot
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "memory",
     "outbox",
     "parquet",
+    "plot",
     "postgres",
     "rate",
     "replay",
@@ -66,6 +68,7 @@ _HOMES: Final = {
     "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "outbox", "parquet", "postgres", "table"),
     "millstream.patterns.pattern": ("Pattern", "Phenomenon"),
     "millstream.spark.match": ("match", "sql"),
+    "millstream.web.matches": ("plot",),
     "millstream.links.async_client": ("AsyncClient", "connect_async"),
     "millstream.links.client": ("Client", "connect"),
 }

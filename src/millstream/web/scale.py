@@ -10,6 +10,7 @@ from typing import Literal
 
 AxisKind = Literal["date", "elapsed", "hour", "number"]
 _DAY = 86_400.0
+_STEPS_MS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 
 
@@ -106,8 +107,24 @@ def _date_ticks(low: float, high: float, about: int) -> list[Tick]:
     days = (high - low) / _DAY
     if days > 62:
         return _month_ticks(low, high, about)
+    if days < about / 3:
+        return _clock_ticks(low, high, about)
     step = next((s for s in (1, 2, 7, 14) if days / s <= about), 14) * _DAY
     return [Tick(at, _moment(at).strftime("%-d %b")) for at in _multiples(low, high, step)]
+
+
+def _clock_ticks(low: float, high: float, about: int) -> list[Tick]:
+    step = next(s for s in (*_STEPS_MS, *_STEPS_S, _DAY) if (high - low) / s <= about or s == _DAY)
+    return [Tick(at, _clock(at, step)) for at in _multiples(low, high, step)]
+
+
+def _clock(at: float, step: float) -> str:
+    """Write a time of the day as exactly as the step needs, and midnight as the day that begins."""
+    if at % _DAY == 0:
+        return _moment(at).strftime("%-d %b")
+    if step < 1:
+        return f"{_moment(at):%H:%M:%S}.{round(at % 1 * 1000):03}"
+    return _moment(at).strftime("%H:%M" if step >= 60 else "%H:%M:%S")
 
 
 def _month_ticks(low: float, high: float, about: int) -> list[Tick]:

@@ -37,7 +37,7 @@ def test_the_public_names_are_these():
     clients = {"connect", "connect_async", "Client", "AsyncClient"}
     sources = {"inbox", "files", "rate", "replay"}
     targets = {"parquet", "jsonl", "csv", "console", "memory", "outbox", "postgres", "table"}
-    patterns = {"Pattern", "Phenomenon", "match", "sql"}
+    patterns = {"Pattern", "Phenomenon", "match", "plot", "sql"}
     assert set(ms.__all__) == names | clients | sources | targets | patterns
 
 
