@@ -11,12 +11,16 @@ where all of them are, then the job begins, with its driver on node 0. If one en
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -24,10 +28,22 @@ import msgspec
 
 from millstream import errors
 from millstream.engine import tokens
+from millstream.engine.contents import MOST_BYTES, Content
 from millstream.engine.lifecycle import SETTLED, JobState
+from millstream.engine.openapi import JSON, OCTETS
 from millstream.engine.package import pack
-from millstream.engine.status import EngineStatus, Happening, JobStatus, Place, Prepared, SourceStatus
-from millstream.errors import EngineAway, EngineError, EnginesDiffer, InvalidAddress, MillstreamError, NoSuchJob
+from millstream.engine.status import BinaryStatus, EngineStatus, Happening, JobStatus, Place, Prepared, SourceStatus
+from millstream.errors import (
+    BadBinary,
+    EngineAway,
+    EngineError,
+    EnginesDiffer,
+    InvalidAddress,
+    MillstreamError,
+    NoSuchAction,
+    NoSuchJob,
+)
+from millstream.flow.binary import NAME
 from millstream.links.network import Address, spanning
 
 DEFAULT: Final = "http://127.0.0.1:8340"
@@ -35,9 +51,14 @@ _POLL_S: Final = 1.0
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.2
 _CONNECT_S: Final = 5.0
+_PIECE: Final = 4 << 20
 
 Answer = TypeVar("Answer")
 Progress = Callable[[JobStatus], None]
+#: Given an offset and a limit, returns bytes.
+Read = Callable[[int, int], bytes]
+#: Told how many bytes of how many are there.
+Sent = Callable[[int, int], None]
 
 
 class EngineClient:
@@ -77,17 +98,24 @@ class EngineClient:
         return self._ask("DELETE", path, kind, query)
 
     def _ask(self, method: str, path: str, kind: type[Answer], query: Mapping[str, Any], body: Any = None) -> Answer:
-        headers = self._headers(method)
-        content = None
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-            content = msgspec.json.encode(body)
+        if body is None:
+            return self._decoded(self._send(method, path, query), kind)
+        # Bytes go as they are.
+        media, content = (OCTETS, body) if isinstance(body, bytes) else (JSON, msgspec.json.encode(body))
+        return self._decoded(self._send(method, path, query, content, media), kind)
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, Any], content: bytes | None = None, media: str | None = None
+    ) -> httpx.Response:
+        headers = self._headers(method, path)
+        if media is not None:
+            headers["Content-Type"] = media
         given = {name: _text(value) for name, value in query.items() if value is not None}
         limit = httpx.Timeout(
             self._timeout_s + float(query.get("limit", 0.0)), connect=min(_CONNECT_S, self._timeout_s)
         )
         try:
-            answer = self._http.request(method, path, params=given, headers=headers, content=content, timeout=limit)
+            return self._http.request(method, path, params=given, headers=headers, content=content, timeout=limit)
         except (httpx.ReadTimeout, httpx.WriteTimeout) as exc:
             raise EngineAway(f"the engine at {self.url} did not answer in {self._timeout_s:g} s") from exc
         except httpx.HTTPError as exc:
@@ -95,12 +123,12 @@ class EngineClient:
             raise EngineAway(
                 f"the engine at {self.url} cannot be reached: {str(exc) or type(exc).__name__}", hint=hint
             ) from exc
-        return self._decoded(answer, kind)
 
     def _decoded(self, answer: httpx.Response, kind: type[Answer]) -> Answer:
         try:
             if answer.is_success:
-                return msgspec.json.decode(answer.content, type=kind)
+                # What is not JSON is wanted as it is.
+                return answer.content if kind is bytes else msgspec.json.decode(answer.content, type=kind)  # type: ignore[return-value]
             problem = msgspec.json.decode(answer.content, type=_Problem)
         except msgspec.MsgspecError as exc:
             said = f"{answer.status_code} {answer.reason_phrase}"
@@ -109,8 +137,36 @@ class EngineClient:
             ) from exc
         raise problem.as_error()
 
-    def _headers(self, method: str) -> dict[str, str]:
-        if self._token is None and method != "GET" and self.local:
+    # the bytes of programs
+
+    def content(self, sha256: str) -> Content | None:
+        """Return how much of a program is there, None if nothing is."""
+        try:
+            return self.get(_content(sha256), Content)
+        except NoSuchAction:
+            return None
+
+    def send_content(self, sha256: str, total: int, read: Read, *, progress: Sent | None = None) -> None:
+        """Bring the bytes of a program there, from where an earlier attempt has stopped.
+
+        Raises:
+            BadBinary: They are not what the hash says, or too many.
+        """
+        there = self.content(sha256)
+        at = 0 if there is None else there.bytes
+        while there is None or not there.whole:
+            data = read(at, min(_PIECE, total - at))
+            there = self.post(_content(sha256), Content, data, offset=at, bytes=total)
+            at = there.bytes
+            if progress is not None:
+                progress(at, total)
+
+    def read_content(self, sha256: str, offset: int, limit: int) -> bytes:
+        """Return bytes of a program that is there."""
+        return self._ask("GET", f"{_content(sha256)}/bytes", bytes, {"offset": offset, "limit": limit})
+
+    def _headers(self, method: str, path: str) -> dict[str, str]:
+        if self._token is None and self.local and (method != "GET" or path.endswith("/bytes")):
             self._token = tokens.local_token(Path(self.about().data), self.url)
         return {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
 
@@ -270,11 +326,23 @@ class Cluster:
         prepared: list[Prepared] = []
         try:
             for engine in self._engines:
-                prepared.append(engine.post("/prepare", Prepared, body))  # noqa: PERF401 (known if the next one fails)
+                if prepared:
+                    body["binaries"] = prepared[0].binaries
+                    self._deliver(prepared[0].binaries, engine)
+                prepared.append(engine.post("/prepare", Prepared, body))
             return self._begin(prepared)
         except MillstreamError:
             self._undo(prepared)
             raise
+
+    def _deliver(self, binaries: Mapping[str, str], to: EngineClient) -> None:
+        """Bring programs that node 0 keeps to another engine, which keeps what it was brought once."""
+        origin = self._engines[0]
+        for sha256 in set(binaries.values()):
+            there = to.content(sha256)
+            if there is None or not there.whole:
+                total = origin.get(_content(sha256), Content).bytes
+                to.send_content(sha256, total, partial(origin.read_content, sha256))
 
     def _begin(self, prepared: Sequence[Prepared]) -> JobStatus:
         """Tell all engines where all inboxes are; the driver comes last, when nobody it needs is missing."""
@@ -289,6 +357,56 @@ class Cluster:
         for engine, one in zip(self._engines, prepared, strict=False):
             with contextlib.suppress(MillstreamError):
                 engine.delete(_job(one.name), JobStatus, force=True)
+
+    # programs
+
+    def add_action(self, name: str, file: Path, *, progress: Sent | None = None) -> BinaryStatus:
+        """Have the engines keep a program, as a new version of `name`, unless the newest is the same.
+
+        Node 0 gets it; the others do when a flow is deployed that names it.
+
+        Raises:
+            BadBinary: It is no file, empty, or too large.
+        """
+        path, engine = _action(name), self._there()[0]
+        try:
+            with file.open("rb") as opened:
+                sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+                total = opened.seek(0, io.SEEK_END)
+                if not 0 < total <= MOST_BYTES:
+                    hint = f"a program has 1 byte to {MOST_BYTES >> 20} MB"
+                    raise BadBinary(f'"{file}" has {total:,} bytes', hint=hint)
+                engine.send_content(sha256, total, partial(_read_at, opened), progress=progress)
+        except OSError as exc:
+            raise BadBinary(f'"{file}" cannot be read: {exc.strerror}', hint="name the file of a program") from exc
+        return engine.post(path, BinaryStatus, {"sha256": sha256})
+
+    def actions(self) -> list[BinaryStatus]:
+        """Return all versions of all programs that the engines keep, by name, oldest first."""
+        return self._there()[0].get("/actions", list[BinaryStatus])
+
+    def action(self, name: str) -> list[BinaryStatus]:
+        """Return all versions of a program, oldest first.
+
+        Raises:
+            NoSuchAction: There is none.
+        """
+        return self._there()[0].get(_action(name), list[BinaryStatus])
+
+    def remove_action(self, name: str, version: int | None = None) -> list[BinaryStatus]:
+        """Have the engines forget a version of a program, or all of them.
+
+        Raises:
+            NoSuchAction: There is none.
+            ActionInUse: A job was deployed with it.
+            EngineAway: An engine does not answer; nothing is removed.
+        """
+        first, *others = self._whole()
+        gone = first.delete(_action(name), list[BinaryStatus], version=version)
+        for engine in others:
+            for one in gone:
+                engine.delete(_content(one.sha256), dict[str, Any])
+        return gone
 
     # looking
 
@@ -488,6 +606,22 @@ def _job(job: str, what: str | None = None) -> str:
         raise NoSuchJob(f'there is no job "{job}"', hint="millstream jobs lists them")
     path = f"/jobs/{quote(job, safe='')}"
     return path if what is None else f"{path}/{what}"
+
+
+def _action(name: str) -> str:
+    if re.fullmatch(NAME, name) is None:
+        hint = "a name begins with a letter, and goes on with letters, digits, dots, dashes and underscores"
+        raise NoSuchAction(f'"{name}" is not the name of an action', hint=hint)
+    return f"/actions/{name}"
+
+
+def _content(sha256: str) -> str:
+    return f"/contents/{sha256}"
+
+
+def _read_at(file: BinaryIO, offset: int, limit: int) -> bytes:
+    file.seek(offset)
+    return file.read(limit)
 
 
 def _drain(engine: EngineClient, job: str, *, flush: bool) -> JobStatus:

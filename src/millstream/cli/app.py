@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from millstream.cli import checkpoint, engine, jobs, journal, keys, new, plan, run, runtime, scheme, send
+from millstream.cli import actions, checkpoint, engine, jobs, journal, keys, new, plan, run, runtime, scheme, send
 
 app = typer.Typer(
     name="millstream",
@@ -28,6 +28,7 @@ app.command("undeploy")(jobs.undeploy)
 app.command("stop")(jobs.stop)
 app.command("runtime")(runtime.runtime)
 app.command("new")(new.new)
+app.add_typer(actions.app, name="actions", help="Programs that engines keep.")
 app.add_typer(scheme.app, name="scheme", help="Look at schemes of runtimes.")
 app.add_typer(journal.app, name="journal", help="Look into journals.")
 app.add_typer(checkpoint.app, name="checkpoint", help="Look into the checkpoints of groups.")

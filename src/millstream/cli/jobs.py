@@ -70,7 +70,7 @@ def jobs(engine: Engines = None, token_file: TokenFile = None, json: Json = Fals
     elif not listed:
         print("there are no jobs")
     else:
-        Console(width=_width()).print(_list(listed))
+        Console(width=width()).print(_list(listed))
 
 
 def status(job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
@@ -80,7 +80,7 @@ def status(job: Job, engine: Engines = None, token_file: TokenFile = None, json:
     if json:
         print(encoded(shown))
     else:
-        Console(width=_width()).print(_view(shown))
+        Console(width=width()).print(_view(shown))
 
 
 def logs(
@@ -295,7 +295,7 @@ def _warn_of_stop(listed: list[JobStatus]) -> None:
 # what is shown
 
 
-def _width() -> int | None:
+def width() -> int | None:
     """Return None for a person's terminal, and enough for a pipe."""
     return None if Console().is_terminal else 140
 
@@ -309,7 +309,7 @@ def _list(listed: list[JobStatus]) -> Table:
     table.add_column("reason", overflow="fold")
     for job in listed:
         numbers = [f"{number:,}" for number in (job.unprocessed, job.late, job.dead, job.restarts)]
-        table.add_row(job.name, job.id, str(job.state), _at(job.since), *numbers, job.reason or "")
+        table.add_row(job.name, job.id, str(job.state), at(job.since), *numbers, job.reason or "")
     return table
 
 
@@ -330,7 +330,7 @@ def _view(job: JobStatus) -> Group:
 def _head(job: JobStatus) -> str:
     pid = "" if job.pid is None else f"   driver {job.pid}"
     again = f"   restarts {job.restarts:,}" if job.restarts else ""
-    return f"{job.name} (job {job.id})  {job.state} since {_at(job.since)}{pid}{again}"
+    return f"{job.name} (job {job.id})  {job.state} since {at(job.since)}{pid}{again}"
 
 
 def _inbox(one: InboxStatus) -> str:
@@ -361,7 +361,7 @@ def _groups(job: JobStatus) -> Table:
     return table
 
 
-def _at(text: str) -> str:
+def at(text: str) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(_seconds(text)))
 
 

@@ -35,7 +35,7 @@ from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import SETTLED, JobState
 from millstream.engine.limits import Limits
 from millstream.engine.metrics import CONTENT_TYPE, Metrics
-from millstream.engine.openapi import Operation, Parameter, describe
+from millstream.engine.openapi import OCTETS, Operation, Parameter, describe
 from millstream.engine.status import BinaryStatus, EngineStatus, GroupStatus, Happening, JobStatus, Place, Prepared
 from millstream.engine.store import Binary
 from millstream.errors import NotThere, RequestRefused
@@ -49,7 +49,6 @@ _THREADS: Final = 32
 _SENDING: Final = 16
 #: The most bytes of a program in one answer.
 PIECE_BYTES: Final = 8 << 20
-OCTETS: Final = "application/octet-stream"
 
 
 class Served(Protocol):

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 #: What every operation may answer, whatever it is for.
 ALWAYS: Final = (400, 421, 429, 500, 503)
 

@@ -1,0 +1,130 @@
+"""`millstream actions add | ls | show | rm`: the programs that engines keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from millstream.cli.jobs import Engines, Json, TokenFile, at, cluster, encoded, width
+from millstream.errors import NoSuchAction
+
+if TYPE_CHECKING:
+    from millstream.engine.status import BinaryStatus
+
+app = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The program's name.")]
+
+
+@app.command()
+def add(
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="The program: one file that can be run.")],
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Have the engine keep a program: a new version of NAME, which flows and schemes call NAME@VERSION."""
+    with cluster(engine, token_file) as found, _progress(name) as progress:
+        added = found.add_action(name, file, progress=progress)
+    if json:
+        print(encoded(added))
+    else:
+        print(f"added {added.name}@{added.version}   {_size(added.bytes)}   sha256 {added.sha256}")
+
+
+@app.command()
+def ls(engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+    """List the programs, each with its newest version."""
+    with cluster(engine, token_file) as found:
+        listed = found.actions()
+    if json:
+        print(encoded(listed))
+    elif not listed:
+        print("there are no actions")
+    else:
+        newest = {one.name: one for one in listed}
+        _print([_of_all(one, listed) for one in newest.values()])
+
+
+@app.command()
+def show(name: Name, engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+    """Show the versions of a program, and the jobs that run them."""
+    with cluster(engine, token_file) as found:
+        listed = found.action(name)
+    if json:
+        print(encoded(listed))
+    else:
+        _print([(f"{one.name}@{one.version}", one, one.jobs) for one in listed])
+
+
+@app.command()
+def rm(
+    name: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A version; without one, all of them.")],
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Remove a version of a program, or all of them; refused while a job runs one."""
+    with cluster(engine, token_file) as found:
+        gone = found.remove_action(*_named(name))
+    if json:
+        print(encoded(gone))
+    else:
+        print(f"removed {', '.join(f'{one.name}@{one.version}' for one in gone)}")
+
+
+def _named(text: str) -> tuple[str, int | None]:
+    from millstream.flow.binary import parse
+
+    if "@" not in text:
+        return text, None
+    named = parse(text)
+    if named is None or named.version is None:
+        raise NoSuchAction(f'"{text}" is not a version of an action', hint="name one like score@2, or all: score")
+    return named.name, named.version
+
+
+def _of_all(newest: BinaryStatus, listed: list[BinaryStatus]) -> tuple[str, BinaryStatus, list[str]]:
+    jobs = dict.fromkeys(job for one in listed if one.name == newest.name for job in one.jobs)
+    return f"{newest.name}@{newest.version}", newest, list(jobs)
+
+
+def _print(rows: list[tuple[str, BinaryStatus, list[str]]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("action", "size", "added", "sha256", "jobs"):
+        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
+    for title, one, jobs in rows:
+        table.add_row(title, _size(one.bytes), at(one.added_at), one.sha256, ", ".join(jobs))
+    Console(width=width()).print(table)
+
+
+def _size(count: int) -> str:
+    return (
+        f"{count:,} B"
+        if count < 10_000
+        else f"{count / 1e3:,.0f} kB"
+        if count < 10_000_000
+        else f"{count / 1e6:,.0f} MB"
+    )
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a person how much is sent."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task(name, total=None)
+        yield lambda sent, total: shown.update(task, completed=sent, total=total)
