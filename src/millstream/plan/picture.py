@@ -32,15 +32,15 @@ from millstream.flow.stages import (
     Window,
 )
 from millstream.flow.targets import Console, Memory, Outbox, Postgres
+from millstream.graph.layout import Box, Edge, Layout, Size, layers, place
+from millstream.graph.lines import rounded, text_width, through
 from millstream.plan.groups import Group, Plan, journal_read
-from millstream.plan.layout import Box, Edge, Layout, Size, layers, place
 
 _NAME, _SMALL, _TITLE = 13.0, 11.0, 16.0
 _PAD, _HEADER, _NODE = 16.0, 30.0, 42.0
 _MARGIN, _HEAD = 24.0, 44.0
 _GAP, _BETWEEN, _INNER_GAP, _INNER_BETWEEN = 22.0, 64.0, 14.0, 40.0
 _BULGE, _BOLD = 7.0, 1.08
-_NARROW, _WIDE = "fijlrt.,:;'|!()[]{} -1", "mwMW@%—▶"
 
 _FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif'
 # Selector, how it looks, and what changes on a dark page.
@@ -179,7 +179,7 @@ class _Picture:
         lane = self.layout.height + 16 + 14 * at
         out, back = source.right_end + 12 + 4 * at, target.left - 12 - 4 * at
         corners = [(source.right, y), (out, y), (out, lane), (back, lane), (back, end_y), (target.x, end_y)]
-        return f'<path class="edge" stroke-dasharray="5 4" d="{_rounded(corners)}"/>'
+        return f'<path class="edge" stroke-dasharray="5 4" d="{rounded(corners)}"/>'
 
 
 def _inside(flow: Flow, group: Group) -> _Inside:
@@ -290,47 +290,10 @@ def _text(x: float, y: float, text: str, kind: str, *, centred: bool = False) ->
 
 
 def _path(source: Box, y: float, lanes: Sequence[Box], target: Box, to_y: float, *, tip: bool = True) -> str:
-    """Return a line that bends only between layers: within one it runs level, so that it meets no other node."""
-    steps = [f"M{source.right:.1f} {y:.1f}H{source.right_end:.1f}"]
-    x = source.right_end
-    for lane in lanes:
-        steps += [_bend(x, y, lane.left, lane.middle), f"H{lane.right_end:.1f}"]
-        x, y = lane.right_end, lane.middle
-    steps.append(f"{_bend(x, y, target.left, to_y)}H{target.x:.1f}")
-    return f'<path class="edge"{_TIP if tip else ""} d="{"".join(steps)}"/>'
+    return f'<path class="edge"{_TIP if tip else ""} d="{through(source, y, lanes, target, to_y)}"/>'
 
 
 _TIP = ' marker-end="url(#millstream-tip)"'
-
-
-def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
-    if abs(y - to_y) < 0.5:
-        return f"L{to_x:.1f} {to_y:.1f}"
-    half = (x + to_x) / 2
-    return f"C{half:.1f} {y:.1f} {half:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
-
-
-def _rounded(corners: Sequence[tuple[float, float]], radius: float = 8.0) -> str:
-    """Return a line through corners at right angles, rounded."""
-    steps = [f"M{corners[0][0]:.1f} {corners[0][1]:.1f}"]
-    for before, corner, after in zip(corners, corners[1:], corners[2:], strict=False):
-        near, far = _toward(corner, before, radius), _toward(corner, after, radius)
-        steps.append(f"L{near[0]:.1f} {near[1]:.1f}Q{corner[0]:.1f} {corner[1]:.1f} {far[0]:.1f} {far[1]:.1f}")
-    return "".join([*steps, f"L{corners[-1][0]:.1f} {corners[-1][1]:.1f}"])
-
-
-def _toward(point: tuple[float, float], other: tuple[float, float], distance: float) -> tuple[float, float]:
-    length = abs(other[0] - point[0]) + abs(other[1] - point[1])
-    share = min(0.5, distance / length) if length else 0.0
-    return point[0] + (other[0] - point[0]) * share, point[1] + (other[1] - point[1]) * share
-
-
-def text_width(text: str, size: float) -> float:
-    """Return about how wide a text is, rather too much than too little."""
-    return sum(
-        size * (0.4 if letter in _NARROW else 0.95 if letter in _WIDE else 0.68 if letter.isupper() else 0.6)
-        for letter in text
-    )
 
 
 def _summary(plan: Plan) -> str:

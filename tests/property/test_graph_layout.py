@@ -6,8 +6,8 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.graph.layout import Box, Size, layers, place
 from millstream.plan.groups import plan as plan_of
-from millstream.plan.layout import Box, Size, layers, place
 from millstream.plan.picture import _Picture
 from property.plan_flows import flows
 
