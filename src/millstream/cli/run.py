@@ -21,7 +21,7 @@ from rich.text import Text
 
 from millstream.flow.load import load
 from millstream.links.host import Listening
-from millstream.links.keys import read_key
+from millstream.links.keys import KeyPair, read_key
 from millstream.links.listener import Security
 from millstream.links.network import guard, preferred
 
@@ -61,6 +61,7 @@ def run(
     from millstream.spark.run import FlowRun, Options
     from millstream.spark.session import session
 
+    keys = None if listening.security is None else listening.security.keys
     log = data / described.name / "run.log"
     claim = Claim.take(data / described.name, described.name)
     terminal = Console()
@@ -70,13 +71,26 @@ def run(
         running = FlowRun(spark, described, options, claim=claim, terminal=terminal)
         running.start()
     try:
-        with _interruptible() as interrupted:
+        with _interruptible() as interrupted, _landings(running, keys):
             view = _View(described.name, spark.sparkContext.master or "local", log, lambda: running.address)
             _watch(running, view, interrupted, until_end=until_end, json=json, terminal=terminal)
     finally:
         with Console(stderr=True).status("stopping"):
             running.stop()
             spark.stop()
+
+
+@contextmanager
+def _landings(running: FlowRun, keys: KeyPair | None) -> Iterator[None]:
+    """Let runtimes send to the sources that say where."""
+    from millstream.engine.landing import landings_of
+
+    opened = [] if running.address is None else landings_of(running.host, running.folder, keys)
+    try:
+        yield
+    finally:
+        for landing in opened:
+            landing.close()
 
 
 def listening_at(

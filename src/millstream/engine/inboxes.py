@@ -6,13 +6,15 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from millstream.clock import Clock
 from millstream.engine.follow import Following
+from millstream.engine.landing import Landing, connecting
 from millstream.engine.status import CopyStatus, InboxStatus, Place
+from millstream.ingest import Settings
 from millstream.links.follower import FollowerStatistics
 from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
 from millstream.links.inbox import Inbox
@@ -31,6 +33,8 @@ class _Open:
     sources: dict[str, list[Inbox]]
     #: Those that live elsewhere, if its driver is here.
     following: Following | None = None
+    #: Where runtimes send to, by source.
+    landings: dict[str, Landing] = field(default_factory=dict)
     ending: bool = False
 
     @property
@@ -57,11 +61,14 @@ class Inboxes:
             open_without_keys=listening.open_without_keys,
         )
         self._levels = Levels(clock)
+        self._started = False
 
     def start(self) -> None:
         """Begin to answer, once the jobs that were there before are open."""
         self._listener.start()
         note_address(self._folder, self.address)
+        self._started = True
+        self.tick()
 
     @property
     def address(self) -> Address:
@@ -108,7 +115,32 @@ class Inboxes:
                     )
             if driver:
                 self._follow(job, opened, found, places)
+            opened.landings = {
+                name: self._landing(job, name, description.path, settings)
+                for name, (description, settings) in found.items()
+                if settings.runtimes is not None
+            }
             self._jobs[job] = opened
+            if self._started:
+                _listen(opened)
+
+    def _landing(self, job: str, source: str, folder: Path, settings: Settings) -> Landing:
+        """Return where runtimes send to a source; its rows go by key to the inboxes of all engines."""
+        keys = None if self._security is None else self._security.keys
+
+        def highest(sender: str) -> int:
+            with self._guard:
+                here = self._jobs[job].sources[source] if job in self._jobs else []
+            return max((inbox.highest(sender) for inbox in here), default=-1)
+
+        return Landing(
+            f"{job}.{source}",
+            settings,
+            folder,
+            connect=connecting(self.address, keys),
+            highest=highest,
+            clock=self._clock,
+        )
 
     def _follow(
         self, job: str, opened: _Open, found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]
@@ -224,6 +256,8 @@ class Inboxes:
         for opened in jobs:
             for inbox in opened.all:
                 inbox.working()
+            if self._started:
+                _listen(opened)
             if opened.ending:
                 # Each is told, whatever another says.
                 ended = [inbox.end(_SENDER) for inbox in opened.all]
@@ -245,9 +279,12 @@ class Inboxes:
         with self._guard:
             opened = self._jobs.get(job)
             sources = {} if opened is None else opened.sources
-            return tuple(self._status(name, inbox) for name, inboxes in sources.items() for inbox in inboxes)
+            landings = {} if opened is None else opened.landings
+            return tuple(
+                self._status(name, inbox, landings.get(name)) for name, inboxes in sources.items() for inbox in inboxes
+            )
 
-    def _status(self, source: str, inbox: Inbox) -> InboxStatus:
+    def _status(self, source: str, inbox: Inbox, landing: Landing | None) -> InboxStatus:
         found = inbox.statistics()
         return InboxStatus(
             source=source,
@@ -260,6 +297,7 @@ class Inboxes:
             free=found.free,
             senders=found.senders,
             error=found.error,
+            runtimes=landing.at if landing is not None and landing.open else None,
         )
 
     def close(self) -> None:
@@ -273,7 +311,14 @@ class Inboxes:
             stack.callback(self._levels.close)
 
 
+def _listen(opened: _Open) -> None:
+    for landing in opened.landings.values():
+        landing.tick()
+
+
 def _close(opened: _Open) -> None:
+    for landing in opened.landings.values():
+        landing.close()
     with contextlib.ExitStack() as stack:
         for inbox in opened.all:
             stack.callback(inbox.close)

@@ -49,6 +49,8 @@ class InboxStatus(msgspec.Struct, frozen=True):
     free: int = 0
     senders: int = 0
     error: str | None = None
+    #: Where runtimes send to, if that is listened for here.
+    runtimes: str | None = None
 
 
 class CopyStatus(msgspec.Struct, frozen=True):

@@ -107,8 +107,10 @@ def _source(stage: Source | Reads) -> Tree:
 
 def _origin(stage: Source) -> Tree:
     match stage.origin:
-        case Inbox(schema, producers):
-            return {"inbox": schema.ddl} | ({} if producers is None else {"producers": list(producers)})
+        case Inbox(schema, producers, runtimes, format):
+            named = None if producers is None else list(producers)
+            plain = None if format == "json" else format
+            return {"inbox": schema.ddl, "producers": named, "runtimes": runtimes, "format": plain}
         case Files(path, kind, schema, follow, options):
             tree = {"files": path, "schema": schema.ddl, "format": kind}
             return {**tree, "follow": follow or None, "options": dict(options) or None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -11,6 +12,8 @@ from millstream.errors import InvalidOption
 from millstream.flow.schema import Schema
 
 Format = Literal["parquet", "jsonl", "csv"]
+Payload = Literal["json", "raw"]
+"""What a message of a runtime holds: a JSON object, or the bytes of the one column that takes them."""
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".jsonl": "jsonl",
@@ -18,17 +21,21 @@ _SUFFIXES: dict[str, Format] = {
     ".json": "jsonl",
     ".csv": "csv",
 }
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]*):[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
     """Events that programs send: `millstream send FLOW.SOURCE`, or `ms.connect`.
 
-    `producers` are the names of the keys that may send over a network; None: all that the host knows.
+    `producers` are the names of the keys that may send over a network; None: all that the host knows. At `runtimes`,
+    host:port, runtimes send messages too, each a row of `format`.
     """
 
     schema: Schema
     producers: tuple[str, ...] | None = None
+    runtimes: str | None = None
+    format: Payload = "json"
 
     @property
     def bounded(self) -> bool:
@@ -88,17 +95,43 @@ class Replay:
 SourceSpec = Inbox | Files | Rate | Replay
 
 
-def inbox(ddl: str, *, producers: Sequence[str] | None = None) -> Inbox:
+def inbox(
+    ddl: str, *, producers: Sequence[str] | None = None, runtimes: str | None = None, format: str = "json"
+) -> Inbox:
     """Events of this schema, sent by programs.
 
     Args:
         ddl: The columns, as in Spark SQL.
         producers: The names of the keys that may send over a network; without it, all that the host knows.
+        runtimes: host:port, where runtimes send to (`millstream runtime --out`): plain TCP, without keys.
+        format: What their messages hold: "json", an object each, or "raw", the bytes of the one column of binary or
+            string; a timestamp beside it gets the moment of arrival.
 
     >>> inbox("flight string, delay double, at timestamp").schema.names
     ('flight', 'delay', 'at')
     """
-    return Inbox(Schema.parse(ddl), None if producers is None else tuple(producers))
+    schema = Schema.parse(ddl)
+    if runtimes is not None and (not _ADDRESS.fullmatch(runtimes) or int(runtimes.rpartition(":")[2]) > 65535):
+        raise InvalidOption(f'runtimes cannot send to "{runtimes}"', hint="expected host:port")
+    return Inbox(schema, None if producers is None else tuple(producers), runtimes, _payload(schema, format))
+
+
+def _payload(schema: Schema, format: str) -> Payload:
+    if format not in get_args(Payload):
+        raise InvalidOption(f'messages cannot be of format "{format}"', hint='formats are "json" and "raw"')
+    if format == "raw" and raw_column(schema) is None:
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        msg = f"raw messages do not fit the columns {columns}"
+        raise InvalidOption(msg, hint="one column of binary or string, and if you like one of timestamp")
+    return cast("Payload", format)
+
+
+def raw_column(schema: Schema) -> str | None:
+    """Return the column that takes the bytes of raw messages; None if the columns are others."""
+    bytes_, moments = (
+        [field.name for field in schema if field.type in types] for types in (("binary", "string"), ("timestamp",))
+    )
+    return bytes_[0] if len(bytes_) == 1 and len(moments) <= 1 and len(bytes_) + len(moments) == len(schema) else None
 
 
 def files(

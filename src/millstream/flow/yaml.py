@@ -227,7 +227,8 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
 def _spec(kind: str, entry: Entry) -> SourceSpec:
     if kind == "inbox":
         columns, producers = entry.needed("inbox", "columns"), entry.texts("producers")
-        return sources.inbox(columns, producers=producers)
+        runtimes, payload = entry.text("runtimes"), entry.text("format") or "json"
+        return sources.inbox(columns, producers=producers, runtimes=runtimes, format=payload)
     if kind == "rate":
         entry.needed("rate", "rows a second")
         return sources.rate(entry.number("rate") or 0, rows=entry.whole("rows"))

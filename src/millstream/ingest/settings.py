@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from millstream.errors import NotThere
-from millstream.flow.sources import Inbox
+from millstream.flow.sources import Inbox, Payload
 from millstream.flow.stages import Source
 from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
@@ -31,6 +31,9 @@ class Settings(msgspec.Struct, frozen=True):
     lateness: timedelta
     inbox: bool = False
     producers: list[str] | None = None
+    #: Where runtimes send to, host:port, and what their messages hold.
+    runtimes: str | None = None
+    format: Payload = "json"
 
     @property
     def rules(self) -> Rules:
@@ -58,6 +61,8 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
         lateness=source.lateness,
         inbox=inbox is not None,
         producers=None if inbox is None or inbox.producers is None else list(inbox.producers),
+        runtimes=None if inbox is None else inbox.runtimes,
+        format="json" if inbox is None else inbox.format,
     )
     _save(settings, folder / _FILE)
     return description, settings

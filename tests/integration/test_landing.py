@@ -1,0 +1,191 @@
+"""Runtimes that send to a source of a job: each message once in its journal, whoever is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream import ingest
+from millstream.actions import wire
+from millstream.actions.program import Program
+from millstream.clock import SystemClock
+from millstream.engine.inboxes import Inboxes
+from millstream.flow import sources
+from millstream.flow.flow import Flow
+from millstream.flow.stages import Source
+from millstream.journal import Reader
+from millstream.journal.layout import dead_folder
+from millstream.links.host import Listening
+from support.actions import ROOT
+from support.engines import wait_until
+from support.runtimes import Hosted, Raw, free_port
+
+LIMIT_S = 180.0
+NUMGEN = str(ROOT / "examples" / "simplepipe" / "numgen")
+
+
+class Landed:
+    """The inboxes of an engine, with a source that runtimes send to."""
+
+    def __init__(self, folder: Path, format: str, columns: str, partitions: int) -> None:
+        self.at, self._folder = free_port(), folder
+        inbox = sources.inbox(columns, runtimes=self.at, format=format)
+        stage = Flow("counts").source("events", inbox, partitions=partitions).flow.stages["events"]
+        assert isinstance(stage, Source)
+        self.journal = folder / "job" / "journals" / "events"
+        ingest.declare(stage, self.journal)
+        self.inboxes = self._opened()
+
+    def _opened(self) -> Inboxes:
+        inboxes = Inboxes(self._folder, Listening(), node=0, of=1, clock=SystemClock())
+        inboxes.open("counts", self._folder / "job", {})
+        inboxes.start()
+        wait_until(self._listening(inboxes), limit_s=LIMIT_S)
+        return inboxes
+
+    def _listening(self, inboxes: Inboxes) -> Any:
+        def open_() -> bool:
+            inboxes.tick()
+            return inboxes.status("counts")[0].runtimes == self.at
+
+        return open_
+
+    def restart(self) -> None:
+        self.inboxes.close()
+        self.inboxes = self._opened()
+
+    def rows(self, folder: Path | None = None) -> list[dict[str, Any]]:
+        reader = Reader(folder or self.journal)
+        parts = [reader.partition(number) for number in range(reader.description.partitions)]
+        slices = [one for part in parts for one in part.read(part.begin, part.end)]
+        return [row for one in slices if one.batch is not None for row in one.batch.to_pylist()]
+
+    def greet(self, name: str) -> Raw:
+        return Raw(self.at).send(wire.hello(wire.parsed_hello(name.encode())))
+
+
+@pytest.fixture
+def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
+    kind, columns, partitions = request.param
+    one = Landed(tmp_path, kind, columns, partitions)
+    yield one
+    one.inboxes.close()
+
+
+RAW = pytest.mark.parametrize("landed", [("raw", "value binary", 1)], indirect=True)
+TWO = pytest.mark.parametrize("landed", [("raw", "value binary", 2)], indirect=True)
+JSON = pytest.mark.parametrize("landed", [("json", "n long", 1)], indirect=True)
+
+
+def values(landed: Landed) -> list[bytes]:
+    return sorted(bytes(row["value"]) for row in landed.rows())
+
+
+@RAW
+def test_messages_are_acknowledged_once_they_are_durable_and_stored_once(landed: Landed) -> None:
+    first = landed.greet("s_n#1").send(wire.messages([(1, b"a"), (2, b"b")]))
+    while first.read(4) != wire.ack(2):
+        pass
+    assert values(landed) == [b"a", b"b"]
+
+    again = landed.greet("s_n#1")  # a new connection of the same life: told what is done
+    assert again.read(4) == wire.ack(2)
+    assert first.closed()
+    again.send(wire.messages([(1, b"a"), (2, b"b"), (3, b"c")]))
+    assert again.read(4) == wire.ack(3)
+
+    landed.restart()
+    after = landed.greet("s_n#1").send(wire.messages([(2, b"b"), (3, b"c"), (4, b"d")]))
+    while after.read(4) != wire.ack(4):
+        pass
+    assert values(landed) == [b"a", b"b", b"c", b"d"]
+
+
+@RAW
+def test_ids_that_wrap_are_no_repetition_also_after_a_restart(landed: Landed) -> None:
+    last = 2**32 - 1
+    begin = landed.greet("s_n#1").send(wire.messages([(2**31 - 1, b"half")]))
+    assert begin.read(4) == wire.ack(2**31 - 1)
+    begin.send(wire.messages([(last - 1, b"y"), (last, b"z")]))
+    while begin.read(4) != wire.ack(last):
+        pass
+    landed.restart()
+    after = landed.greet("s_n#1").send(wire.messages([(last, b"z"), (1, b"one"), (2, b"two")]))
+    while after.read(4) != wire.ack(2):
+        pass
+    assert values(landed) == sorted([b"half", b"y", b"z", b"one", b"two"])
+
+
+@RAW
+def test_a_spare_begins_at_one_and_fences_the_life_before(landed: Landed) -> None:
+    old = landed.greet("s_n#1").send(wire.messages([(1, b"a")]))
+    assert old.read(4) == wire.ack(1)
+    new = landed.greet("s_n#2").send(wire.messages([(1, b"b")]))
+    assert new.read(4) == wire.ack(1)
+    assert old.closed()
+    assert landed.greet("s_n#1").send(wire.messages([(2, b"ghost")])).closed()
+    landed.restart()
+    assert landed.greet("s_n#1").send(wire.messages([(2, b"ghost")])).closed()
+    assert values(landed) == [b"a", b"b"]
+
+
+@RAW
+def test_of_a_sender_that_says_no_generation_nothing_is_taken_for_repeated(landed: Landed) -> None:
+    for _ in range(2):
+        one = landed.greet("foreign").send(wire.messages([(7, b"x")]))
+        assert one.read(4) == wire.ack(7)
+        one.close()
+    assert values(landed) == [b"x", b"x"]
+
+
+@TWO
+def test_rows_of_several_partitions_are_each_there_once_after_a_restart(landed: Landed) -> None:
+    sent = [(n, b"%04d" % n) for n in range(1, 301)]
+    one = landed.greet("s_n#1").send(wire.messages(sent[:200]))
+    while one.read(4) != wire.ack(200):
+        pass
+    landed.restart()
+    again = landed.greet("s_n#1").send(wire.messages(sent))
+    while again.read(4) != wire.ack(300):
+        pass
+    assert values(landed) == [payload for _, payload in sent]
+
+
+@JSON
+def test_a_message_that_is_no_row_is_a_dead_letter_and_acknowledged(landed: Landed) -> None:
+    payloads = [b'{"n": 1}', b"no json", b"", b'{\n"n": 2}']
+    one = landed.greet("s_n#1").send(wire.messages(list(enumerate(payloads, 1))))
+    while one.read(4) != wire.ack(4):
+        pass
+    assert [row["n"] for row in landed.rows()] == [1, 2]
+    letters = landed.rows(dead_folder(landed.journal))
+    assert [(letter["origin"], letter["position"]) for letter in letters] == [
+        ("runtime:s_n#1", 2),
+        ("runtime:s_n#1", 3),
+    ]
+
+
+@RAW
+def test_inboxes_that_take_nothing_make_runtimes_wait(landed: Landed) -> None:
+    landed.inboxes.pause("counts")
+    one = landed.greet("s_n#1").send(wire.messages([(1, b"a")]))
+    assert one.silent()
+    assert landed.rows() == []
+    landed.inboxes.resume("counts")
+    assert one.read(4) == wire.ack(1)
+    assert values(landed) == [b"a"]
+
+
+@RAW
+def test_a_runtime_sends_to_a_job_whose_engine_comes_and_goes(landed: Landed, tmp_path: Path) -> None:
+    program = Program((NUMGEN, "3000", "0.01"))
+    runtime = Hosted("s_numgen", program, tmp_path / "queue", outs=(landed.at,), generation=1)
+    for share in (200, 1000):
+        wait_until(lambda share=share: len(landed.rows()) >= share, limit_s=LIMIT_S)  # type: ignore[misc]
+        landed.restart()
+    wait_until(lambda: len(landed.rows()) >= 3000, limit_s=LIMIT_S)
+    runtime.stop()
+    assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(range(1, 3001))
