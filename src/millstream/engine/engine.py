@@ -34,8 +34,8 @@ from millstream import journal
 from millstream.clock import Clock, SystemClock
 from millstream.engine import lifecycle as life
 from millstream.engine import package as packages
-from millstream.engine.driver import Command, Declare, Describe, Described
 from millstream.engine.binaries import Binaries
+from millstream.engine.driver import Command, Declare, Describe, Described
 from millstream.engine.drivers import Driver
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.keeper import Folders, Keeper, Kept
@@ -247,13 +247,13 @@ class Engine:
         name: str | None = None,
         root: str | None = None,
         options: Mapping[str, Any] | None = None,
+        binaries: Mapping[str, str] | None = None,
     ) -> Prepared:
         """Take a flow, and return where its partitions that live here will be; nothing runs yet.
 
         `binaries` says which content the programs have that it names, as node 0 has told; else this engine's names count.
         """
         with self._arriving(package, name, root, options, binaries) as arrival:
-        binaries: Mapping[str, str] | None = None,
             kept = self._add(arrival, self._new_job(arrival))
         place, inboxes = self._open.inboxes.place, arrival.settings.inboxes
         here = self._open.inboxes.here
@@ -284,10 +284,10 @@ class Engine:
             described = driver.ask(Command(describe=Describe(str(flow), name)), _DESCRIBE_S).described
             if described is None:
                 raise DriverFailed("the driver answered what it was not asked")
+            pinned = self._open.binaries.pinned(described.binaries, binaries)
             with self._reserved(described.name):
                 declare = Declare(str(self._folders.flow(described.name)))
                 driver.ask(Command(declare=declare), _DESCRIBE_S)
-            pinned = self._open.binaries.pinned(described.binaries, binaries)
                 settings = JobSettings(
                     flow=flow.name,
                     package=folder.name,
@@ -529,9 +529,6 @@ class Engine:
             raise JobsRunning(f"{len(running)} {verb}: {', '.join(sorted(running))}", hint=hint)
         self.stopped.set()
 
-    # sending
-
-    def send(self, target: str, rows: Any, *, time_limit_s: float = 30.0) -> int:
     # programs
 
     @property
@@ -565,6 +562,9 @@ class Engine:
         """
         self._open.keeper.call(lambda: self.binaries.drop(sha256, self.users))
 
+    # sending
+
+    def send(self, target: str, rows: Any, *, time_limit_s: float = 30.0) -> int:
         """Send rows (see `Client.send`) to "job.source", and return how many once they are in the journal."""
         kept = self._kept(target.partition(".")[0])
         with self._guard:
@@ -581,10 +581,10 @@ class _Parts:
     store: Store
     inboxes: Inboxes
     keeper: Keeper
+    binaries: Binaries
 
 
 def _locked(file: Path) -> int:
-    binaries: Binaries
     """Take the lock of an engine's folder, for as long as this process lives or until it is closed."""
     lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
