@@ -14,7 +14,10 @@ import psutil
 import pytest
 
 import millstream as ms
+from millstream.errors import GroupChanged, InvalidOption
+from millstream.spark.run import FlowRun, Options
 from millstream.testing import flow_test
+from millstream.testing.under_test import batch_of
 from support.actions import PYTHON, SDK
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -203,6 +206,41 @@ sinks:
         assert len({r["pid"] for r in found}) <= 2
         assert {r["model"] for r in found} == {"7"}
         assert str(tmp_path) not in {r["cwd"] for r in found}
+
+
+VERSION = """
+while (m := action.read_message()) is not None:
+    action.write_message(json.dumps({"version": %d}).encode())
+"""
+
+
+def test_a_program_that_an_engine_keeps_is_shipped_and_another_is_another_group(spark, tmp_path):
+    binaries = {}
+    for number in (1, 2):
+        # As an engine keeps it: by its hash, of which nothing is to be seen in the program's folder.
+        binaries[number] = {"score@latest": Path(program(tmp_path, f"{number:064x}", VERSION % number))}
+        binaries[number]["score@latest"].chmod(0o555)
+
+    def run(number: int | None) -> list[dict[str, Any]]:
+        stream = numbers().action("scored", ["score@latest"], output="version int")
+        stream.sink("out", ms.memory())
+        options = Options(tmp_path / "data", tmp_path, binaries=binaries.get(number, {}))
+        running = FlowRun(spark, stream.flow, options)
+        running.start()
+        try:
+            running.host.inbox("numbers").enqueue(str(number), range(3), batch_of([row(n) for n in range(3)], stage))
+            while not running.caught_up():
+                time.sleep(0.05)
+            return running.memory["out"].rows()
+        finally:
+            running.stop()
+
+    stage = numbers().flow.stages["numbers"]
+    with pytest.raises(InvalidOption, match='stage "scored" of flow "words" runs "score@latest", which is not here'):
+        run(None)
+    assert [r["version"] for r in run(1)] == [1, 1, 1]
+    with pytest.raises(GroupChanged, match='"score@latest": its content has changed'):
+        run(2)
 
 
 def test_a_program_that_is_killed_changes_nothing(tmp_path):

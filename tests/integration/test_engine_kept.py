@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from millstream.engine.engine import Engine
 from millstream.engine.lifecycle import JobState
 from millstream.engine.package import pack
 from millstream.errors import (
+    ActionInUse,
     EngineClosed,
     EngineRunning,
     InvalidName,
@@ -28,6 +30,7 @@ from millstream.errors import (
     JobExists,
     JobsRunning,
     NoAnswer,
+    NoSuchAction,
     NoSuchJob,
     NotLoadable,
     StoreBroken,
@@ -453,3 +456,34 @@ def test_inboxes_listen_where_they_are_told(tmp_path: Path) -> None:
     one.start()
     assert one.address.ip.startswith("127.")
     one.close()
+
+
+def test_a_job_keeps_the_program_that_it_was_deployed_with(engine: Engine, tmp_path: Path) -> None:
+    file = flow_file(tmp_path / "flow")
+    action = 'events.action("scored", ["score@latest", "-v"], output="s long").sink("out", ms.jsonl("out"))'
+    file.write_text(f"{file.read_text()}{action}\n")
+    with pytest.raises(NoSuchAction, match='there is no action "score"'):
+        engine.deploy(pack(file), root=str(file.parent))
+    assert engine.jobs() == []
+    added(engine, b"one")
+    engine.deploy(pack(file), root=str(file.parent))
+    until(engine, "counts", RUNNING)
+    added(engine, b"two")
+    program = tmp_path / "data" / "jobs" / "counts" / "counts" / "score@latest"
+    assert program.read_bytes() == b"one"
+    program.unlink()
+    drivers_of(tmp_path / "data")[0].kill()
+    wait_until(program.exists, what="a new start")
+    assert program.read_bytes() == b"one"
+    for version in (1, None):
+        with pytest.raises(ActionInUse, match='version 1 of action "score" is in use by job "counts"'):
+            engine.remove_binary("score", version)
+    engine.undeploy("counts", force=True)
+    wait_until(lambda: not engine.users(), what="its end")
+    assert [str(one) for one in engine.remove_binary("score", None)] == ["score@1", "score@2"]
+
+
+def added(engine: Engine, program: bytes) -> None:
+    sha256 = hashlib.sha256(program).hexdigest()
+    engine.binaries.contents.receive(sha256, program, offset=0, total=len(program))
+    engine.binaries.add("score", sha256)

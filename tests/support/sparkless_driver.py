@@ -27,6 +27,8 @@ class Sparkless(d.Driver):
     def _run(self, how: d.Run) -> None:
         root, folder = Path(how.root), Path(how.data) / how.name
         (folder / "runs").open("a").write(f"{os.getpid()}\n")
+        for name, file in how.binaries.items():
+            (folder / name).write_bytes(Path(file).read_bytes())
         while (root / "slow").exists():
             time.sleep(0.02)
         self._line.say(d.Report(ready=d.Nothing()))

@@ -486,6 +486,26 @@ def test_a_static_table_counts_by_path_and_snapshot():
     differs(one, fingerprint(plan, "out", {"t.csv": "today"}))
 
 
+def test_what_an_action_ships_counts_by_its_content():
+    def described(snapshots: dict[str, str], *argv: str) -> dict:
+        flow = ms.Flow("f")
+        rows = flow.source("rows", ms.inbox("a int"))
+        rows.action("scored", argv, output="b int", files=["m.bin"]).sink("out", ms.memory())
+        return fingerprint(plan_of(flow), "out", snapshots)
+
+    before, after = {"./score": "1", "m.bin": "1", "score@2": "1", "python3": "1"}, {"m.bin": "1"}
+    for program in ("./score", "score@2"):
+        differs(
+            described(before, program),
+            described({**before, program: "2"}, program),
+            f'stage "scored", "shipped", "{program}": its content has changed',
+        )
+    differs(described(before, "./score"), described({**before, "m.bin": "2"}, "./score"))
+    # What the executors have themselves counts by its name.
+    for program in ("python3", "/opt/score"):
+        same(described(before, program), described(after, program))
+
+
 def test_an_unrelated_group_keeps_its_fingerprint(described):
     text = FOLD + '\nrows.window("w", every="1 h", n="count(*)").sink("other", ms.memory())\n'
     changed = text.replace("count(*)", "max(v)")
