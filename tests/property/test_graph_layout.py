@@ -1,14 +1,19 @@
-"""Pictures of any flow: nothing lies over anything else."""
+"""Pictures of any flow and any pattern: nothing lies over anything else."""
 
 import re
 from itertools import combinations, pairwise
+from xml.etree import ElementTree
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.graph.layout import Box, Size, layers, place
+from millstream.patterns.compile import compile_pattern
+from millstream.patterns.picture import MATCH, START
+from millstream.patterns.picture import _Picture as _Automaton
 from millstream.plan.groups import plan as plan_of
 from millstream.plan.picture import _Picture
+from property.patterns_random import patterns
 from property.plan_flows import flows
 
 
@@ -74,3 +79,14 @@ def test_every_number_of_a_picture_is_finite_and_on_the_page(flow):
         assert x >= 0
         assert x + w <= width
         assert y + h <= height
+
+
+@settings(max_examples=40)
+@given(patterns())
+def test_the_words_and_boxes_of_an_automaton_keep_apart(pattern):
+    picture = _Automaton(compile_pattern(pattern), "")
+    boxes = list(picture.layout.boxes.values())
+    assert all(apart(one, other) for one, other in combinations(boxes, 2))
+    assert len(boxes) == len(picture.cards) + len(picture.forward)
+    assert {MATCH, START} <= set(picture.cards)
+    ElementTree.fromstring("".join(picture.parts()))
