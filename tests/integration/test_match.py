@@ -176,9 +176,10 @@ def test_a_python_predicate_gets_whole_events(spark: SparkSession) -> None:
 def test_match_recognize_on_batch_and_stream(spark: SparkSession, tmp_path: Path) -> None:
     rows = some_events(200, seed=7)
     query = """
-        SELECT k, first_n, last_n, number, peak FROM {table} MATCH_RECOGNIZE (
+        SELECT k, first_n, last_n, number, peak, earlier, later FROM {table} MATCH_RECOGNIZE (
             PARTITION BY k ORDER BY at
-            MEASURES FIRST(a.n) AS first_n, LAST(n) AS last_n, MATCH_NUMBER() AS number, MAX(u.x) AS peak
+            MEASURES FIRST(a.n) AS first_n, LAST(n) AS last_n, MATCH_NUMBER() AS number, MAX(u.x) AS peak,
+                PREV(a.n, 2) AS earlier, NEXT(FIRST(n)) AS later
             ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW
             PATTERN (a b+ c?) WITHIN INTERVAL '20' SECOND SUBSET u = (a, b)
             DEFINE b AS b.x >= PREV(b.x), c AS c.x < LAST(b.x)
@@ -187,6 +188,10 @@ def test_match_recognize_on_batch_and_stream(spark: SparkSession, tmp_path: Path
     batch(spark, rows).createOrReplaceTempView("trades")
     whole = [row.asDict() for row in sql(spark, query.format(table="trades")).collect()]
     assert len(whole) > 5
+    for row in whole:
+        own = [one["n"] for one in rows if one["k"] == row["k"]]
+        at = own.index(row["first_n"])
+        assert (row["earlier"], row["later"]) == (own[at - 2] if at > 1 else None, own[at + 1])
 
     def find(stream: DataFrame) -> DataFrame:
         stream.createOrReplaceTempView("live")

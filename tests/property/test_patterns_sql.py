@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.patterns.automaton import Key, advance, step
-from millstream.patterns.events import events
+from millstream.patterns.automaton import Automaton
+from millstream.patterns.batches import Batch
+from millstream.patterns.events import met, micros, values
 from millstream.patterns.match_recognize import read
+from millstream.patterns.matcher import Matcher, PlainMatcher, matcher, remembering
 from property.patterns_random import streams, table
 
 FAR = 2**61
@@ -23,11 +26,17 @@ DEFINE = {
     "D": ("SUM(D.x) < 4", lambda row, taken: sum(r["x"] for v, r in [*taken, ("D", row)] if v == "D") < 4),
     "E": ("COUNT(*) < 4", lambda row, taken: len(taken) + 1 < 4),
     "F": (None, lambda row, taken: True),
+    "G": ("x >= PREV(x)", lambda row, taken: row["prev"] is not None and row["x"] >= row["prev"]),
+    "H": ("x > AVG(x) AND x <> 1", lambda row, taken: row["x"] != 1 and row["x"] > mean([*taken, ("H", row)])),
 }
 
 
+def mean(taken) -> float:
+    return sum(row["x"] for _, row in taken) / len(taken)
+
+
 def trees() -> st.SearchStrategy[Any]:
-    names = st.sampled_from("ABCDEF").map(lambda name: ("var", name))
+    names = st.sampled_from("ABCDEFGH").map(lambda name: ("var", name))
     bounds = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 2), (0, 2), (2, None)])
 
     def wider(inner):
@@ -124,10 +133,28 @@ class Backtracking:
 SKIPS = ["TO NEXT ROW", "PAST LAST ROW", "TO FIRST F", "TO LAST F", "TO F"]
 
 
+def in_batches(automaton: Automaton, made: Matcher, rows: pa.Table, cuts: list[int]) -> list[list[tuple[str, int]]]:
+    """Return what a matcher finds in rows that come in several batches, through bytes and back."""
+    kept, shown = made.empty(pa.string(), rows.schema), []
+    for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        part = rows.slice(first, last - first)
+        watermark = int(micros(part.column("at")).max()) - 1 if len(part) else 0
+        for some, now in ((part, watermark), (part.slice(0, 0), FAR if last == len(rows) else watermark)):
+            keys, masks = pa.array(["k"] * len(some), pa.string()), met(automaton, some).astype("int64")
+            batch = Batch(keys, micros(some.column("at")), masks, values(automaton, some), some)
+            kept, found = made.process(made.load(made.dump(kept)), batch, now)
+            numbers = found.rows.column("number").to_pylist()
+            shown += [
+                [(automaton.blocks[b], n) for b, n in zip(found.blocks[a:z], numbers[a:z], strict=True)]
+                for a, z in zip(found.starts, found.ends, strict=True)
+            ]
+    return shown
+
+
 @settings(max_examples=300)
-@given(tree=trees(), rows=streams(8), skip=st.sampled_from(SKIPS))
-def test_the_preferred_match_is_found_and_matching_goes_on_where_it_should(tree, rows, skip):
-    rows = [{**row, "number": number} for number, row in enumerate(rows)]
+@given(tree=trees(), rows=streams(8), skip=st.sampled_from(SKIPS), data=st.data())
+def test_the_preferred_match_is_found_and_matching_goes_on_where_it_should(tree, rows, skip, data):
+    rows = [{**row, "number": n, "prev": rows[n - 1]["x"] if n else None} for n, row in enumerate(rows)]
     used = [name for name in DEFINE if name in text(tree).replace("PERMUTE", "") and DEFINE[name][0]]
     defines = ", ".join(f"{name} AS {DEFINE[name][0]}" for name in used) or "F AS TRUE"
     sql = (
@@ -135,10 +162,10 @@ def test_the_preferred_match_is_found_and_matching_goes_on_where_it_should(tree,
         f"WITHIN INTERVAL '{WITHIN}' SECOND DEFINE {defines})"
     )
     automaton = read(sql)[1].automaton
-    key, found = Key(), []
-    for event in events(automaton, table(rows), "at"):
-        key, matches, _ = step(automaton, key, event)
-        found += matches
-    found += advance(automaton, key, FAR)[1]
-    shown = [[(automaton.blocks[block], event.number) for block, event in match.history] for match in found]
-    assert shown == Backtracking(rows).matches(tree, skip)
+    whole = table(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=2)))
+    kernel = matcher(automaton, [pa.int64()] * len(automaton.values))
+    assert kernel.compiled
+    expected = Backtracking(rows).matches(tree, skip)
+    assert in_batches(automaton, kernel, whole, cuts) == expected
+    assert in_batches(automaton, remembering(automaton, PlainMatcher(automaton)), whole, cuts) == expected

@@ -102,7 +102,8 @@ class Automaton:
     @property
     def quiet(self) -> bool:
         """Whether an event that meets no test changes nothing, so that it need not be looked at."""
-        if any(not edge.need for edge in self.start):
+        # What was before a row is looked at also where the row before meets nothing.
+        if self.lags or any(not edge.need for edge in self.start):
             return False
         return all(self._still(number, state) for number, state in enumerate(self.states))
 
@@ -395,12 +396,19 @@ def _prefer(
 def _still_wanted(queue: Sequence[Run | Match]) -> Iterator[Run | Match]:
     """Yield runs and matches in order of their start, without what comes after a match of the same start.
 
-    Runs stand before the matches that are held, which they are preferred to: what is not has been dropped.
+    Runs stand before the matches that are held, which they are preferred to: what is not has been dropped. Of runs that began together,
+    are in the same state and remember the same, only the first can ever be chosen.
     """
     decided: set[int] = set()
+    known: set[tuple[object, ...]] = set()
     for item in sorted(queue, key=_start):
         if item.start in decided:
             continue
+        if isinstance(item, Run):
+            same = (item.start, item.state, item.contents)
+            if same in known:
+                continue
+            known.add(same)
         yield item
         if isinstance(item, Match):
             decided.add(item.start)

@@ -817,3 +817,224 @@ def reachable(runs, column, nodes, marks):
         while node >= 0 and marks[node] == 0:
             marks[node] = 1
             node = nodes[node, BEFORE_NODE]
+
+
+# Patterns that prefer (SQL): the runs of a key stand in the order of their starts, those that began together in the order of
+# preference, and every event moves all of them. Of a start at most one match is held; it waits for the runs that are preferred to it.
+P_FIRST: Final = 0  # where the runs begin: those before are dropped
+P_RUNS: Final = 1
+P_HELD_FIRST: Final = 2
+P_HELD: Final = 3
+P_FOUND: Final = 4
+P_NODES: Final = 5
+
+
+@compiled
+def goes_on_at(match, nodes, numbers, settings):
+    """Return the number of the first event at which another match may begin."""
+    limit = match[M_START] + 1
+    if settings[SKIP] == TO_NEXT:
+        return limit
+    return max(limit, skipped(match, nodes, numbers, settings))
+
+
+@compiled
+def let_go(now, runs, held, nodes, numbers, found, settings, counters):
+    """Let the matches go that no run is preferred to, and drop what they skip."""
+    while counters[P_HELD_FIRST] < counters[P_HELD]:
+        match = held[counters[P_HELD_FIRST]]
+        if counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], START] <= match[M_START]:
+            return
+        found[counters[P_FOUND]] = match
+        if now < FOREVER:
+            found[counters[P_FOUND], M_AT] = now
+        counters[P_FOUND] += 1
+        limit = goes_on_at(match, nodes, numbers, settings)
+        while counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], START] < limit:
+            counters[P_FIRST] += 1
+        while counters[P_HELD_FIRST] < counters[P_HELD] and held[counters[P_HELD_FIRST], M_START] < limit:
+            counters[P_HELD_FIRST] += 1
+
+
+@compiled
+def time_up(now, runs, held, nodes, numbers, found, settings, counters):
+    """End the runs whose time is up, those that began together at once."""
+    while counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN] <= now:
+        moment = runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN]
+        while counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN] <= moment:
+            counters[P_FIRST] += 1
+        let_go(moment, runs, held, nodes, numbers, found, settings, counters)
+
+
+@compiled
+def hold(run, at, ended, held, counters):
+    """Hold a match in the order of starts, in place of one that began with it and is not preferred to it."""
+    place = counters[P_HELD]
+    while place > counters[P_HELD_FIRST] and held[place - 1, M_START] > run[START]:
+        place -= 1
+    if place > counters[P_HELD_FIRST] and held[place - 1, M_START] == run[START]:
+        record(held, place - 1, run, at, ended, 0)
+        return
+    for other in range(counters[P_HELD], place, -1):
+        held[other] = held[other - 1]
+    record(held, place, run, at, ended, 0)
+    counters[P_HELD] += 1
+
+
+@compiled
+def known_run(runs, place):
+    """Tell whether a run that began with this one is in the same state and remembers the same: it is preferred for ever."""
+    other = place - 1
+    while other >= 0 and runs[other, START] == runs[place, START]:
+        same = runs[other, STATE] == runs[place, STATE] and runs[other, NULLS] == runs[place, NULLS]
+        at = REGISTERS
+        while same and at < runs.shape[1]:
+            same = runs[other, at] == runs[place, at]
+            at += 1
+        if same:
+            return True
+        other -= 1
+    return False
+
+
+@compiled
+def prefer(
+    edges, first, last, mask, event, index, at, number, programs, ends, constants, asks, registers, values,
+    values_real, missing, stack, old, runs, runs_real, nodes, held, counters,
+):  # fmt: skip
+    """Add what a run becomes by an event, the preferred ones first; tell whether a match ends what is wanted of its start."""
+    for place in range(first, last):
+        edge = edges[place]
+        if not open_edge(edge, mask, at - old[LAST_AT]):
+            continue
+        new = counters[P_RUNS]
+        runs[new] = old
+        # In SQL an event counts as taken when its condition is tested.
+        remember(registers, edge[TAKE], event, values, values_real, missing, runs[new], runs_real[new])
+        ok = True
+        for one in range(edge[ASK], edge[DENY_END]):
+            if ok and asks[one, 1] & mask != 0:
+                answer = holds(
+                    asks[one, 0], programs, ends, constants, event, runs[new], runs_real[new], registers, values,
+                    values_real, missing, stack,
+                )  # fmt: skip
+                ok = answer == (one < edge[ASK_END])
+        if not ok:
+            continue
+        node = counters[P_NODES]
+        counters[P_NODES] += 1
+        nodes[node, EVENT] = index
+        nodes[node, BLOCK] = edge[TAKE]
+        nodes[node, BEFORE_NODE] = old[NODE]
+        runs[new, NODE] = node
+        runs[new, LENGTH] += 1
+        runs[new, LAST_AT] = at
+        if edge[COMPLETES] == 1:
+            hold(runs[new], at, number, held, counters)
+        if edge[TARGET] >= 0:
+            runs[new, STATE] = edge[TARGET]
+            if not known_run(runs, new):
+                counters[P_RUNS] += 1
+        if edge[COMPLETES] == 1:
+            return True
+    return False
+
+
+@compiled
+def match_preferring(
+    edges, states, asks, programs, ends, constants, registers, settings, times, masks, numbers, base, values,
+    values_real, missing, event_ends, runs, run_ends, held_in, held_ends, nodes, node_count, watermark,
+):  # fmt: skip
+    """Match the events of a shard as `match_shard` does, for a pattern that prefers."""
+    width, room = settings[RUN_WIDTH], settings[ROOM]
+    start = states[states.shape[0] - 1]
+    now_runs = np.empty((64, width), np.int64)
+    next_runs = np.empty((64, width), np.int64)
+    next_real = next_runs.view(np.float64)
+    out = np.empty((max(64, runs.shape[0]), width), np.int64)
+    found = np.empty((64, MATCH_WIDTH), np.int64)
+    held = np.empty((64, MATCH_WIDTH), np.int64)
+    held_out = np.empty((64, MATCH_WIDTH), np.int64)
+    out_count, held_count = 0, 0
+    old = np.empty(width, np.int64)
+    stack = (np.zeros(32, np.int64), np.zeros(32, np.float64), np.zeros(32, np.bool_))
+    counters = np.zeros(6, np.int64)
+    counters[P_NODES] = node_count
+    event_from, run_from, held_from = 0, 0, 0
+    for key in range(event_ends.shape[0]):
+        event_to, run_to, held_to = event_ends[key], run_ends[key], held_ends[key]
+        while now_runs.shape[0] < run_to - run_from:
+            now_runs = grown(now_runs)
+        while held.shape[0] < held_to - held_from + room:
+            held = grown(held)
+        counters[P_FIRST], counters[P_RUNS] = 0, run_to - run_from
+        counters[P_HELD_FIRST], counters[P_HELD] = 0, held_to - held_from
+        for at in range(run_from, run_to):
+            now_runs[at - run_from] = runs[at]
+            now_runs[at - run_from, KEY] = key
+        for at in range(held_from, held_to):
+            held[at - held_from] = held_in[at]
+            held[at - held_from, M_KEY] = key
+        for event in range(event_from, event_to):
+            now, mask, number = times[event], masks[event], numbers[base + event]
+            while found.shape[0] < counters[P_FOUND] + counters[P_HELD] + counters[P_RUNS] + room:
+                found = grown(found)
+            while held.shape[0] < counters[P_HELD] + counters[P_RUNS] + room:
+                held = grown(held)
+            if settings[WITHIN] >= 0:
+                time_up(now, now_runs, held, nodes, numbers, found, settings, counters)
+            first, last = counters[P_FIRST], counters[P_RUNS]
+            counters[P_FIRST], counters[P_RUNS] = 0, 0
+            decided = np.int64(-1)
+            for slot in range(first, last + 1):
+                while next_runs.shape[0] < counters[P_RUNS] + room:
+                    next_runs = grown(next_runs)
+                    next_real = next_runs.view(np.float64)
+                while nodes.shape[0] < counters[P_NODES] + room:
+                    nodes = grown(nodes)
+                state = start
+                if slot < last:
+                    if now_runs[slot, START] == decided:
+                        continue
+                    old[:] = now_runs[slot]
+                    state = states[old[STATE]]
+                else:
+                    old[:] = 0
+                    old[NODE] = -1
+                    old[START] = number
+                    old[STARTED_AT] = now
+                    old[LAST_AT] = now
+                    old[KEY] = key
+                    for one in range(registers.shape[0]):
+                        if registers[one, FUNCTION] != R_COUNT:
+                            old[NULLS] |= 1 << one
+                if prefer(
+                    edges, state[FIRST], state[LAST_EDGE], mask, event, base + event, now, number, programs, ends,
+                    constants, asks, registers, values, values_real, missing, stack, old, next_runs, next_real,
+                    nodes, held, counters,
+                ):  # fmt: skip
+                    decided = old[START]
+            now_runs, next_runs = next_runs, now_runs
+            next_real = next_runs.view(np.float64)
+            let_go(now, now_runs, held, nodes, numbers, found, settings, counters)
+            if counters[P_HELD_FIRST] == counters[P_HELD]:
+                counters[P_HELD_FIRST], counters[P_HELD] = 0, 0
+        while found.shape[0] < counters[P_FOUND] + counters[P_HELD] + counters[P_RUNS] + room:
+            found = grown(found)
+        if settings[WITHIN] >= 0:
+            time_up(watermark, now_runs, held, nodes, numbers, found, settings, counters)
+        if watermark >= FOREVER:
+            counters[P_FIRST] = counters[P_RUNS]
+            let_go(watermark, now_runs, held, nodes, numbers, found, settings, counters)
+        while out.shape[0] < out_count + counters[P_RUNS] - counters[P_FIRST]:
+            out = grown(out)
+        for at in range(counters[P_FIRST], counters[P_RUNS]):
+            out[out_count] = now_runs[at]
+            out_count += 1
+        while held_out.shape[0] < held_count + counters[P_HELD] - counters[P_HELD_FIRST]:
+            held_out = grown(held_out)
+        for at in range(counters[P_HELD_FIRST], counters[P_HELD]):
+            held_out[held_count] = held[at]
+            held_count += 1
+        event_from, run_from, held_from = event_to, run_to, held_to
+    return out, out_count, nodes, counters[P_NODES], found, counters[P_FOUND], held_out, held_count

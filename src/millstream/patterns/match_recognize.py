@@ -5,8 +5,8 @@ of the text first. The rules are those of SQL:2016: rows of a partition follow e
 preferred one counts (a greedy quantifier prefers more, a reluctant one less, an alternation its first part), and conditions see the row as
 taken already. What a stream cannot do is refused, with the reason.
 
-PREV in DEFINE looks at the rows of the partition, so the last rows of every key are remembered; PREV and NEXT in MEASURES look at the rows
-of the match.
+PREV looks at the rows of the partition, so the last rows of every key are remembered. NEXT in MEASURES is allowed where the row that it looks
+at is always one of the match: those behind it may be long in coming.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from millstream.flow import expressions
 from millstream.flow.schema import Schema
 from millstream.flow.site import here
 from millstream.patterns.automaton import Automaton
-from millstream.patterns.blocks import Condition, leaves
+from millstream.patterns.blocks import Block, Condition, leaves
 from millstream.patterns.compile import Build, Parts, check, endless
 from millstream.patterns.conditions import EARLIER, Owner, Reader, literal
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
 from millstream.patterns.pattern import Pattern, Skip
-from millstream.patterns.row_pattern import read_row_pattern
+from millstream.patterns.row_pattern import least_rows, read_row_pattern, rows_behind
 
 _SKIPS = {"PAST LAST ROW": Skip("past_last"), "TO NEXT ROW": Skip("next")}
 
@@ -185,6 +185,8 @@ class _Clause:
     subsets: dict[str, tuple[str, ...]]
     schema: Schema | None
     owner: Owner = field(default_factory=lambda: Owner("the MATCH_RECOGNIZE clause", here()))
+    blocks: tuple[Block, ...] = ()
+    leaves: list[Block] = field(default_factory=list)
 
     def recognition(self) -> Recognition:
         arg = self.clause.args
@@ -267,6 +269,7 @@ class _Clause:
             )
         check(pattern)
         parts = Parts.of(pattern, self.schema)
+        self.blocks, self.leaves = blocks, parts.blocks
         parts.words.blocks = self.unions(dict(parts.words.blocks))
         pattern = replace(pattern, skip=self.skip(dict(parts.words.blocks)), keys=partition)
         sources = [parts.words.value(source) for source, _, _ in lags.found]
@@ -296,7 +299,22 @@ class _Clause:
             collector.final = str(measure.args.get("window_frame") or "").upper() == "FINAL"
             tree = _navigated(alias.this, collector, self)
             columns.append(Output(alias.alias, rewritten(tree, collector).sql(dialect="spark")))
-        return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values))
+        return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values), tuple(collector.lags))
+
+    def check_next(self, piece: Piece, collector: Collector) -> None:
+        """Refuse NEXT where the row may lie behind the match, or is not known yet where a row for each event comes out."""
+        if self.rows() and not collector.final:
+            raise self.mistake(UnsupportedSql, "uses NEXT for each row of a match", "write FINAL NEXT(...)")
+        if piece.function == "first" and piece.blocks == collector.every:
+            sure = sum(least_rows(block) for block in self.blocks) - 1 - piece.back
+        else:
+            behind = rows_behind(self.blocks, self.leaves, piece.blocks) or 0
+            sure = behind + (piece.back if piece.function == "last" else 0)
+        if piece.shift > sure:
+            rows = "row" if piece.shift == 1 else "rows"
+            fact = f"looks {piece.shift} {rows} on with NEXT, which may lie behind the match"
+            hint = "a stream does not wait for rows behind a match: give them a variable at the end of the PATTERN"
+            raise self.mistake(UnsupportedSql, fact, hint)
 
 
 class _Lags:
@@ -365,7 +383,7 @@ def _navigated(tree: exp.Expr, collector: Collector, clause: _Clause) -> exp.Exp
             return _navigation(node, name, collector, clause)
         if isinstance(node, exp.Column) and len(node.parts) == 1 and not _plain(node, collector):
             # A column without a variable is that of the last row.
-            return _one(exp.Last(this=node), "last", 0, 0, collector)
+            return _one(exp.Last(this=node), "last", 0, collector)
         return node
 
     return _outside_aggregates(tree.copy(), change)
@@ -395,17 +413,32 @@ def _navigation(node: exp.Expr, name: str, collector: Collector, clause: _Clause
     offset = _offset(node, clause)
     inner = node.expressions[0]
     if name in ("PREV", "NEXT"):
-        shift = -offset if name == "PREV" else offset
+        function, back = "last", 0
         if isinstance(inner, exp.Anonymous) and inner.name.upper() in ("FIRST", "LAST"):
-            return _one(inner, inner.name.lower(), _offset(inner, clause), shift, collector)
-        return _one(node, "last", 0, shift, collector)
-    return _one(node, "first" if name.startswith("FIRST") else "last", offset, 0, collector)
+            node, function, back = inner, inner.name.lower(), _offset(inner, clause)
+        if name == "PREV":
+            return _one(node, function, back, collector, earlier=offset)
+        clause.check_next(Piece(function, _blocks(node, collector), back=back, shift=offset), collector)
+        return _one(node, function, back, collector, shift=offset)
+    return _one(node, "first" if name.startswith("FIRST") else "last", offset, collector)
 
 
-def _one(node: exp.Expr, function: str, back: int, shift: int, collector: Collector) -> exp.Expr:
+def _blocks(node: exp.Expr, collector: Collector) -> frozenset[int]:
+    return Reader(collector.words, collector.owner).blocks_in(_argument(node), node)
+
+
+def _argument(node: exp.Expr) -> exp.Expr:
+    found: exp.Expr = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    return found
+
+
+def _one(
+    node: exp.Expr, function: str, back: int, collector: Collector, *, shift: int = 0, earlier: int = 0
+) -> exp.Expr:
+    """Return the piece of one row of the match, `shift` rows on in the match, or `earlier` ones before in the partition."""
     reader = Reader(collector.words, collector.owner)
-    argument = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
-    blocks = reader.blocks_in(argument, node)
-    plain = reader.unqualified(argument)
+    plain = reader.unqualified(_argument(node))
     reader.check_columns(plain)
-    return collector.piece(Piece(function, blocks, collector.value(plain.sql(dialect="spark")), back, shift))
+    sql = plain.sql(dialect="spark")
+    value = collector.earlier(sql, earlier) if earlier else collector.value(sql)
+    return collector.piece(Piece(function, _blocks(node, collector), value, back, shift))

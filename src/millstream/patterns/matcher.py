@@ -11,6 +11,7 @@ import pyarrow as pa
 from millstream.patterns import plain, shard
 from millstream.patterns.automaton import Automaton, deadline
 from millstream.patterns.batches import Batch, Found
+from millstream.patterns.partition import Lag, PartitionMatcher
 from millstream.patterns.program import Unsupported
 from millstream.patterns.tables import Tables, tables
 
@@ -95,9 +96,28 @@ class PlainMatcher:
         return plain.load(data)
 
 
-def matcher(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = False) -> Matcher:
-    """Return the fastest matcher for an automaton whose values have these types; `late`: runs without time left are wanted too."""
+def matcher(
+    automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = False, rows: tuple[Lag, ...] = ()
+) -> Matcher:
+    """Return the fastest matcher for an automaton whose values have these types.
+
+    Args:
+        automaton: What to match.
+        types: Those of its values.
+        late: Runs without time left are wanted too.
+        rows: Columns of the rows that are those of earlier rows.
+    """
+    known = list(types)
+    for target, source, _ in automaton.lags:
+        known[target] = known[source]
     try:
-        return KernelMatcher(tables(automaton, types, late=late))
+        made: Matcher = KernelMatcher(tables(automaton, known, late=late))
     except Unsupported:
-        return PlainMatcher(automaton, late)
+        made = PlainMatcher(automaton, late)
+    return remembering(automaton, made, rows)
+
+
+def remembering(automaton: Automaton, made: Matcher, rows: tuple[Lag, ...] = ()) -> Matcher:
+    """Return a matcher with what the automaton must know of its partition beyond the runs, if anything."""
+    lags = (*(Lag(*lag) for lag in automaton.lags), *rows)
+    return PartitionMatcher(made, lags, automaton.numbered) if lags or automaton.numbered else made

@@ -18,7 +18,7 @@ from millstream.errors import DuplicateName, InvalidSql, PatternError, UnknownBl
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
 from millstream.patterns.blocks import Block, all_blocks, leaves
-from millstream.patterns.conditions import Owner, Reader, Vocabulary, argument_of, function_of
+from millstream.patterns.conditions import EARLIER, Owner, Reader, Vocabulary, argument_of, function_of
 from millstream.patterns.pattern import Pattern
 
 #: How pieces are called in the SQL of an output.
@@ -29,7 +29,7 @@ PIECE = "__piece{}"
 class Piece:
     """Something that is asked of a history: `function` over value number `value` of the events that some blocks took.
 
-    `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves from there over all events of the
+    `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves on from there over all events of the
     match. A value of None is the event itself. A `final` one is about the whole match also where a row for each event comes out.
     """
 
@@ -51,11 +51,20 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """All columns of a complex event."""
+    """All columns of a complex event.
+
+    Of `lags` each is a value that is not computed of its row: its number, that of which it is the earlier one, and how many rows back.
+    """
 
     columns: tuple[Output, ...]
     pieces: tuple[Piece, ...]
     values: tuple[str, ...]
+    lags: tuple[tuple[int, int, int], ...] = ()
+
+    def sql_of(self, value: int) -> str:
+        """Return the SQL of a value; of one that is filled in from earlier rows, that which it is filled in with."""
+        source = next((source for target, source, _ in self.lags if target == value), value)
+        return self.values[source]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,12 +80,20 @@ class Collector:
     keys: Sequence[str]
     pieces: list[Piece] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
+    lags: list[tuple[int, int, int]] = field(default_factory=list)
     final: bool = False
 
     def value(self, sql: str) -> int:
         if sql not in self.values:
             self.values.append(sql)
         return self.values.index(sql)
+
+    def earlier(self, sql: str, back: int) -> int:
+        """Return the number of the value that another one was so many rows of the partition before."""
+        lag = self.value(f"{EARLIER}({sql}, {back})"), self.value(sql), back
+        if lag not in self.lags:
+            self.lags.append(lag)
+        return lag[0]
 
     def piece(self, piece: Piece) -> exp.Column:
         piece = replace(piece, final=self.final)

@@ -1,13 +1,14 @@
 """A shard that is moved on event by event: for patterns that the kernel cannot run.
 
-Those are SQL's, which prefer, and those whose histories compare text or ask Python. It finds the same and is many times slower.
+Those are the ones whose histories ask Python, or compare what is neither a number, a truth, a time nor text. It finds the same and is many
+times slower.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from millstream.errors import InternalError
 from millstream.patterns import events
 from millstream.patterns.automaton import Automaton, Event, Key, Link, Match, Run, advance, step
-from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
+from millstream.patterns.batches import Batch, Found, table_bytes, table_of
 
 MARK: Final = b"MSPP"
 VERSION: Final = 1
@@ -24,19 +25,13 @@ VERSION: Final = 1
 
 @dataclass(frozen=True)
 class PlainShard:
-    """The runs of each key; the rows of their events are kept beside them, by number.
-
-    `before` has the values of the last rows of each key, if the pattern looks back beyond its match; `counts` how many matches each key
-    has had, if they are numbered. These are kept for good.
-    """
+    """The runs of each key; the rows of their events are kept beside them, by number."""
 
     keys: dict[Any, Key]
     rows: pa.Table
     numbers: tuple[int, ...]
     sequence: int
     kind: pa.DataType
-    before: dict[Any, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
-    counts: dict[Any, int] = field(default_factory=dict)
 
     @property
     def live(self) -> int:
@@ -46,7 +41,7 @@ class PlainShard:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to keep."""
-        return not self.keys and not self.before and not self.counts
+        return not self.keys
 
 
 def empty(keys: pa.DataType, rows: pa.Schema) -> PlainShard:
@@ -55,11 +50,9 @@ def empty(keys: pa.DataType, rows: pa.Schema) -> PlainShard:
 
 def process(automaton: Automaton, shard: PlainShard, batch: Batch, watermark: int) -> tuple[PlainShard, Found]:
     """Return what becomes of a shard by a batch of events, in the order of their times, and by the watermark after it."""
-    keys, before = dict(shard.keys), dict(shard.before)
+    keys = dict(shard.keys)
     found: list[tuple[Any, Match]] = []
     for name, event in _events(automaton, batch, shard.sequence):
-        if automaton.lags:
-            event = _looking_back(automaton, event, name, before)  # noqa: PLW2901
         keys[name], matches, late = step(automaton, keys.get(name, Key()), event)
         found += [(name, match) for match in (*matches, *late)]
     for name, key in list(keys.items()):
@@ -68,36 +61,8 @@ def process(automaton: Automaton, shard: PlainShard, batch: Batch, watermark: in
         if keys[name].idle:
             del keys[name]
     rows = _Rows.of(shard, batch)
-    counts = dict(shard.counts) if automaton.numbered else {}
-    results = _found(found, rows, shard.kind)
-    if automaton.numbered:
-        results = replace(results, numbers=_counted(found, counts))
-    return rows.kept(PlainShard(keys, shard.rows, (), shard.sequence + len(batch), shard.kind, before, counts)), results
-
-
-def _looking_back(
-    automaton: Automaton, event: Event, name: Any, before: dict[Any, tuple[tuple[Any, ...], ...]]
-) -> Event:
-    """Return an event with the values that are those of earlier rows, and remember it for later ones."""
-    earlier = before.get(name, ())
-    values = list(event.values)
-    for target, source, back in automaton.lags:
-        if back == 0:
-            values[target] = event.values[source]
-        elif back <= len(earlier):
-            values[target] = earlier[-back][source]
-    most = max(back for _, _, back in automaton.lags)
-    before[name] = (*earlier, event.values)[-most:] if most else ()
-    return replace(event, values=tuple(values))
-
-
-def _counted(found: list[tuple[Any, Match]], counts: dict[Any, int]) -> Numbers:
-    """Return the number of each match among those of its key."""
-    numbers = []
-    for name, match in found:
-        counts[name] = counts.get(name, 0) + (not match.timed_out)
-        numbers.append(counts[name])
-    return np.array(numbers, np.int64)
+    kept = rows.kept(PlainShard(keys, shard.rows, (), shard.sequence + len(batch), shard.kind))
+    return kept, _found(found, rows, shard.kind)
 
 
 def _events(automaton: Automaton, batch: Batch, first: int) -> Iterable[tuple[Any, Event]]:
@@ -155,8 +120,6 @@ def dump(shard: PlainShard) -> bytes:
         shard.numbers,
         shard.sequence,
         table_bytes(pa.table({"key": pa.array([], shard.kind)})),
-        shard.before,
-        shard.counts,
     )
     return MARK + VERSION.to_bytes(2, "little") + pickle.dumps(content, protocol=5)
 
@@ -169,15 +132,13 @@ def load(data: bytes) -> PlainShard:
     """
     if data[:4] != MARK or int.from_bytes(data[4:6], "little") != VERSION:
         raise InternalError("the state of a pattern is not of a version that this release reads")
-    keys, rows, numbers, sequence, kind, before, counts = pickle.loads(data[6:])  # noqa: S301  (our own checkpoint)
+    keys, rows, numbers, sequence, kind = pickle.loads(data[6:])  # noqa: S301  (our own checkpoint)
     return PlainShard(
         {name: _key_in(*parts) for name, *parts in keys},
         table_of(rows),
         numbers,
         sequence,
         table_of(kind).schema.field("key").type,
-        before,
-        counts,
     )
 
 

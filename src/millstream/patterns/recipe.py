@@ -17,13 +17,16 @@ from millstream.flow.site import here, meant
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition
 from millstream.patterns.compile import Parts, compile_pattern
-from millstream.patterns.conditions import EARLIER, Owner
+from millstream.patterns.conditions import Owner
 from millstream.patterns.match_recognize import Recognition
 from millstream.patterns.outputs import PIECE, Output, Outputs, Piece, default_outputs, read_outputs
+from millstream.patterns.partition import Lag
 from millstream.patterns.pattern import Pattern, Phenomenon
 
 #: How many tests one mask holds: the bits of a signed 64-bit number, one to spare.
 BITS: Final = 62
+#: How the columns for outputs are called.
+ROWS: Final = "__out{}"
 TIMED_OUT, PATTERN = "timed_out", "pattern"
 
 
@@ -37,6 +40,14 @@ class Course:
     shift: int
     values: tuple[int, ...]
     rows: tuple[int, ...]
+
+    @property
+    def lags(self) -> tuple[Lag, ...]:
+        """The columns for outputs that are those of earlier rows."""
+        return tuple(
+            Lag(ROWS.format(self.rows[target]), ROWS.format(self.rows[source]), back)
+            for target, source, back in self.outputs.lags
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +162,7 @@ def _with_columns(found: Recognition, schema: Schema) -> Outputs:
         known = {*measures, *(output.name.lower() for output in front)}
         back = [column(name) for name in schema.names if name.lower() not in known]
     columns = (*front, *found.outputs.columns, *back)
-    return Outputs(columns, tuple(pieces), tuple(values))
+    return Outputs(columns, tuple(pieces), tuple(values), found.outputs.lags)
 
 
 def _name(pattern: Pattern | Phenomenon) -> str:
@@ -214,8 +225,8 @@ def _joined(
             masks.append([])
         shift = len(masks[-1])
         masks[-1] += [test % (1 << (shift + number)) for number, test in enumerate(tests)]
-        own_values = tuple(_placed(values, _plain(value)) for value in automaton.values)
-        own_rows = tuple(_placed(rows, value) for value in outputs.values)
+        own_values = tuple(_placed(values, sql) for sql in _filled(automaton.values, automaton.lags))
+        own_rows = tuple(_placed(rows, sql) for sql in _filled(outputs.values, outputs.lags))
         courses.append(Course(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
     sql = tuple(
         "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)" for mask in masks
@@ -223,9 +234,12 @@ def _joined(
     return Recipe(tuple(courses), keys, time, sql, tuple(values), tuple(rows), late=late, named=named)
 
 
-def _plain(value: str) -> str:
-    # Filled in from earlier rows by the matcher.
-    return f"cast(null as int) /* {value} */" if value.startswith(EARLIER) else value
+def _filled(values: Sequence[str], lags: Sequence[tuple[int, int, int]]) -> list[str]:
+    """Return the SQL of values; those that the matcher fills in from earlier rows are columns of the same type without values."""
+    found = list(values)
+    for target, source, _ in lags:
+        found[target] = f"if(false, {values[source]}, null) /* {values[target]} */"
+    return found
 
 
 def _placed(known: list[str], one: str) -> int:
@@ -301,7 +315,7 @@ def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
 
 def _sql(made: Recipe, piece: Piece) -> str:
     assert piece.value is not None
-    return made.courses[0].outputs.values[piece.value]
+    return made.courses[0].outputs.sql_of(piece.value)
 
 
 def piece_type(piece: Piece, value: str | None) -> str | None:

@@ -8,7 +8,7 @@ Rows follow each other directly, so every block is strict; a quantifier is greed
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -159,3 +159,27 @@ def _grouped(inside: tuple[Block, ...]) -> Block:
 def _fresh(block: Block) -> Block:
     """Return a copy of a block: each place in a pattern is a block of its own."""
     return replace(block, body=tuple(tuple(_fresh(one) for one in sequence) for sequence in block.body))
+
+
+# How long a match is
+
+
+def least_rows(block: Block) -> int:
+    """Return how many rows a block takes at least."""
+    if block.nullable:
+        return 0
+    once = min((sum(map(least_rows, sequence)) for sequence in block.body), default=1)
+    return block.least * once
+
+
+def rows_behind(blocks: Sequence[Block], leaves: Sequence[Block], wanted: frozenset[int]) -> int | None:
+    """Return how many rows at least come behind any row of the wanted leaves; None if there is no such leaf."""
+    found: list[int] = []
+    behind = 0
+    for block in reversed(blocks):
+        inside = [rows_behind(sequence, leaves, wanted) for sequence in block.body]
+        if not block.body and any(block is leaves[number] for number in wanted):
+            inside = [0]
+        found += [behind + one for one in inside if one is not None]
+        behind += least_rows(block)
+    return min(found, default=None)

@@ -69,7 +69,8 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
     values, reals, missing = columns(tables, batch.values, order)
     numbers = np.concatenate([shard.numbers, shard.sequence + order])
     count = len(event_ends)
-    runs, runs_used, nodes, nodes_used, found, found_used, held, held_used = kernel.match_shard(
+    match = kernel.match_preferring if tables.prefers else kernel.match_shard
+    runs, runs_used, nodes, nodes_used, found, found_used, held, held_used = match(
         tables.edges,
         tables.states,
         tables.asks,

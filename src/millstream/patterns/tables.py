@@ -47,6 +47,7 @@ class Tables:
     registers: Table
     settings: Table
     kinds: tuple[Kind, ...]
+    prefers: bool = False
 
     @property
     def width(self) -> int:
@@ -90,12 +91,18 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
         registers=_table(registers, 5),
         settings=_settings(automaton, late, kernel.REGISTERS + len(registers) + extra),
         kinds=kinds,
+        prefers=automaton.prefers,
     )
 
 
 def _check(automaton: Automaton) -> None:
-    if automaton.prefers or any(test.functions for test in automaton.tests):
-        raise Unsupported("it prefers, or has Python predicates")
+    if any(test.functions for test in automaton.tests):
+        raise Unsupported("it has Python predicates")
+    taking = [
+        edge.take is not None for edges in (automaton.start, *(s.edges for s in automaton.states)) for edge in edges
+    ]
+    if automaton.prefers and not all(taking):
+        raise Unsupported("it prefers, and passes over events")
     if max(len(automaton.tests), len(automaton.blocks), len(automaton.registers)) > MOST:
         raise Unsupported(f"it has more than {MOST} tests, blocks or registers")
 

@@ -233,9 +233,12 @@ class Stage:
     def matchers(self) -> list[Matcher]:
         late = self.recipe.late
         return [
-            matcher(course.automaton, [self.rows.field(f"__value{place}").type for place in course.values], late=late)
+            matcher(course.automaton, self._types(course), late=late, rows=course.lags)
             for course in self.recipe.courses
         ]
+
+    def _types(self, course: Course) -> list[pa.DataType]:
+        return [self.rows.field(f"__value{place}").type for place in course.values]
 
     def __getstate__(self) -> dict[str, Any]:
         # Made anew where it is needed.

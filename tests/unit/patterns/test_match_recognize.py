@@ -8,9 +8,10 @@ import pytest
 from millstream.errors import InvalidCondition, InvalidSql, UnknownBlock, UnknownColumn, UnsupportedSql
 from millstream.flow.schema import Schema
 from millstream.patterns import events
+from millstream.patterns.automaton import Automaton
 from millstream.patterns.batches import Batch
 from millstream.patterns.match_recognize import read
-from millstream.patterns.matcher import PlainMatcher
+from millstream.patterns.matcher import Matcher, PlainMatcher, matcher, remembering
 from millstream.patterns.pattern import Skip
 
 schema = Schema.parse("sym string, price int, at timestamp")
@@ -23,20 +24,27 @@ def clause(pattern: str = "a b", define: str = "a AS price = 1, b AS price = 2",
 
 
 def found(sql: str, *prices: int) -> list[str]:
-    """Return the places of the rows of each match, in two batches."""
-    recognition = read(sql, schema)[1]
+    """Return the places of the rows of each match, in two batches: the kernel and the plain matcher find the same."""
+    automaton = read(sql, schema)[1].automaton
     at = [second * 1_000_000 for second in range(len(prices))]
     rows = pa.table({"price": pa.array(prices, pa.int64()), "at": pa.array(at, pa.timestamp("us"))})
     rows = rows.append_column("number", pa.array(range(len(prices))))
-    matcher = PlainMatcher(recognition.automaton)
-    kept, shown = matcher.empty(pa.string(), rows.schema), []
-    half = len(prices) // 2
+    kernel = matcher(automaton, [column.type for column in events.values(automaton, rows)])
+    assert kernel.compiled
+    shown = in_two_batches(automaton, kernel, rows)
+    assert in_two_batches(automaton, remembering(automaton, PlainMatcher(automaton)), rows) == shown
+    return shown
+
+
+def in_two_batches(automaton: Automaton, made: Matcher, rows: pa.Table) -> list[str]:
+    kept, shown = made.empty(pa.string(), rows.schema), []
+    half = len(rows) // 2
     for part, watermark in ((rows.slice(0, half), 0), (rows.slice(half), 10**15)):
-        masks = events.met(recognition.automaton, part).astype("int64")
-        keys = pa.array(["k"] * len(part))
-        values = events.values(recognition.automaton, part)
-        batch = Batch(keys, events.micros(part.column("at")), masks, values, part)
-        kept, some = matcher.process(matcher.load(matcher.dump(kept)), batch, watermark)
+        masks = events.met(automaton, part).astype("int64")
+        batch = Batch(
+            pa.array(["k"] * len(part)), events.micros(part.column("at")), masks, events.values(automaton, part), part
+        )
+        kept, some = made.process(made.load(made.dump(kept)), batch, watermark)
         numbers = some.rows.column("number").to_pylist()
         shown += [" ".join(map(str, numbers[a:z])) for a, z in zip(some.starts, some.ends, strict=True)]
     return shown
@@ -73,6 +81,15 @@ def test_prev_looks_at_the_row_before_even_outside_of_the_match():  # V: strt do
     assert found(clause("down", "down AS price < PREV(price, 2)"), 9, 1, 5, 8, 9, 1) == ["2", "5"]
 
 
+def test_prev_looks_at_rows_that_meet_nothing():
+    assert found(clause("a", "a AS price > 5 AND price < PREV(price)"), 9, 7, 1, 8, 9, 6) == ["1", "5"]
+
+
+def test_parts_that_mean_the_same_are_not_followed_twice():
+    define = "a AS price > 0, b AS price > 0"
+    assert found(clause("(a | b)+ c", define + ", c AS price = 0"), *[1] * 60, 0) == [" ".join(map(str, range(61)))]
+
+
 def test_aggregates_in_define_count_the_row_itself():
     assert found(clause("a+ b", "a AS SUM(a.price) < 10, b AS price > AVG(a.price)"), 4, 5, 9, 1) == ["0 1 2"]
 
@@ -105,6 +122,10 @@ def test_alternation_and_permute():
         (clause(after="SUBSET u = (a, z)"), UnknownBlock, '"z" in SUBSET'),
         (clause(after="WITHIN INTERVAL '1' MONTH"), InvalidCondition, "without a fixed length"),
         ("SELECT 1", InvalidSql, "0 MATCH_RECOGNIZE clauses"),
+        (clause(measures="MEASURES NEXT(b.price) AS p"), UnsupportedSql, "1 row on with NEXT, which may lie behind"),
+        (clause("a b?", measures="MEASURES NEXT(a.price) AS p"), UnsupportedSql, "may lie behind the match"),
+        (clause(measures="MEASURES NEXT(LAST(price, 1), 2) AS p"), UnsupportedSql, "2 rows on with NEXT"),
+        (clause(measures="MEASURES NEXT(a.price) AS p", rows="ALL ROWS PER MATCH"), UnsupportedSql, "for each row"),
         (clause("PERMUTE(a, b, c, d, e, f)"), UnsupportedSql, "permutes 6 parts"),
     ],
 )
@@ -112,3 +133,10 @@ def test_what_a_stream_cannot_do_is_refused_with_the_reason(sql, error, said):
     with pytest.raises(error, match=said) as caught:
         read(sql, schema)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "measure", ["NEXT(a.price)", "NEXT(FIRST(price))", "NEXT(LAST(price, 1))", "NEXT(u.price)", "NEXT(b.price, 0)"]
+)
+def test_next_may_look_at_rows_of_the_match(measure):
+    read(clause(measures=f"MEASURES {measure} AS p", after="SUBSET u = (a)"), schema)

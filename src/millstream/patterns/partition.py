@@ -1,0 +1,149 @@
+"""What a pattern of SQL remembers of a partition beyond its runs: the last rows of each key, and how many matches it has had.
+
+PREV looks at the rows of the partition, also before the match; MATCH_NUMBER counts the matches of a key. Both are columns that are filled in
+around a matcher, before it sees the rows and after it has found something, so that it need not know of them. They are kept for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import InternalError
+from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
+
+if TYPE_CHECKING:
+    from millstream.patterns.matcher import Kept, Matcher
+
+MARK: Final = b"MSPN"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A column that is filled in: what column `source` was `back` rows of the key before. Numbers are values, names are columns of rows."""
+
+    target: int | str
+    source: int | str
+    back: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What is kept of the partitions of a shard, and what its matcher keeps."""
+
+    inner: Kept
+    memory: pa.Table | None
+    counts: dict[str, int]
+
+    @property
+    def live(self) -> int:
+        """How many runs are live."""
+        return self.inner.live
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to keep."""
+        return self.inner.idle and not self.memory and not self.counts
+
+
+@dataclass(frozen=True)
+class PartitionMatcher:
+    """A matcher that is told of earlier rows and whose matches are numbered."""
+
+    inner: Matcher
+    lags: tuple[Lag, ...]
+    numbered: bool = False
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the kernel runs it."""
+        return self.inner.compiled
+
+    def empty(self, keys: pa.DataType, rows: pa.Schema) -> Kept:
+        return Partition(self.inner.empty(keys, rows), None, {})
+
+    def process(self, kept: Kept, batch: Batch, watermark: int) -> tuple[Kept, Found]:
+        assert isinstance(kept, Partition)
+        memory, batch = remembered(self.lags, kept.memory, batch) if self.lags else (None, batch)
+        inner, found = self.inner.process(kept.inner, batch, watermark)
+        counts = dict(kept.counts)
+        if self.numbered:
+            found = replace(found, numbers=counted(found, counts))
+        return Partition(inner, memory, counts), found
+
+    def soonest(self, kept: Kept) -> int | None:
+        """Return when the time of a run is up next."""
+        assert isinstance(kept, Partition)
+        return self.inner.soonest(kept.inner)
+
+    def dump(self, kept: Kept) -> bytes:
+        assert isinstance(kept, Partition)
+        memory = None if kept.memory is None else table_bytes(kept.memory)
+        content = {"inner": self.inner.dump(kept.inner), "memory": memory, "counts": kept.counts}
+        return MARK + VERSION.to_bytes(2, "little") + msgspec.msgpack.encode(content)
+
+    def load(self, data: bytes) -> Kept:
+        if data[:4] != MARK or int.from_bytes(data[4:6], "little") != VERSION:
+            raise InternalError("the state of a pattern is not of a version that this release reads")
+        content = msgspec.msgpack.decode(data[6:])
+        memory = None if content["memory"] is None else table_of(content["memory"])
+        return Partition(self.inner.load(content["inner"]), memory, content["counts"])
+
+
+def remembered(lags: tuple[Lag, ...], memory: pa.Table | None, batch: Batch) -> tuple[pa.Table, Batch]:
+    """Return the last rows of every key, and a batch with the columns that are those of earlier rows."""
+    fresh = pa.table({"key": batch.keys, **{_name(lag.source): _column(batch, lag.source) for lag in lags}})
+    known = fresh if memory is None else pa.concat_tables([memory, fresh.cast(memory.schema)])
+    before = len(known) - len(batch)
+    order, first, last = _groups(known.column("key"))
+    values, rows = list(batch.values), batch.rows
+    for lag in lags:
+        places = _earlier(order, first, lag.back)[before:]
+        column = known.column(_name(lag.source)).take(pa.array(places, mask=places < 0)).combine_chunks()
+        if isinstance(lag.target, int):
+            values[lag.target] = column
+        else:
+            rows = rows.set_column(rows.column_names.index(lag.target), lag.target, column)
+    most = max(lag.back for lag in lags)
+    kept = known.take(pa.array(order[last - np.arange(len(order)) <= most])) if most else known.slice(0, 0)
+    return kept.combine_chunks(), replace(batch, values=values, rows=rows)
+
+
+def _name(source: int | str) -> str:
+    return f"value {source}" if isinstance(source, int) else f"row {source}"
+
+
+def _column(batch: Batch, source: int | str) -> Any:
+    return batch.values[source] if isinstance(source, int) else batch.rows.column(source)
+
+
+def _groups(keys: pa.ChunkedArray) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the places of rows by key, and for each where its key begins and ends among them (the end is behind the last)."""
+    codes = keys.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable").astype(np.int64)
+    sorted_codes = codes[order]
+    first = np.searchsorted(sorted_codes, sorted_codes, side="left")
+    return order, first, np.searchsorted(sorted_codes, sorted_codes, side="right")
+
+
+def _earlier(order: Numbers, first: Numbers, back: int) -> Numbers:
+    """Return for each row the place of the one `back` rows of its key before; -1 if there is none."""
+    wanted = np.arange(len(order)) - back
+    found = np.full(len(order), -1, np.int64)
+    there = wanted >= first
+    found[order[there]] = order[wanted[there]]
+    return found
+
+
+def counted(found: Found, counts: dict[str, int]) -> Numbers:
+    """Return the number of each match among those of its key, and count them."""
+    numbers = np.zeros(len(found), np.int64)
+    for place, (key, late) in enumerate(zip(found.keys.to_pylist(), found.late.tolist(), strict=True)):
+        counts[key] = counts.get(key, 0) + (not late)
+        numbers[place] = counts[key]
+    return numbers
