@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.journal import Kind, Writer
-from millstream.spark.run import Options
-from support.switching import Steered, Switching
+from millstream.spark.run import FlowRun, Options
 
 pytestmark = pytest.mark.spark
 
@@ -62,7 +61,7 @@ def script() -> list[list[tuple[int, Any]]]:
     return pieces
 
 
-def perform(run: Steered, piece: list[tuple[int, Any]], numbers: Counter[int]) -> None:
+def perform(run: FlowRun, piece: list[tuple[int, Any]], numbers: Counter[int]) -> None:
     for partition, what in piece:
         with Writer.open(run.journal("events"), partition, wait_s=10) as writer:
             if isinstance(what, tuple):
@@ -83,68 +82,37 @@ def outcome(root: Path) -> dict[str, Counter[str]]:
     }
 
 
-def played(spark: SparkSession, root: Path, *, switch_at: int | None = None) -> tuple[Steered, Switching | None]:
+def played(spark: SparkSession, root: Path, *, switch_at: int | None = None) -> FlowRun:
     """Run the script, with a switch after one of its pieces."""
-    options = Options(root / "data", root, rows_per_batch=60)
-    run = Steered(spark, flow_of(-1), options)
+    run = FlowRun(spark, flow_of(-1), Options(root / "data", root, rows_per_batch=60, hosting=False))
     run.start()
     numbers: Counter[int] = Counter()
-    switching: Switching | None = None
     try:
         for turn, piece in enumerate(script()):
             perform(run, piece, numbers)
             if turn == switch_at:
-                switching = Switching(run, beside(spark, run, options))
-            pause(run, switching, settle=turn < 2)
-        wait(run, switching)
+                run.switch(flow_of(-2), "2")
+            pause(run, settle=turn < 2)
+        assert run.wait(timeout=300), run.history()
     finally:
-        if switching is not None:
-            switching.new._claim = None  # it is the first one's
-            switching.new.stop()
         run.stop()
-    return run, switching
+    return run
 
 
-def beside(spark: SparkSession, run: Steered, options: Options) -> Steered:
-    other = Steered(spark, flow_of(-2), options, claim=run._claim)
-    other.version, other.held = "-b", True
-    return other
-
-
-def pause(run: Steered, switching: Switching | None, *, settle: bool) -> None:
+def pause(run: FlowRun, *, settle: bool) -> None:
     until = time.monotonic() + 0.2
     while time.monotonic() < until or (settle and not run.caught_up()):
-        if switching is not None:
-            switching.poll()
+        run.poll()
         time.sleep(0.02)
-
-
-def wait(run: Steered, switching: Switching | None) -> None:
-    deadline = time.monotonic() + 150
-    while not finished(run, switching):
-        assert time.monotonic() < deadline, "not finished" if switching is None else switching.history
-        time.sleep(0.05)
-
-
-def finished(run: Steered, switching: Switching | None) -> bool:
-    if switching is None:
-        return run.poll()
-    switching.poll()
-    return switching.done and switching.new.poll()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_switch_changes_no_result(spark: SparkSession, tmp_path: Path) -> None:
     played(spark, tmp_path / "alone")
-    _, switching = played(spark, tmp_path / "both", switch_at=4)
-    assert switching is not None
+    run = played(spark, tmp_path / "both", switch_at=4)
+    assert run.version == "2"
     alone, both = outcome(tmp_path / "alone"), outcome(tmp_path / "both")
     for sink in SINKS:
-        assert both[sink] == alone[sink], (sink, switching.history)
+        assert both[sink] == alone[sink], (sink, run.history())
         assert alone[sink].total() > 20
-        # Both versions have had their part.
-        folders = (tmp_path / "both" / "data" / "switched" / "groups").glob(f"{sink}*/*/commits")
-        assert len(list(folders)) == 2
-    end = max(row[2] for piece in script()[:-1] for _, what in piece if isinstance(what, list) for row in what)
-    assert START < switching.cut_us < end

@@ -2,6 +2,7 @@
 
     groups/<group>/group.json        the checkpoint id and the description it was made for
     groups/<group>/<id>/             Spark's own: offsets, commits, state
+    groups/<group>@<version>/        that of a version which took the place of another
 
 Spark logs a batch's offsets and watermark before it runs the batch, so both
 can be read while it runs and again after a crash, and are the same each time.
@@ -77,6 +78,10 @@ class Checkpoint:
     def sender(self, job: str) -> str:
         """Return the name under which this checkpoint's epochs are published."""
         return f"{job}/{self.group}/{self.id}"
+
+    def reader(self, job: str) -> str:
+        """Return the name under which the group reads: two versions of it may read at the same time."""
+        return f"{job}.{self.folder.name}"
 
     def logged(self, batch: int) -> Logged | None:
         """Read what Spark logged for a batch, None if it did not get that far."""

@@ -19,9 +19,7 @@ from typing import Literal
 import msgspec
 
 from millstream.journal.disk import REAL, replace
-
-Part = tuple[int | None, int | None, int, int]
-"""What is owned: starts from a moment on, before a moment, of keys whose places are in [lowest, above)."""
+from millstream.switch.cut import Part
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,8 +69,11 @@ class Control:
         replace(REAL, self._orders, msgspec.json.encode(orders))
 
     def orders(self) -> Orders:
-        """Return what the sources are told now."""
-        status = self._orders.stat()
+        """Return what the sources are told now; nothing if nobody ever told them anything."""
+        try:
+            status = self._orders.stat()
+        except FileNotFoundError:
+            return Orders()
         stamp = status.st_ino, status.st_mtime_ns
         if self._known is None or self._known[0] != stamp:
             # Written whole: whoever opens it later than the look at its stamp finds this one or a newer one.

@@ -10,8 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from millstream.errors import InternalError
-from millstream.spark.control import Part
-from millstream.switch.cut import WHOLE
+from millstream.switch.cut import WHOLE, Part
 
 
 def owned(parts: Sequence[Part], start: str, key: str | None) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from millstream.plan.groups import Group, journal_read
 from millstream.spark.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.build import Builder, place_field
 from millstream.spark.checkpoint import Checkpoint, Logged
+from millstream.spark.control import Control
 from millstream.spark.outflow import InboxTarget
 from millstream.spark.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.sink import GroupSink, Input
@@ -63,13 +64,14 @@ class GroupQuery:
     checkpoint: Checkpoint
     sink: GroupSink
     root: Path
-    journals: Path
+    #: The journal that it writes, if it writes one.
+    written: Path | None
     limit: int
     state: str | None = None
-    #: Where its sources find orders while versions are switched; see `control`.
     #: Programs that an engine keeps, by the names that the flow has for them.
     binaries: Mapping[str, Path] = field(default_factory=dict)
-    control: Path | None = None
+    #: Another version of it runs, or will: what it writes does not end with it.
+    paired: bool = False
     query: StreamingQuery | None = None
     finished: bool = False
     rows_in: int = 0
@@ -81,7 +83,7 @@ class GroupQuery:
     def start(self) -> None:
         """Start the query where its checkpoint left off; a group that has ended is not started again."""
         self.sink.recover()
-        if self.ended() or self._journal_ended():
+        if not self.paired and (self.ended() or self._journal_ended()):
             self.finish()
             return
         builder = Builder(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries)
@@ -203,9 +205,9 @@ class GroupQuery:
 
     def _journal_ended(self) -> bool:
         """Tell whether this group's own journal has been ended: then nothing may follow."""
-        if self.group.journal is None:
+        if self.written is None:
             return False
-        reader = Reader.cached(self.journals / self.group.journal)
+        reader = Reader.cached(self.written)
         views = [reader.partition(number) for number in range(reader.description.partitions)]
         return all(view.state_at(view.end).ended for view in views)
 
@@ -231,7 +233,12 @@ class GroupQuery:
     @property
     def _name(self) -> str:
         """The query's name: two versions of a group run side by side."""
-        return self.group.name if self.control is None else f"{self.group.name} {self.checkpoint.id}"
+        return self.checkpoint.folder.name
+
+    @property
+    def control(self) -> Control:
+        """Where its sources find orders while versions are switched."""
+        return Control(self.checkpoint.location)
 
     @property
     def _slack_ms(self) -> int:
@@ -264,7 +271,7 @@ class GroupQuery:
             tasks=cores(self.spark),
             place=place,
             slack_ms=self._slack_ms,
-            control=None if self.control is None else str(self.control),
+            control=str(self.checkpoint.location),
         )
         option = msgspec.json.encode(settings).decode()
         frame = self.spark.readStream.format("millstream").option("settings", option).load()
@@ -280,7 +287,7 @@ class GroupQuery:
         )
 
 
-def inputs_of(flow: Flow, group: Group, folder: Path) -> dict[str, Input]:
+def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[str, Input]:
     """Describe the journals that a group reads."""
     inputs = {}
     for name in group.stages:
@@ -291,7 +298,7 @@ def inputs_of(flow: Flow, group: Group, folder: Path) -> dict[str, Input]:
         lateness = stage.lateness if isinstance(stage, s.Source) else timedelta(0)
         inputs[journal] = Input(
             journal,
-            folder / journal,
+            where(journal),
             flow.stream(name).time,
             lateness // timedelta(microseconds=1),
             not isinstance(stage, s.Source),

@@ -2,6 +2,7 @@
 
     .millstream/<flow>/journals/<name>/     a journal per source and per `.journal("name")`
     .millstream/<flow>/groups/<group>/      a checkpoint per group
+    .millstream/<flow>/switch/              what is known of switches from one version to the next
     .millstream/<flow>/run.log              what Spark has to say
     .millstream/<flow>/lock                 one run at a time
 
@@ -11,46 +12,40 @@ until everything has ended or somebody stops it, stop.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millstream import errors, ingest, journal
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, GroupFailed, InvalidOption, MillstreamError, RunError
-from millstream.flow import binary
+from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
-from millstream.flow.site import Site
 from millstream.flow.sources import Inbox
 from millstream.links.host import Host, Listening, declared_inboxes
 from millstream.links.network import Address
-from millstream.plan import fingerprint
 from millstream.plan.cycles import cycle
-from millstream.plan.groups import Group, Plan, plan
-from millstream.spark.analyse import Analysis, analyse
-from millstream.spark.checkpoint import Checkpoint
+from millstream.plan.groups import Plan
 from millstream.spark.claim import Claim
-from millstream.spark.query import GroupQuery, GroupStatistics, arrow_schema, inputs_of, ship_modules
-from millstream.spark.sink import GroupSink
-from millstream.spark.targets import JournalTarget, MemoryTarget, PostgresTarget, Target, open_target
+from millstream.spark.query import GroupQuery, GroupStatistics, ship_modules
+from millstream.spark.switching import LIMIT, SwitchStatus, Versions
+from millstream.spark.targets import MemoryTarget
+from millstream.spark.version import Ground
+from millstream.switch.machine import Entry
+from millstream.switch.plan import SwitchPlan
 
 #: How often retention is looked at.
 TRIM_EVERY_S: Final = 30.0
 #: How often to try to host inboxes that another process has.
 HOST_EVERY_S: Final = 1.0
-#: Static tables above this size are not read to tell whether they changed.
-LARGE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +87,68 @@ class FlowRun:
         clock: Clock | None = None,
         claim: Claim | None = None,
         terminal: Console | None = None,
+        versions: Callable[[str], Flow] | None = None,
+        version: str = "1",
     ) -> None:
-        self.flow = flow
-        self.plan: Plan = plan(flow)
-        self._spark = spark
+        """Make ready to run a flow.
+
+        Args:
+            spark: Where it runs.
+            flow: The version of the flow called `version`.
+            options: How it runs.
+            clock: Tells the time.
+            claim: The claim on the flow's folder, if it is taken already.
+            terminal: Where console sinks show their rows.
+            versions: Loads a version by its name, should another one than `flow` run since a switch.
+            version: The name of this version.
+        """
         self._options = options
         self._clock = clock or SystemClock()
         self._folder = options.data / flow.name
         self._claim = claim
-        self._terminal = terminal
+        self._ground = Ground(
+            spark,
+            self._folder,
+            options.root,
+            options.rows_per_batch,
+            options.state,
+            terminal,
+            options.binaries,
+        )
+        self._versions = Versions(
+            self._ground, flow, version, load=versions, failure=self._failure_of, clock=self._clock
+        )
         self._ingests: dict[str, ingest.Ingest] = {}
         self._host: Host | None = None
         self._host_at = 0.0
         self._levelled: list[ingest.Feed] = []
         self._still = 0
-        self.queries: dict[str, GroupQuery] = {}
         self._trim_at = time.monotonic() + TRIM_EVERY_S
-        self.memory: dict[str, MemoryTarget] = {}
+
+    @property
+    def flow(self) -> Flow:
+        """The current version of the flow."""
+        return self._versions.current.flow
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+        return self._versions.current.plan
+
+    @property
+    def version(self) -> str:
+        """Its name."""
+        return self._versions.current.name
+
+    @property
+    def queries(self) -> dict[str, GroupQuery]:
+        """The queries by group; those of a version that takes over are under `<group>@<version>` until it has."""
+        return self._versions.queries
+
+    @property
+    def memory(self) -> dict[str, MemoryTarget]:
+        """The rows of sinks in memory."""
+        return self._ground.memory
 
     @property
     def folder(self) -> Path:
@@ -116,7 +156,7 @@ class FlowRun:
 
     def journal(self, name: str) -> Path:
         """Return the folder of a journal of this flow."""
-        return (self._folder / "journals" / name).resolve()
+        return self._versions.current.journal(name)
 
     def start(self) -> None:
         """Check everything that can be checked, then start sources and groups.
@@ -126,23 +166,12 @@ class FlowRun:
             AlreadyRunning: Another process runs this flow on the same data.
             GroupChanged: A group means something else than when its checkpoint was made.
         """
-        self._check_binaries()
         self._claim = self._claim or Claim.take(self._folder, self.flow.name)
         try:
             ship_modules(self._options.root)
-            analysis = analyse(self._spark, self.plan, self._options.root)
-            # A start that is refused changes nothing: journals are made, or widened, after all groups are accepted.
-            checkpoints = {group.name: self._checkpoint(group, analysis) for group in self.plan.groups}
-            self._make_journals(analysis)
-            self._register_readers()
-            for group in self.plan.groups:
-                self.queries[group.name] = self._query(group, analysis, checkpoints[group.name].begin())
+            self._versions.open()
             self._start_sources()
-            for query in self.queries.values():
-                query.start()
-                # One after the other: each starts Python processes of its own, and
-                # Spark gives them ten seconds, which is little when all start at once.
-                query.wait_for_sources()
+            self._versions.start_all()
         except BaseException:
             self.stop()
             raise
@@ -156,11 +185,62 @@ class FlowRun:
         for source in self._ingests.values():
             source.check()
         for query in self.queries.values():
-            self._raise_failure(query)
+            failure = self._failure_of(query)
+            if failure is not None:
+                raise failure
+        if self._versions.under_way:
+            self._versions.poll()
+            self._start_sources()
         self._host_inboxes()
         self._notice_ends()
         self._trim()
-        return all(query.finished for query in self.queries.values())
+        return not self._versions.under_way and all(query.finished for query in self.queries.values())
+
+    # Switching
+
+    def plan_switch(self, flow: Flow, *, consent: Collection[str] = ()) -> SwitchPlan:
+        """Return what a switch to another version of the flow would do; nothing is touched.
+
+        Raises:
+            FlowError: That version has a mistake that only Spark can see.
+        """
+        ship_modules(self._options.root)
+        return self._versions.compare(flow, "next", consent)[1]
+
+    def switch(self, flow: Flow, version: str, *, consent: Collection[str] = (), limit: timedelta = LIMIT) -> None:
+        """Begin to put another version of the flow in the place of the one that runs; `poll` goes on with it.
+
+        Nothing has been touched if this raises. Until the cut the switch is given up if the new version fails, or after `limit`.
+
+        Args:
+            flow: The new version.
+            version: Its name, which no other version has had.
+            consent: The stages whose state may be dropped.
+            limit: How long it may take until the cut.
+
+        Raises:
+            SwitchImpossible: What the two versions are does not allow it.
+            SwitchRefused: One is under way, the name is taken, or the flow has ended.
+            FlowError: The new version has a mistake that only Spark can see.
+        """
+        ship_modules(self._options.root)
+        self._versions.switch(flow, version, consent, limit)
+
+    def give_up(self) -> None:
+        """Take back a switch before its cut.
+
+        Raises:
+            SwitchRefused: There is none, or it is past its cut: then a switch back undoes it.
+        """
+        self._versions.give_up()
+
+    def switching(self) -> SwitchStatus | None:
+        """Return how far a switch is; None if there is none."""
+        return self._versions.status()
+
+    def history(self) -> tuple[Entry, ...]:
+        """Return every step of all switches of this flow, oldest first."""
+        return self._versions.history()
 
     def wait(self, *, timeout: float | None = None) -> bool:
         """Poll until the flow has ended; return False if it has not in time."""
@@ -208,15 +288,19 @@ class FlowRun:
         return self._still >= 2
 
     def _ends(self) -> list[int]:
-        readers = [journal.Reader.cached(self.journal(name)) for name in self.plan.journals]
+        readers = [journal.Reader.cached(path) for path in self._journals()]
         return [one.partition(n).end for one in readers for n in range(one.description.partitions)]
+
+    def _journals(self) -> list[Path]:
+        paths = [one.journal(name) for one in self._versions.flows for name in one.plan.journals]
+        return list(dict.fromkeys(paths))
 
     def statistics(self) -> RunStatistics:
         """Return the numbers as they are now."""
         now = self._clock.now_us()
-        letters = [journal.dead_counts(self.journal(name)) for name in self.plan.journals]
+        letters = [journal.dead_counts(path) for path in self._journals()]
         return RunStatistics(
-            groups=tuple(query.statistics(now) for query in self.queries.values()),
+            groups=tuple(replace(query.statistics(now), name=name) for name, query in self.queries.items()),
             sources=self._source_statistics(),
             late=sum(counts.get("late", 0) for counts in letters),
             dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
@@ -231,7 +315,7 @@ class FlowRun:
         for source in self._ingests.values():
             source.stop()
         self._let_go()
-        stoppers = [threading.Thread(target=query.stop) for query in self.queries.values()]
+        stoppers = [threading.Thread(target=query.stop) for query in self._versions.everything]
         for thread in stoppers:
             thread.start()
         for thread in stoppers:
@@ -242,112 +326,32 @@ class FlowRun:
 
     # Set-up
 
-    def _actions(self) -> list[s.Action]:
-        return [stage for stage in self.flow.stages.values() if isinstance(stage, s.Action)]
-
-    def _check_binaries(self) -> None:
-        for stage in self._actions():
-            if binary.parse(stage.argv[0]) is not None and stage.argv[0] not in self._options.binaries:
-                site = Site(self.flow.name, stage.name, "stage", stage.where)
-                hint = "millstream actions add brings it to an engine, millstream deploy runs the flow there"
-                raise site.mistake(InvalidOption, f'runs "{stage.argv[0]}", which is not here', hint=hint)
-
-    def _sources(self) -> list[str]:
-        return [name for name, stage in self.flow.stages.items() if isinstance(stage, s.Source)]
-
-    def _make_journals(self, analysis: Analysis) -> None:
-        for name, stage in self.flow.stages.items():
-            if isinstance(stage, s.Source):
-                self._make_journal(name, stage.schema.arrow(), stage.partitions, stage.time, "inbox")
-            elif isinstance(stage, s.Journal):
-                time_column = self.flow.stream(name).time
-                schema = arrow_schema(analysis.schemas[name])
-                self._make_journal(name, schema, stage.partitions, time_column, "group")
-
-    def _make_journal(self, name: str, schema: pa.Schema, partitions: int, time: str | None, by: str) -> None:
-        journal.create(self.journal(name), schema, partitions=partitions, time=time, written_by=by)
-
-    def _register_readers(self) -> None:
-        """Let every journal know who reads it before anything may be removed, and who no longer does."""
-        readers = {f"{self.flow.name}.{group.name}" for group in self.plan.groups}
-        for name, use in self.plan.journals.items():
-            path = self.journal(name)
-            known = {reader.reader for reader in journal.committed(path)}
-            for gone in known - readers:
-                if gone.startswith(f"{self.flow.name}."):
-                    journal.forget(path, gone)
-            views = [journal.Reader(path).partition(n) for n in range(journal.describe(path).partitions)]
-            for group in use.readers:
-                if f"{self.flow.name}.{group}" not in known:
-                    journal.commit(path, f"{self.flow.name}.{group}", [view.begin for view in views])
-
-    def _checkpoint(self, group: Group, analysis: Analysis) -> Checkpoint:
-        description = fingerprint.fingerprint(self.plan, group.name, self._snapshots())
-        for name, stage in description["stages"].items():
-            needed = analysis.columns.get((group.name, name))
-            if needed is not None and stage.get("schema"):
-                # A column that a group does not use may come and go.
-                stage["schema"] = [column for column in stage["schema"] if column[0] in needed]
-        return Checkpoint.open(self._folder.resolve() / "groups" / group.name, group.name, description)
-
-    def _snapshots(self) -> dict[str, str]:
-        tables = [stage.table.path for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)]
-        shipped = [name for stage in self._actions() for name in fingerprint.shipped(stage)]
-        found = {name: self._options.root / name for name in (*tables, *shipped)}
-        return {name: snapshot(path) for name, path in {**found, **self._options.binaries}.items()}
-
-    def _query(self, group: Group, analysis: Analysis, checkpoint: Checkpoint) -> GroupQuery:
-        sink = GroupSink(
-            job=self.flow.name,
-            checkpoint=checkpoint,
-            targets=self._targets(group, analysis),
-            inputs=inputs_of(self.flow, group, self._folder.resolve() / "journals"),
-            stateful=group.stateful,
-            behind=group.behind,
-        )
-        return GroupQuery(
-            spark=self._spark,
-            flow=self.flow,
-            group=group,
-            analysis=analysis,
-            checkpoint=checkpoint,
-            sink=sink,
-            root=self._options.root,
-            journals=self._folder.resolve() / "journals",
-            limit=self._options.rows_per_batch,
-            state=self._options.state,
-            binaries=self._options.binaries,
-        )
-
-    def _targets(self, group: Group, analysis: Analysis) -> Sequence[Target]:
-        if group.journal is not None:
-            stage = self.flow.stages[group.journal]
-            assert isinstance(stage, s.Journal)
-            return [JournalTarget(self.journal(group.journal), key=stage.key)]
-        targets = []
-        for name in group.sinks:
-            sink = self.flow.sinks[name]
-            folder = self._folder.resolve() / "groups" / group.name
-            target = open_target(self.flow.name, name, sink.target, self._options.root, folder, self._terminal)
-            if isinstance(target, MemoryTarget):
-                self.memory[name] = target
-            if isinstance(target, PostgresTarget):
-                target.prepare(analysis.schemas[sink.input])
-            targets.append(target)
-        return targets
+    def _sources(self) -> dict[str, s.Source]:
+        stages = [one for version in self._versions.flows for one in version.flow.stages.values()]
+        return {stage.name: stage for stage in stages if isinstance(stage, s.Source)}
 
     def _start_sources(self) -> None:
-        for name in self._sources():
-            stage = self.flow.stages[name]
-            assert isinstance(stage, s.Source)
-            self._ingests[name] = ingest.open(stage, self.journal(name), root=self._options.root, clock=self._clock)
-            self._ingests[name].start()
+        """Start the sources that are wanted, and stop those that no version has any more."""
+        wanted = self._sources()
+        for name in [name for name in self._ingests if name not in wanted]:
+            self._ingests.pop(name).stop()
+        for name, stage in wanted.items():
+            if name not in self._ingests:
+                path = self._versions.current.journal(name)
+                self._ingests[name] = ingest.open(stage, path, root=self._options.root, clock=self._clock)
+                self._ingests[name].start()
+                self._let_inboxes_go(name)
         self._host_inboxes()
+
+    def _let_inboxes_go(self, name: str) -> None:
+        """Open the inboxes anew if there are more."""
+        if self._host is not None and name in self._inboxes:
+            self._host.close()
+            self._host, self._host_at = None, 0.0
 
     @property
     def _inboxes(self) -> list[str]:
-        stages = [(name, self.flow.stages[name]) for name in self._sources()]
-        return [name for name, stage in stages if isinstance(stage, s.Source) and isinstance(stage.origin, Inbox)]
+        return [name for name, stage in self._sources().items() if isinstance(stage.origin, Inbox)]
 
     def _host_inboxes(self) -> None:
         """Host the flow's inboxes; while a client does, events come in through it, and we try again."""
@@ -388,25 +392,28 @@ class FlowRun:
 
     # While it runs
 
-    def _raise_failure(self, query: GroupQuery) -> None:
+    def _failure_of(self, query: GroupQuery) -> MillstreamError | None:
+        """Return why a query has died, if it has; the message says which stage, if that can be told."""
         if query.query is None or query.query.isActive or query.finished:
-            return
+            return None
         ours = query.sink.error
         if isinstance(ours, MillstreamError):
-            raise ours
+            return ours
         failure = query.query.exception()
         if ours is None and query.restart_after(str(failure)):
-            return
+            return None
         said, hint = cause(ours or failure)
         log = self._options.log or self._folder / "run.log"
-        raise GroupFailed(
+        error = GroupFailed(
             f'group "{query.group.name}" of flow "{self.flow.name}" failed: {said}',
             hint=hint or f"the whole story is in {log}; a new start goes on where it stopped",
-        ) from (ours or failure)
+        )
+        error.__cause__ = ours or failure
+        return error
 
     def _notice_ends(self) -> None:
         for query in self.queries.values():
-            if query.finished:
+            if query.finished or query.paired:
                 continue
             if query.ended():
                 query.finish()
@@ -423,14 +430,8 @@ class FlowRun:
         if time.monotonic() < self._trim_at:
             return
         self._trim_at = time.monotonic() + TRIM_EVERY_S
-        for name, use in self.plan.journals.items():
-            stage = self.flow.stages[name]
-            assert isinstance(stage, s.Source | s.Journal)
-            if stage.keep_for is not None or stage.keep_bytes is not None:
-                back = max(
-                    (self.plan.group(reader).look_back or timedelta(0) for reader in use.readers), default=timedelta(0)
-                )
-                journal.trim(self.journal(name), keep_for=stage.keep_for, keep_bytes=stage.keep_bytes, look_back=back)
+        for version in self._versions.flows:
+            version.trim()
 
     def _cycle_ended(self, query: GroupQuery) -> bool:
         """Tell whether a group in a cycle has ended: the way in has, and nothing goes round any more."""
@@ -451,18 +452,6 @@ def _at_rest(query: GroupQuery) -> bool:
         return True
     committed = query.checkpoint.last("offsets") == query.checkpoint.last("commits")
     return committed and not query.query.status["isDataAvailable"]
-
-
-def snapshot(path: Path) -> str:
-    """Return a text that changes with the content of a static table."""
-    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
-    total = hashlib.sha256()
-    for file in files:
-        status = file.stat()
-        total.update(f"{file.relative_to(path.parent)} {status.st_size}\n".encode())
-        # A large file is known by when it was written: reading it at every start would take too long.
-        total.update(file.read_bytes() if status.st_size < LARGE_BYTES else str(status.st_mtime_ns).encode())
-    return total.hexdigest()
 
 
 def cause(error: Any) -> tuple[str, str | None]:

@@ -23,6 +23,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.owned import owned
 from millstream.spark.source import Offset, has_late, late_rows
 from millstream.spark.targets import Epoch, Target
+from millstream.switch.cut import newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,8 @@ class GroupSink:
 
     def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""
-        # A cut lies above all that any source has handed out: whichever offset knows of it speaks for all.
-        known = [offset.owns for offset in logged.offsets.values() if offset.owns is not None]
-        return frame if not known or self.start is None else frame.where(owned(known[0], self.start, self.key))
+        parts = newest(offset.owns for offset in logged.offsets.values() if offset.owns is not None)
+        return frame if parts is None or self.start is None else frame.where(owned(parts, self.start, self.key))
 
     def floor(self, logged: Logged) -> int | None:
         """Return the lowest time that may still come out of the group after this batch."""
@@ -109,7 +109,7 @@ class GroupSink:
     def mark_read(self, logged: Logged) -> None:
         """Tell the journals how far this group has got for good, so that they may trim."""
         for name, offset in logged.offsets.items():
-            commit(self.inputs[name].path, f"{self.job}.{self.checkpoint.group}", offset.positions)
+            commit(self.inputs[name].path, self.checkpoint.reader(self.job), offset.positions)
 
     def _record_late(self, before: Logged | None, logged: Logged) -> None:
         for name, offset in logged.offsets.items():

@@ -40,9 +40,9 @@ from pyspark.sql.types import StructType
 from millstream.errors import PositionUnwritten
 from millstream.journal import Entry, PartitionReader, Reader, Slice, align, late_mask
 from millstream.spark.arrays import Numbers, flags, numbers
-from millstream.spark.control import Answer, Control, Orders, Part, Question
+from millstream.spark.control import Answer, Control, Orders, Question
 from millstream.spark.daemon import settle
-from millstream.switch.cut import handed_out, passed, promised_floor
+from millstream.switch.cut import Part, handed_out, passed, promised_floor
 
 MARKER: Final = "__marker"
 PLACE: Final = "__place"

@@ -73,12 +73,49 @@ class Target(Protocol):
 
 
 class JournalTarget:
-    """A journal that other groups read."""
+    """A journal that other groups read; while versions are switched, two groups write it."""
 
     def __init__(self, path: Path, *, key: str | None) -> None:
         self._path = path
         self._key = key
         self._log = EpochLog.open(path)
+        self._users = 1
+        self._recovered = False
+        self._floors: dict[str, int | None] = {}
+        self._least: dict[str, int] = {}
+        self._guard = threading.Lock()
+
+    def share(self) -> JournalTarget:
+        """Let one more group write; the journal is let go when all have closed."""
+        self._users += 1
+        return self
+
+    @property
+    def closed(self) -> bool:
+        return self._users == 0
+
+    def expect(self, sender: str, at_least: int | None) -> None:
+        """Count with a writer before its first epoch: whatever it will write lies at or above `at_least`, if that is known."""
+        with self._guard:
+            if at_least is not None:
+                self._least[sender] = at_least
+            self._floors.setdefault(sender, at_least)
+
+    def dismiss(self, sender: str) -> None:
+        """Count no more with a writer."""
+        with self._guard:
+            self._floors.pop(sender, None)
+            self._least.pop(sender, None)
+
+    def _floor(self, epoch: Epoch) -> int | None:
+        """Return the lowest time that may still come from anybody who writes here."""
+        least = self._least.get(epoch.sender)
+        floor = epoch.floor if least is None else max(least, epoch.floor or least)
+        if floor is not None or epoch.sender in self._floors:
+            self._floors[epoch.sender] = floor
+        floors = [*self._floors.values()]
+        known = [one for one in floors if one is not None]
+        return min(known) if known and len(known) == len(floors) else None
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         work = StageJournal(str(self._path), self._key)
@@ -86,9 +123,10 @@ class JournalTarget:
         staged = [Staged(**json.loads(row.staged)) for row in found if row.staged]
         passing("staged")
         self._bury([row.homeless for row in found if row.homeless], epoch)
-        self._log.decide(epoch.sender, epoch.batch, staged, epoch.floor)
-        passing("decided")
-        self._log.publish()
+        with self._guard:
+            self._log.decide(epoch.sender, epoch.batch, staged, self._floor(epoch))
+            passing("decided")
+            self._log.publish()
         passing("published")
         return sum(one.rows for one in staged)
 
@@ -105,14 +143,20 @@ class JournalTarget:
 
     def end(self, sender: str, epoch: int) -> None:
         """Say that nothing more will come."""
-        self._log.decide(sender, epoch, [], None, ended=True)
-        self._log.publish()
+        with self._guard:
+            self._log.decide(sender, epoch, [], None, ended=True)
+            self._log.publish()
 
     def recover(self) -> None:
-        self._log.recover()
+        with self._guard:
+            # Later, what is staged may be another group's.
+            _ = self._log.publish() if self._recovered else self._log.recover()
+            self._recovered = True
 
     def close(self) -> None:
-        self._log.close()
+        self._users -= 1
+        if self.closed:
+            self._log.close()
 
 
 # Files
@@ -133,6 +177,7 @@ class FilesTarget:
         self._owner = owner
         self._staged = path / "_millstream" / owner / "staged"
         self._decided = path / "_millstream" / owner / "epochs"
+        self._recovered = False
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         name = f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
@@ -163,7 +208,10 @@ class FilesTarget:
             ) from error
         for record in sorted(self._decided.glob("*.json")):
             self._publish(record)
-        shutil.rmtree(self._staged, ignore_errors=True)
+        if not self._recovered:
+            # Later, what is staged may be another version's.
+            shutil.rmtree(self._staged, ignore_errors=True)
+        self._recovered = True
         self._staged.mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
@@ -314,19 +362,19 @@ class MemoryTarget:
     """Rows kept in this process, for tests and notebooks."""
 
     def __init__(self) -> None:
-        self._epochs: dict[int, list[dict[str, Any]]] = {}
+        self._epochs: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self._guard = threading.Lock()
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         rows = frame.drop(PLACE).toArrow().to_pylist()
         with self._guard:
-            self._epochs.setdefault(epoch.batch, rows)
+            self._epochs.setdefault((epoch.checkpoint, epoch.batch), rows)
         return len(rows)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows in the order in which they were published."""
         with self._guard:
-            return [row for batch in sorted(self._epochs) for row in self._epochs[batch]]
+            return [row for rows in self._epochs.values() for row in rows]
 
     def recover(self) -> None:
         """Memory starts empty."""

@@ -105,6 +105,11 @@ def changes(old: Version, new: Version) -> tuple[GroupChange, ...]:
     return tuple(_group(old, new, name) for name in (*names, *gone))
 
 
+def replaced(old: Version, new: Version, name: str, line: str) -> GroupChange:
+    """Return the change of a group that means the same in both versions and is replaced all the same."""
+    return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name)), (line,))
+
+
 def _group(old: Version, new: Version, name: str) -> GroupChange:
     before, after = old.group(name), new.group(name)
     if before is None:

@@ -73,6 +73,9 @@ def passed(highest: int | None, bound: int | None) -> bool:
 
 # who owns a result
 
+Part = tuple[int | None, int | None, int, int]
+"""What is owned: starts from a moment on, before a moment, of keys whose places are in [lowest, above); None is no bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -82,6 +85,13 @@ class Stretch:
     first: str
     second: str
     share: int = 0
+
+    def places(self, version: str) -> tuple[int, int]:
+        """Return from which place on, and up to which, keys belong to a version."""
+        share = min(max(self.share, 0), WHOLE)
+        if version == self.second:
+            return 0, share
+        return (share, WHOLE) if version == self.first else (0, 0)
 
     def owner(self, key: str | None) -> str:
         """Return the version that owns the results of a key from here on."""
@@ -124,8 +134,8 @@ class Owners:
         low, high = self._places(number, version)
         return low < high
 
-    def parts(self, version: str) -> tuple[tuple[int | None, int | None, int, int], ...]:
-        """Return what a version owns: (from, until, lowest, above) with the keys' places in [lowest, above); None is no bound."""
+    def parts(self, version: str) -> tuple[Part, ...]:
+        """Return what a version owns."""
         edges = [None, *(stretch.from_us for stretch in self.stretches), None]
         found = []
         for number in range(len(self.stretches) + 1):
@@ -137,11 +147,43 @@ class Owners:
     def _places(self, number: int, version: str) -> tuple[int, int]:
         if number == 0:
             return (0, WHOLE) if version == self.first else (0, 0)
-        one = self.stretches[number - 1]
-        share = min(max(one.share, 0), WHOLE)
-        if version == one.second:
-            return 0, share
-        return (share, WHOLE) if version == one.first else (0, 0)
+        return self.stretches[number - 1].places(version)
+
+
+def owned_after(before: Sequence[Part] | None, stretch: Stretch, version: str) -> tuple[Part, ...]:
+    """Return what a group owns after one more cut, given what it owned before; None is everything.
+
+    Groups outlive versions: one that several versions have kept owns more than the current version does.
+    """
+    known: Sequence[Part] = ((None, None, 0, WHOLE),) if before is None else before
+    kept = [_until(part, stretch.from_us) for part in known]
+    low, high = stretch.places(version)
+    mine = ((stretch.from_us, None, low, high),) if low < high else ()
+    return (*(part for part in kept if part is not None), *mine)
+
+
+def _until(part: Part, moment: int) -> Part | None:
+    first, until, low, high = part
+    if first is not None and first >= moment:
+        return None
+    return first, moment if until is None else min(until, moment), low, high
+
+
+def newest(owned: Iterable[Sequence[Part]]) -> Sequence[Part] | None:
+    """Return, of what the sources of a group have been told, what was told last; None if nobody was told anything.
+
+    A cut lies above all that any source has handed out: whichever knows of the last one speaks for all.
+    """
+    return max(owned, key=_last_cut, default=None)
+
+
+def _last_cut(parts: Sequence[Part]) -> int:
+    return max((edge for part in parts for edge in part[:2] if edge is not None), default=-1)
+
+
+def knows(parts: Sequence[Part] | None, cut: int) -> bool:
+    """Tell whether who owns these parts has heard of a cut."""
+    return parts is not None and any(cut in part[:2] for part in parts)
 
 
 # how far a version reads

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from millstream.switch.cut import WHOLE
+from millstream.switch.record import Homes
 
 Mode = Literal["switch", "shadow", "share"]
 First = dict[str, dict[str, tuple[int, ...]]]
@@ -17,7 +19,7 @@ class SwitchRequested:
     """Somebody wants a new version: with its units, the step of the cut, and how long it may take until the cut.
 
     `share` is what the new version gets at first, in parts of `WHOLE`. With a `probation_us` the old version comes back on its own if
-    the new one turns out to be unhealthy within that time.
+    the new one turns out to be unhealthy within that time. `homes` are those of both versions.
     """
 
     version: str
@@ -27,6 +29,7 @@ class SwitchRequested:
     mode: Mode = "switch"
     share: int = WHOLE
     probation_us: int | None = None
+    homes: Mapping[str, Homes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

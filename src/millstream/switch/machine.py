@@ -74,7 +74,7 @@ from millstream.switch.instructions import (
     SwitchBack,
     Write,
 )
-from millstream.switch.record import Phase, Record
+from millstream.switch.record import Homes, Phase, Record
 
 #: So often are partitions asked that go on meanwhile; then they are stopped where they are.
 MOST_ROUNDS: Final = 3
@@ -128,6 +128,7 @@ class State:
     previous: str | None = None
     until_us: int | None = None
     complaint: str = ""
+    homes: Mapping[str, Homes] = field(default_factory=dict)
 
     @property
     def cut_us(self) -> int:
@@ -205,6 +206,7 @@ def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
         wanted=event.share if event.mode == "share" else WHOLE,
         deadline_us=now_us + event.limit_us,
         probation_us=event.probation_us,
+        homes=event.homes,
     )
     text = f'version "{event.version}" is prepared beside "{state.current}"'
     return _moved(new, now_us, text, Write(record_of(new)), StartHeld(event.version))
@@ -322,7 +324,8 @@ def _abort(state: State, now_us: int, why: str) -> Step:
 def _removed(state: State, _: Removed, now_us: int) -> Step:
     if state.phase is not Phase.ABORTING:
         return Step(state)
-    new = State(Phase.RUNNING, state.current, state.owners, number=state.number, firsts=state.firsts)
+    homes = {name: homes for name, homes in state.homes.items() if name == state.current}
+    new = State(Phase.RUNNING, state.current, state.owners, number=state.number, firsts=state.firsts, homes=homes)
     return _moved(new, now_us, f'version "{state.current}" runs on alone', Write(record_of(new)))
 
 
@@ -392,6 +395,7 @@ def _retired(state: State, _: Retired, now_us: int) -> Step:
         firsts={name: first for name, first in state.firsts.items() if name == state.staying},
         previous=state.leaving if state.leaving == state.current else None,
         until_us=now_us + (state.probation_us or 0) if forward else None,
+        homes={name: homes for name, homes in state.homes.items() if name == state.staying},
     )
     back = () if not (state.complaint and forward) else (SwitchBack(state.current, state.complaint),)
     return _moved(new, now_us, f'version "{new.current}" is the current one', Write(record_of(new)), *back)
@@ -433,6 +437,7 @@ def record_of(state: State) -> Record:
         probation_us=state.probation_us,
         previous=state.previous,
         until_us=state.until_us,
+        homes=dict(state.homes),
     )
 
 
@@ -453,6 +458,7 @@ def recover(record: Record, now_us: int) -> Step:
         probation_us=record.probation_us,
         previous=record.previous,
         until_us=record.until_us,
+        homes=record.homes,
     )
     match record.phase:
         case Phase.RUNNING:

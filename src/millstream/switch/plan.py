@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import lcm
 
@@ -16,7 +16,7 @@ from millstream.flow.stages import Journal, Source, Window
 from millstream.plan.groups import Plan
 from millstream.switch.changes import Change, GroupChange, Move, Version, changes
 from millstream.switch.events import Mode
-from millstream.switch.units import Unit, longest, units
+from millstream.switch.units import Unit, closed, longest, units
 
 _MICROSECOND = timedelta(microseconds=1)
 #: A common boundary of both versions' windows that is further away than this is not waited for.
@@ -78,7 +78,7 @@ def switch_plan(old: Version, new: Version, *, consent: Collection[str] = (), mo
         consent: The stages whose state may be dropped.
         mode: Whether the new version takes over at once, only runs beside the old one, or gets a share of the keys.
     """
-    found = changes(old, new)
+    found = closed(old, new, _dropped(changes(old, new), consent))
     parts = units(old, new, found)
     step, twice = _step(old.flow, new.flow, found)
     obstacles = (
@@ -86,6 +86,7 @@ def switch_plan(old: Version, new: Version, *, consent: Collection[str] = (), mo
         *_states(found, consent),
         *_borders(old, new, found),
         *_reaches(new, parts),
+        *_not_yet(old, new, found, parts),
         *(_shares(old, new, found) if mode == "share" else ()),
     )
     notes = (*_open_ends(parts), *twice, *_programs(new.flow, found, mode), *_kept_for(new, parts))
@@ -104,6 +105,42 @@ def _states(found: Collection[GroupChange], consent: Collection[str]) -> Iterato
             if stage.move is Move.DROPPED and stage.name not in consent:
                 fact = f'the state of stage "{stage.name}" in group "{group.name}" would be lost: {stage.why}'
                 yield Obstacle(fact, f"keep the stage as it was, or say --drop {stage.name} to lose its state")
+
+
+def _dropped(found: Iterable[GroupChange], consent: Collection[str]) -> Iterator[GroupChange]:
+    """Yield the changes with the state of stages dropped that could be handed over and need not be."""
+    for group in found:
+        stages = [
+            replace(stage, move=Move.DROPPED, why="as you wish")
+            if stage.move is Move.CARRIED and stage.name in consent
+            else stage
+            for stage in group.stages
+        ]
+        yield replace(group, stages=tuple(stages))
+
+
+def _not_yet(old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]) -> Iterator[Obstacle]:
+    """Yield what Millstream cannot do yet while a flow runs."""
+    start_anew = "stop the job, remove the checkpoint of the group, and start the new version"
+    for group in found:
+        for stage in group.stages if group.change is not Change.KEPT else ():
+            if stage.move is Move.CARRIED:
+                fact = f'the state of stage "{stage.name}" in group "{group.name}" cannot be handed over yet'
+                yield Obstacle(
+                    fact, f"leave the group as it is, or say --drop {stage.name} to begin with an empty state"
+                )
+    for unit in parts:
+        members = [group for plan in (old.plan, new.plan) for group in plan.groups if group.name in unit.groups]
+        if not all(group.timed for group in members):
+            yield Obstacle(f"results of {unit.name} have no time by which they could be owned", start_anew)
+        elif unit.horizon is None and not unit.cyclic:
+            fact = f"nobody knows when the sessions of {unit.name} that are open at the cut will have ended"
+            yield Obstacle(fact, "give the sessions a longest=; or " + start_anew)
+    for name, after in new.flow.stages.items():
+        before = old.flow.stages.get(name)
+        if isinstance(after, Source) and isinstance(before, Source) and before.partitions < after.partitions:
+            fact = f'source "{name}" has {before.partitions} partitions and would have {after.partitions}'
+            yield Obstacle(fact, "a journal cannot be widened while it is written: keep them, or use another name")
 
 
 # what unchanged groups read

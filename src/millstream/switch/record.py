@@ -37,12 +37,22 @@ class Phase(StrEnum):
     ABORTING = "aborting"
 
 
+class Homes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the groups and journals of a version are: under the name of the version that made them.
+
+    What is not named is where the first version made it.
+    """
+
+    groups: dict[str, str] = {}
+    journals: dict[str, str] = {}
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """What must outlive a crash.
 
     `phase` is one of running, preparing, shadowing, sharing, overlapping and retiring: the others are on the way between two of
     these and leave nothing behind. `firsts` holds, by version, group and journal, where a version began to read: Spark does not log a
-    query's first offsets. `until` says when the probation of the current version ends, and `previous` which one would come back.
+    query's first offsets. `homes` says by version where its checkpoints and journals are. `until` says when the probation of the current version ends, and `previous` which one would come back.
     """
 
     number: int
@@ -58,6 +68,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     probation_us: int | None = None
     previous: str | None = None
     until_us: int | None = None
+    homes: dict[str, Homes] = {}
 
 
 def encode(record: Record) -> bytes:
@@ -75,7 +86,7 @@ def decode(content: bytes) -> Record:
     head, _, body = content.partition(b"\n")
     if head.decode(errors="replace") != f"{_HEAD}{xxhash.xxh64_hexdigest(body)}":
         msg = "the record of a switch is damaged, or of a later version of Millstream"
-        raise ControlBroken(msg, hint="restore the file control from a backup of the job's folder")
+        raise ControlBroken(msg, hint="restore the file switch/record from a backup of the job's folder")
     try:
         return msgspec.json.decode(body, type=Record)
     except msgspec.ValidationError as error:

@@ -7,7 +7,7 @@ they do along a chain of stages in one group.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from millstream.flow.stages import Reads
 from millstream.plan.groups import Group, Plan
 from millstream.plan.horizon import ZERO, chain_reach
-from millstream.switch.changes import Change, GroupChange, Move, Version
+from millstream.switch.changes import Change, GroupChange, Move, Version, replaced
 from millstream.switch.starts import start_of
 
 
@@ -47,6 +47,28 @@ class Unit:
         return None if self.horizon is None else self.horizon + self.lateness
 
 
+def closed(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[GroupChange, ...]:
+    """Return the changes with those unchanged groups replaced too that read what changed groups keep to themselves.
+
+    A journal between two changed groups is each version's own, so whoever else reads it reads the one of its version.
+    """
+    known = {group.name: group for group in found}
+    while torn := next(_torn(old, new, known), None):
+        reader, journal = torn
+        line = f'reads journal "{journal}", of which each version has its own'
+        known[reader] = replaced(old, new, reader, line)
+    return tuple(known.values())
+
+
+def _torn(old: Version, new: Version, known: Mapping[str, GroupChange]) -> Iterator[tuple[str, str]]:
+    """Yield the unchanged groups that read a journal which a changed group writes and another one reads."""
+    kept = {name for name, group in known.items() if group.change is Change.KEPT}
+    for plan in (old.plan, new.plan):
+        for use in plan.journals.values():
+            if use.kind == "group" and use.writer not in kept and not kept.issuperset(use.readers):
+                yield from ((reader, use.name) for reader in use.readers if reader in kept)
+
+
 def units(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[Unit, ...]:
     """Return the units of a switch, in the order of their first groups."""
     changed = {group.name: group for group in found if group.change is not Change.KEPT}
@@ -75,9 +97,7 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
     private, shared = _journals(old.plan, new.plan, names)
     cyclic = any(_cyclic(plan, names) for plan in (old.plan, new.plan))
     horizons = list(_horizons(old, names))
-    carried = any(
-        stage.move in (Move.CARRIED, Move.EMPTY, Move.DROPPED) for name in names for stage in changed[name].stages
-    )
+    carried = any(stage.move is Move.CARRIED for name in names for stage in changed[name].stages)
     extended = any(stage.move is Move.OWNED for name in names for stage in changed[name].stages)
     members = [group for plan in (old.plan, new.plan) for group in _members(plan, names)]
     timed = all(group.timed for group in members)

@@ -21,6 +21,9 @@ from millstream.switch.cut import (
     drained,
     first_positions,
     goes_out,
+    knows,
+    newest,
+    owned_after,
     passed,
     reads_from,
     window_number,
@@ -181,3 +184,32 @@ def test_the_version_that_is_ahead_waits_but_not_for_good():
 def test_the_old_version_never_waits_for_what_completes_before_the_cut():
     assert goes_out(100, None, 100, newer=False, waited=0, limit=5)
     assert goes_out(90, 20, 100, newer=False, waited=0, limit=5)
+
+
+# what groups own, cut by cut
+
+
+def test_a_group_that_several_versions_kept_owns_all_that_they_owned() -> None:
+    first, second = Stretch(10, "a", "b", WHOLE), Stretch(30, "c", "d", WHOLE)
+    mine = owned_after((), first, "b")
+    assert mine == ((10, None, 0, WHOLE),)
+    # Version "c" came and went without touching the group.
+    assert owned_after(mine, second, "c") == ((10, 30, 0, WHOLE),)
+    assert owned_after(None, second, "c") == ((None, 30, 0, WHOLE),)
+
+
+def test_hearing_of_a_cut_twice_changes_nothing() -> None:
+    stretch = Stretch(30, "c", "d", 2500)
+    for before, name in (((10, None, 0, WHOLE),), "c"), ((), "d"), (None, "c"):
+        once = owned_after(before, stretch, name)
+        assert owned_after(once, stretch, name) == once
+        assert knows(once, 30)
+    assert owned_after(None, stretch, "c") == ((None, 30, 0, WHOLE), (30, None, 2500, WHOLE))
+
+
+def test_of_several_sources_the_one_that_knows_of_the_last_cut_speaks_for_all() -> None:
+    stale, fresh = ((10, None, 0, WHOLE),), ((10, 30, 0, WHOLE),)
+    assert newest([stale, fresh]) == newest([fresh, stale]) == fresh
+    assert newest([]) is None
+    assert not knows(stale, 30)
+    assert not knows(None, 30)

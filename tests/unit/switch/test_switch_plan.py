@@ -120,7 +120,7 @@ def test_groups_come_and_go() -> None:
 # state that is handed over
 
 
-def test_the_state_of_a_fold_is_carried_over_by_name() -> None:
+def test_the_state_of_a_fold_would_be_carried_over_by_name_which_is_refused_so_far() -> None:
     def before(flow: ms.Flow, rows: ms.Stream) -> None:
         some = rows.sql("some", "SELECT * FROM rows WHERE v > 1")
         some.fold("count", step, initial=0, output=DDL, by="k").sink("out", ms.console())
@@ -131,9 +131,16 @@ def test_the_state_of_a_fold_is_carried_over_by_name() -> None:
 
     plan = planned(before, after)
     assert change_of(plan, "out", "count") == (Change.REPLACED, Move.CARRIED)
-    assert plan.obstacles == ()
     assert plan.units[0].by == "position"
     assert "cut at a position" in table(plan)
+    (obstacle,) = plan.obstacles
+    assert obstacle.fact == 'the state of stage "count" in group "out" cannot be handed over yet'
+    with pytest.raises(SwitchImpossible, match="cannot be handed over yet"):
+        plan.check()
+    dropped = planned(before, after, consent=["count"])
+    assert change_of(dropped, "out", "count") == (Change.REPLACED, Move.DROPPED)
+    assert dropped.obstacles == ()
+    assert dropped.units[0].by == "time"
 
 
 @pytest.mark.parametrize(
@@ -229,15 +236,16 @@ def sessions(longest: str | None, gap: str = "5 min") -> Build:
 
 def test_sessions_without_an_end_make_the_overlap_open_ended_and_the_plan_says_so() -> None:
     plan = planned(sessions(None), sessions("2 h"))
-    assert plan.obstacles == ()
+    assert [one.fact for one in plan.obstacles] == [
+        "nobody knows when the sessions of out that are open at the cut will have ended"
+    ]
     assert plan.overlap is None
     assert "run until the sessions that are open at the cut have ended" in " ".join(table(plan).split())
 
 
 def test_sessions_that_may_have_begun_before_what_is_kept_are_refused() -> None:
     old, new = version(sessions(None, "5 min"), keep_for="1 d"), version(sessions(None, "6 min"), keep_for="1 d")
-    (obstacle,) = switch_plan(old, new).obstacles
-    assert "may have begun before what source" in obstacle.fact
+    assert "may have begun before what source" in switch_plan(old, new).obstacles[0].fact
 
 
 # the cut
@@ -304,7 +312,7 @@ def test_a_source_keeps_its_columns_its_time_and_at_least_its_partitions() -> No
 
 def test_more_partitions_replace_the_groups_that_read_them() -> None:
     plan = switch_plan(version(hourly(), partitions=2), version(hourly(), partitions=3))
-    assert plan.obstacles == ()
+    assert [one.fact for one in plan.obstacles] == ['source "rows" has 2 partitions and would have 3']
     assert plan.changed[0].lines == ('source "rows": "partitions" was 2, now 3',)
 
 
@@ -351,3 +359,32 @@ def test_matches_are_owned_by_start_and_reach_as_far_as_their_pattern() -> None:
 def test_matches_that_depend_on_each_other_are_handed_over_only_if_the_pattern_stays() -> None:
     plan = planned(alerts(1, singleton=True), alerts(2, singleton=True))
     assert "it has changed" in plan.obstacles[0].fact
+
+
+def test_results_without_a_time_are_refused_so_far() -> None:
+    def build(least: int) -> Build:
+        def made(flow: ms.Flow, rows: ms.Stream) -> None:
+            plain = flow.source("plain", ms.inbox("k string, v double"))
+            plain.sql("some", f"SELECT * FROM plain WHERE v > {least}").sink("out", ms.console())
+
+        return made
+
+    assert "have no time by which" in planned(build(1), build(2)).obstacles[0].fact
+
+
+def test_who_reads_a_journal_between_two_changed_groups_is_replaced_with_them() -> None:
+    def build(least: int, name: str) -> Build:
+        def made(flow: ms.Flow, rows: ms.Stream) -> None:
+            kept = rows.sql("some", f"SELECT * FROM rows WHERE v > {least}").journal("kept")
+            kept.window("hours", every="1 h", **{name: "count(*)"}).sink("hours", ms.console())
+            kept.window("minutes", every="1 min", n="count(*)").sink("minutes", ms.console())
+
+        return made
+
+    plan = planned(build(1, "n"), build(2, "m"))
+    (unit,) = plan.units
+    assert set(unit.groups) == {"kept", "hours", "minutes"}
+    assert (unit.private, unit.shared) == (("kept",), ())
+    alone = planned(build(1, "n"), build(2, "n"))
+    assert [one.name for one in alone.changed] == ["kept"]
+    assert (alone.units[0].private, alone.units[0].shared) == ((), ("kept",))

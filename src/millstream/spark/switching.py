@@ -1,0 +1,635 @@
+"""The versions of a running flow: one, or two while one takes the place of the other.
+
+This carries out what the machine (`switch/machine.py`) says, on running queries: it holds, asks, cuts, closes and retires, and tells
+the machine what it notices. The machine's record is durable before anything follows from it (`book.py`), so a driver that dies goes
+on where the record says. Sources are told by files (`control.py`), which hold for the next batch.
+
+    switch()   compare, analyse, refuse             nothing is touched
+    poll()     one instruction after the other      the queries of the next version start one at a time
+    open()     after a stop, whatever the reason    by the record, before any query starts
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace as changed
+
+from millstream.clock import Clock
+from millstream.errors import MillstreamError, RunError, SwitchRefused
+from millstream.flow.flow import Flow
+from millstream.journal import PartitionReader, Reader, align
+from millstream.spark.book import Book
+from millstream.spark.checkpoint import Logged
+from millstream.spark.control import Orders, Question
+from millstream.spark.failpoints import passing
+from millstream.spark.query import GroupQuery
+from millstream.spark.targets import JournalTarget
+from millstream.spark.version import FlowVersion, Ground, forget_readers, remove_unless
+from millstream.switch import cut as cuts
+from millstream.switch import events as e
+from millstream.switch import instructions as i
+from millstream.switch import machine
+from millstream.switch.changes import Change
+from millstream.switch.machine import Entry
+from millstream.switch.plan import SwitchPlan, switch_plan
+from millstream.switch.record import Homes, Phase
+from millstream.switch.units import Unit
+
+MICROSECOND: Final = timedelta(microseconds=1)
+#: How long a switch may take until its cut.
+LIMIT: Final = timedelta(minutes=5)
+#: The watermark of some groups stays this much below the floor: see `source.watermark_ms`.
+SLACK_US: Final = 1000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PAST_THE_CUT: Final = (Phase.SHARING, Phase.OVERLAPPING, Phase.RETIRING)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchStatus:
+    """A switch that is under way; `left` is how many seconds of events the old version still has to read, if that is known."""
+
+    phase: Phase
+    old: str
+    new: str
+    cut: datetime | None
+    left: float | None
+    history: tuple[Entry, ...]
+
+
+class Voter(NamedTuple):
+    """A partition that is asked how far it has got."""
+
+    name: str
+    group: str
+    journal: str
+    partition: int
+
+
+Failure = Callable[[GroupQuery], MillstreamError | None]
+Load = Callable[[str], Flow]
+
+
+class Versions:
+    """The version that runs, and the one that takes its place."""
+
+    def __init__(
+        self, ground: Ground, flow: Flow, version: str, *, load: Load | None, failure: Failure, clock: Clock
+    ) -> None:
+        self._ground = ground
+        self._load = load
+        self._failure = failure
+        self._clock = clock
+        self._given = (version, flow)
+        self._book = Book(ground.folder / "switch")
+        self.current = FlowVersion(ground, version, flow)
+        self.next: FlowVersion | None = None
+        self._state = machine.begun(version)
+        self._plan: SwitchPlan | None = None
+        self._todo: deque[i.Instruction | Entry] = deque()
+        self._starting: Iterator[None] | None = None
+
+    # what others see
+
+    @property
+    def under_way(self) -> bool:
+        """Whether one version is taking the place of another."""
+        return self._state.phase is not Phase.RUNNING or bool(self._todo)
+
+    @property
+    def released(self) -> FlowVersion | None:
+        """The next version, once it runs for good."""
+        return self.next if self._state.phase in _PAST_THE_CUT else None
+
+    @property
+    def queries(self) -> dict[str, GroupQuery]:
+        """The queries that count: those of the current version, and those of the next one from the cut on."""
+        found = dict(self.current.queries)
+        if self.released is not None:
+            found |= {query.checkpoint.folder.name: query for query in self.released.queries.values()}
+        return found
+
+    @property
+    def everything(self) -> list[GroupQuery]:
+        """All queries, also those that are held."""
+        return [*self.current.queries.values(), *(self.next.queries.values() if self.next is not None else ())]
+
+    @property
+    def flows(self) -> list[FlowVersion]:
+        """The versions whose journals and sources count."""
+        return [self.current] if self.released is None else [self.current, self.released]
+
+    def history(self) -> tuple[Entry, ...]:
+        """Return every step of all switches, oldest first."""
+        return self._book.history()
+
+    def status(self) -> SwitchStatus | None:
+        """Return how far a switch is; None if there is none."""
+        if not self.under_way or self._state.next is None:
+            return None
+        mine = tuple(entry for entry in self._book.history() if entry.number == self._state.number)
+        cut = datetime.fromtimestamp(0, UTC) + self._cut_us * MICROSECOND if self._is_cut else None
+        return SwitchStatus(self._state.phase, self._state.current, self._state.next, cut, self._left(), mine)
+
+    # what users ask for
+
+    def compare(self, flow: Flow, version: str, consent: Collection[str]) -> tuple[FlowVersion, SwitchPlan]:
+        """Return a version that might come next, and what a switch to it would do."""
+        new = FlowVersion(self._ground, version, flow)
+        new.check_binaries()
+        return new, switch_plan(self.current.meanings, new.meanings, consent=consent)
+
+    def switch(self, flow: Flow, version: str, consent: Collection[str], limit: timedelta) -> None:
+        """Begin to put a version in the place of the current one.
+
+        Raises:
+            SwitchImpossible: What the two versions are does not allow it.
+            SwitchRefused: One is under way, or the name is taken, or there is nothing left to switch.
+            FlowError: The new version has a mistake that only Spark can see.
+        """
+        self._check_name(version)
+        machine.advance(self._state, e.SwitchRequested(version, (), 1, 0), self._now())
+        new, plan = self.compare(flow, version, consent)
+        plan.check()
+        self._check_alive(plan)
+        units = tuple(unit.name for unit in plan.units)
+        homes = {self.current.name: self._whole_homes(), version: self._new_homes(new, plan)}
+        new.homes = homes[version]
+        asked = e.SwitchRequested(version, units, plan.step // MICROSECOND, limit // MICROSECOND, homes=homes)
+        step = machine.advance(self._state, asked, self._now())
+        self._plan, self.next = plan, new
+        self._take(step)
+        self._pair()
+
+    def give_up(self) -> None:
+        """Take back a switch that is not cut yet.
+
+        Raises:
+            SwitchRefused: There is none, or it is past its cut.
+        """
+        self._hear(e.AbortRequested())
+
+    def _check_name(self, version: str) -> None:
+        if not _NAME.fullmatch(version):
+            raise SwitchRefused(
+                f'a version cannot be called "{version}"', hint="use letters, digits, dots, dashes and underscores"
+            )
+        owners = self._state.owners
+        known = {self._state.current, owners.first, *(n for one in owners.stretches for n in (one.first, one.second))}
+        if version in known:
+            raise SwitchRefused(
+                f'a version "{version}" has run already', hint="every version that ever runs has a name of its own"
+            )
+
+    def _check_alive(self, plan: SwitchPlan) -> None:
+        for name in [name for unit in plan.units for name in unit.groups]:
+            if name in self.current.queries and self.current.queries[name].finished:
+                raise SwitchRefused(f'group "{name}" has ended', hint="what has ended is started anew, not switched")
+
+    def _whole_homes(self) -> Homes:
+        """Return where everything of the current version is, by name."""
+        groups, journals = self.current.homes.groups, self.current.homes.journals
+        return Homes(
+            {group.name: groups.get(group.name, "") for group in self.current.plan.groups},
+            {name: journals.get(name, "") for name in _written(self.current)},
+        )
+
+    def _new_homes(self, new: FlowVersion, plan: SwitchPlan) -> Homes:
+        """Return where everything of the next version will be: what it changes is its own."""
+        old = self._whole_homes()
+        kept = {group.name for group in plan.groups if group.change is Change.KEPT}
+        private = {name for unit in plan.units for name in unit.private}
+        groups = {group.name: old.groups[group.name] if group.name in kept else new.name for group in new.plan.groups}
+        journals = {}
+        for name in _written(new):
+            fresh = name not in old.journals and not (self._ground.folder / "journals" / name).exists()
+            own = name in private or name not in old.journals
+            journals[name] = "" if fresh else new.name if own else old.journals[name]
+        return Homes(groups, journals)
+
+    # coming up
+
+    def open(self) -> None:
+        """Set up what the record says: queries are made, their orders given, and nothing runs yet.
+
+        Raises:
+            FlowError: The flow has a mistake that only Spark can see.
+            GroupChanged: A group means something else than when its checkpoint was made.
+            RunError: The current version is not the one that was given, and cannot be loaded.
+        """
+        record = self._book.read()
+        step = machine.Step(self._state) if record is None else machine.recover(record, self._now())
+        self._state = step.state
+        self._find_versions()
+        for version in self.flows:
+            version.check_binaries()
+            checkpoints = version.checkpoints(self._own(version))
+            # A start that is refused changes nothing: journals are made, or widened, after all groups are accepted.
+            version.make_journals()
+            for name, checkpoint in checkpoints.items():
+                self._settle(version.make(name, checkpoint))
+        self._register()
+        if self.next is not None:
+            self._plan = switch_plan(self.current.meanings, self.next.meanings)
+            self._pair()
+        self._take(step)
+        self._work()
+
+    def _find_versions(self) -> None:
+        state = self._state
+        runs = state.staying if state.phase is Phase.RETIRING else state.current
+        self.current = self._found(runs)
+        if state.phase is Phase.OVERLAPPING:
+            assert state.next is not None
+            self.next = self._found(state.next)
+
+    def _found(self, name: str) -> FlowVersion:
+        given, flow = self._given
+        if name != given and self._load is None:
+            raise RunError(
+                f'version "{name}" of flow "{flow.name}" is the one that runs, and "{given}" was given',
+                hint="start the version that runs, and switch it",
+            )
+        found = flow if name == given or self._load is None else self._load(name)
+        return FlowVersion(self._ground, name, found, self._state.homes.get(name, Homes()))
+
+    def _own(self, version: FlowVersion) -> list[str]:
+        """Return the groups whose queries a version makes: the next one does not make those that it keeps."""
+        names = [group.name for group in version.plan.groups]
+        if version is self.current:
+            return names
+        return [name for name in names if version.homes.groups.get(name) != self.current.homes.groups.get(name, "")]
+
+    def _settle(self, query: GroupQuery) -> None:
+        """Take back what was asked of a query before a stop."""
+        orders = query.control.orders()
+        if orders.held or orders.question is not None:
+            query.control.order(changed(orders, held=False, question=None))
+
+    def _register(self) -> None:
+        known = set().union(*(version.readers for version in self.flows))
+        for version in self.flows:
+            version.register()
+        journals = {version.journal(name) for version in self.flows for name in version.plan.journals}
+        forget_readers(sorted(journals), self.current.flow.name, known)
+
+    def start_all(self) -> None:
+        """Start all queries, one after the other."""
+        for query in self.everything:
+            _start(query)
+
+    # going on
+
+    def poll(self) -> None:
+        """Do what is to be done, and notice what has happened."""
+        if not self.under_way:
+            return
+        self._work()
+        for event in list(self._noticed()):
+            self._hear(event)
+        self._work()
+
+    def _hear(self, event: e.Event) -> None:
+        self._take(machine.advance(self._state, event, self._now()))
+
+    def _take(self, step: machine.Step) -> None:
+        """Note what is to be done: what is said of a step is written after what decides it."""
+        self._state = step.state
+        if step.state.phase is Phase.ABORTING:
+            self._starting = None
+        first = 1 if step.instructions and isinstance(step.instructions[0], i.Write) else 0
+        self._todo += [*step.instructions[:first], *step.entries, *step.instructions[first:]]
+
+    def _work(self) -> None:
+        while self._todo and self._starting is None:
+            self._do(self._todo.popleft())
+
+    def _do(self, instruction: i.Instruction | Entry) -> None:
+        point = _point(instruction)
+        passing(f"before-{point}")
+        match instruction:
+            case Entry():
+                self._book.note(instruction)
+            case i.Write(record):
+                self._book.write(record)
+            case i.StartHeld(_):
+                self._starting = self._start_held()
+            case i.AskWindows(number, step_us, stop):
+                self._ask(Question("report", number, step_us, stop=stop))
+            case i.AskConfirm(number, step_us, bound, cut_us):
+                self._ask(Question("confirm", number, step_us, bound, cut_us))
+            case i.LetGo():
+                self._ask(None)
+            case i.FindFirst(number, cut_us):
+                self._hear(e.FirstFound(number, self._first(cut_us)))
+            case i.Release(version):
+                self._release(version)
+            case i.Close(_, unit):
+                self._close(next(one for one in self._units if one.name == unit))
+            case i.Retire(version):
+                self._retire(version)
+            case i.Remove(version):
+                self._remove(version)
+            case _:
+                raise RunError(f"{type(instruction).__name__} is not carried out on Spark yet")
+        passing(point)
+
+    # until the cut
+
+    def _start_held(self) -> Iterator[None]:
+        """Start the queries of the next version, one in each poll; each runs an empty batch, so that all is warm at the cut."""
+        new = self.next
+        assert new is not None
+        new.make_journals()
+        passing("switch-journals")
+        new.register()
+        passing("switch-registered")
+        for name, checkpoint in new.checkpoints(self._own(new)).items():
+            query = new.make(name, checkpoint)
+            query.paired = True
+            query.control.order(Orders(held=True, owns=()))
+            passing("switch-ordered")
+            _start(query)
+            passing("switch-started")
+            yield
+
+    def _warm(self) -> bool:
+        assert self.next is not None
+        return all(query.checkpoint.last("commits") is not None for query in self.next.queries.values())
+
+    def _ask(self, question: Question | None) -> None:
+        who = set() if question is None else self._asked
+        for query in self.current.queries.values():
+            asked = question if query.group.name in who else None
+            orders = query.control.orders()
+            if orders.question != asked:
+                query.control.order(changed(orders, question=asked))
+                passing("switch-asked")
+
+    @property
+    def _asked(self) -> set[str]:
+        """The groups of the current version that have a say in where the cut is."""
+        mine = {name for unit in self._units for name in unit.groups} & self.current.queries.keys()
+        read = {name for group in mine for name in self.current.queries[group].sink.inputs}
+        assert self.next is not None
+        wanted = {name for group in self._own(self.next) for name in self.next.plan.group(group).inputs} - read
+        # What only new groups read is cut above what others have read of it.
+        others = {name: query for name, query in self.current.queries.items() if not query.finished}
+        return mine | {name for name, query in others.items() if wanted & query.sink.inputs.keys()}
+
+    def _voters(self) -> Iterator[Voter]:
+        for group in sorted(self._asked):
+            for journal, source in self.current.queries[group].sink.inputs.items():
+                for partition in range(Reader.cached(source.path).description.partitions):
+                    yield Voter(f"{group}/{journal}/{partition}", group, journal, partition)
+
+    def _first(self, cut_us: int) -> e.First:
+        """Return where the queries of the next version begin; journals of its own are read whole."""
+        assert self.next is not None
+        found: e.First = {}
+        for unit in self._units:
+            back = None if unit.look_back is None else unit.look_back // MICROSECOND
+            for group in unit.groups:
+                query = self.next.queries.get(group)
+                if query is not None:
+                    moments = {
+                        name: cuts.EARLIEST if name in unit.private else cuts.reads_from(cut_us, back)
+                        for name in query.sink.inputs
+                    }
+                    found[group] = {name: cuts.first_positions(_views(query, name), at) for name, at in moments.items()}
+        return found
+
+    # from the cut on
+
+    def _release(self, name: str) -> None:
+        """Let the queries of a version run by the record."""
+        version = self._version(name)
+        if version is None:
+            return
+        for query in version.queries.values():
+            before = query.control.orders()
+            orders = changed(before, held=False, question=None)
+            if query.group.name in self._parted and self._is_cut:
+                stretch = self._state.owners.stretches[-1]
+                first = self._state.firsts.get(name, {}).get(query.group.name, {})
+                owns = cuts.owned_after(before.owns, stretch, name)
+                orders = changed(orders, owns=owns, first=first or before.first)
+                self._expect(query, stretch.from_us if name == self._state.next else None)
+            if orders != before:
+                query.control.order(orders)
+                passing("switch-ordered")
+
+    @property
+    def _parted(self) -> set[str]:
+        """The groups of which each version has its own."""
+        return {name for unit in self._units for name in unit.groups}
+
+    def _expect(self, query: GroupQuery, at_least: int | None) -> None:
+        for target in query.sink.targets:
+            if isinstance(target, JournalTarget):
+                target.expect(query.checkpoint.sender(query.flow.name), at_least)
+
+    def _close(self, unit: Unit) -> None:
+        assert unit.horizon is not None
+        close = self._cut_us + unit.horizon // MICROSECOND + SLACK_US
+        for name in unit.groups:
+            query = self.current.queries.get(name)
+            if query is not None:
+                query.control.order(changed(query.control.orders(), close_us=close))
+                passing("switch-closed")
+
+    def _retire(self, name: str) -> None:
+        """Let a version go that has put out all that it owns."""
+        gone, stays = self._state.homes[name], self._state.homes[self._state.staying]
+        if self.next is not None:
+            for group, query in self.current.queries.items():
+                if group in self._parted:
+                    self._stop(query)
+                else:
+                    self.next.queries[group] = query
+            passing("switch-stopped")
+            self.current, self.next = self.next, None
+        remove_unless(self._ground.folder, gone, stays, new=False)
+        self._register()
+        passing("switch-forgotten")
+        self._end_switch()
+        self._hear(e.Retired())
+
+    def _remove(self, name: str) -> None:
+        """Let a version go that was not wanted."""
+        self._starting = None
+        for query in self.next.queries.values() if self.next is not None else ():
+            self._stop(query)
+        self.next = None
+        passing("switch-stopped")
+        remove_unless(self._ground.folder, self._state.homes[name], self._state.homes[self._state.current], new=True)
+        self._register()
+        passing("switch-forgotten")
+        self._end_switch()
+        self._hear(e.Removed())
+
+    def _stop(self, query: GroupQuery) -> None:
+        for target in query.sink.targets:
+            if isinstance(target, JournalTarget):
+                target.dismiss(query.checkpoint.sender(query.flow.name))
+        query.stop()
+
+    def _pair(self) -> None:
+        for query in self.everything:
+            query.paired = query.group.name in self._parted
+
+    def _end_switch(self) -> None:
+        self._plan = None
+        for query in self.everything:
+            query.paired = False
+
+    # what is noticed
+
+    def _noticed(self) -> Iterator[e.Event]:
+        yield e.Tick()
+        match self._state.phase:
+            case Phase.PREPARING:
+                yield from self._prepared()
+            case Phase.ASKING | Phase.CONFIRMING:
+                yield from self._failed()
+                yield from self._answers()
+            case Phase.OVERLAPPING:
+                for unit in self._units:
+                    yield from self._progress(unit)
+
+    def _prepared(self) -> Iterator[e.Event]:
+        """Start one query more; once all are warm, say so."""
+        assert self.next is not None
+        try:
+            if self._starting is not None:
+                next(self._starting)
+        except StopIteration:
+            self._starting = None
+        except Exception as error:  # noqa: BLE001 (whatever it is, the old version goes on)
+            self._starting = None
+            yield e.Failed(self.next.name, str(error))
+            return
+        yield from self._failed()
+        if self._starting is None and self._warm():
+            yield e.Held(frozenset(voter.name for voter in self._voters()))
+
+    def _failed(self) -> Iterator[e.Event]:
+        assert self.next is not None
+        for query in self.next.queries.values():
+            failure = self._failure(query)
+            if failure is not None:
+                yield e.Failed(self.next.name, str(failure))
+
+    def _answers(self) -> Iterator[e.Event]:
+        kind = "report" if self._state.phase is Phase.ASKING else "confirm"
+        for voter in self._voters():
+            answer = self.current.queries[voter.group].control.answered(voter.journal)
+            if answer is None or answer.round != self._state.ballot.round or answer.kind != kind:
+                continue
+            if kind == "report":
+                yield e.Reported(answer.round, voter.name, answer.highest[voter.partition])
+            else:
+                yield (e.Passed if answer.passed else e.Confirmed)(answer.round, voter.name)
+
+    def _progress(self, unit: Unit) -> Iterator[e.Event]:
+        assert unit.horizon is not None
+        reach = unit.horizon // MICROSECOND
+        leaving = [self.current.queries[name] for name in unit.groups if name in self.current.queries]
+        pairs = [(query, query.checkpoint.committed()) for query in leaving]
+        logged = [(query, one) for query, one in pairs if one is not None and self._heard_of_the_cut(one)]
+        if len(logged) < len(leaving):
+            return
+        if all(self._ahead(query, one, reach) <= 0 for query, one in logged):
+            yield e.Beyond(unit.name)
+        if all(cuts.drained(_reached(query, one), self._cut_us, reach) for query, one in logged):
+            yield e.Drained(unit.name)
+
+    def _heard_of_the_cut(self, logged: Logged) -> bool:
+        return all(cuts.knows(offset.owns, self._cut_us) for offset in logged.offsets.values())
+
+    def _ahead(self, query: GroupQuery, logged: Logged, reach: int) -> float:
+        """Return how much a leaving query still has to read, in microseconds of event time; not more than 0: nothing."""
+        most = 0.0
+        for name, offset in logged.offsets.items():
+            late = query.sink.inputs[name].lateness
+            goal = min(self._cut_us + reach + late, align.FOREVER_US)
+            for view, at in zip(_views(query, name), offset.positions, strict=True):
+                got = _got(view, at, late, grouped=query.sink.inputs[name].grouped)
+                most = max(most, float("inf") if got is None else goal - got)
+        return most
+
+    def _left(self) -> float | None:
+        """Return how many seconds of events the version that leaves still has to read."""
+        most = 0.0
+        if self._state.phase is not Phase.OVERLAPPING:
+            return None
+        for unit in self._units:
+            for query in (self.current.queries[name] for name in unit.groups if name in self.current.queries):
+                logged = query.checkpoint.committed()
+                if logged is None or unit.horizon is None:
+                    return None
+                most = max(most, self._ahead(query, logged, unit.horizon // MICROSECOND))
+        return None if most == float("inf") else most / 1e6
+
+    # small things
+
+    @property
+    def _units(self) -> tuple[Unit, ...]:
+        return () if self._plan is None else self._plan.units
+
+    @property
+    def _is_cut(self) -> bool:
+        return self._state.phase in _PAST_THE_CUT
+
+    @property
+    def _cut_us(self) -> int:
+        return self._state.owners.stretches[-1].from_us
+
+    def _version(self, name: str) -> FlowVersion | None:
+        return next((one for one in (self.current, self.next) if one is not None and one.name == name), None)
+
+    def _now(self) -> int:
+        return self._clock.now_us()
+
+
+def _start(query: GroupQuery) -> None:
+    query.start()
+    # One after the other: each starts Python processes of its own, and
+    # Spark gives them ten seconds, which is little when all start at once.
+    query.wait_for_sources()
+
+
+def _written(version: FlowVersion) -> list[str]:
+    """Return the journals that the groups of a version write."""
+    return [name for name, use in version.plan.journals.items() if use.kind == "group"]
+
+
+def _views(query: GroupQuery, journal: str) -> list[PartitionReader]:
+    reader = Reader.cached(query.sink.inputs[journal].path)
+    return [reader.partition(number) for number in range(reader.description.partitions)]
+
+
+def _got(view: PartitionReader, at: int, late: int, *, grouped: bool) -> int | None:
+    """Return how far a partition has got at a position; in what a group writes only its floor tells."""
+    state = view.state_at(at)
+    if not grouped:
+        return align.progress(state, late)
+    return align.FOREVER_US if state.ended else state.floor
+
+
+def _reached(query: GroupQuery, logged: Logged) -> int | None:
+    """Return up to where a group has put out all that it will."""
+    if query.group.stateful:
+        return logged.watermark_ms * 1000 if logged.watermark_ms > 0 else None
+    return query.sink.floor(logged)
+
+
+def _point(instruction: i.Instruction | Entry) -> str:
+    """Return the name of the failpoint behind an instruction."""
+    kind = type(instruction).__name__.lower()
+    return f"switch-write-{instruction.record.phase}" if isinstance(instruction, i.Write) else f"switch-{kind}"
