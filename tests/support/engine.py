@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from millstream.clock import SystemClock
 from millstream.engine import lifecycle as life
 from millstream.engine.binaries import Binaries
@@ -24,9 +26,12 @@ from millstream.engine.status import (
     Place,
     Prepared,
     SourceStatus,
+    VersionStatus,
 )
-from millstream.engine.store import Binary, Store
-from millstream.errors import InvalidName, JobExists, JobsRunning, NoSuchJob
+from millstream.engine.store import Binary, JobSettings, Store, Version
+from millstream.engine.switches import Wanted, switch_status, version_statuses
+from millstream.engine.switching import Planned, Switch, SwitchState, Told, heard
+from millstream.errors import InvalidName, JobExists, JobsRunning, NoSuchJob, SwitchImpossible, SwitchRefused
 from millstream.flow.flow import Flow
 from millstream.journal.summary import Summary, summary
 from millstream.links.host import Host, declared_inboxes
@@ -45,6 +50,8 @@ class PeerEngine:
         self.stopped = threading.Event()
         self._jobs: dict[str, Job] = {}
         self._numbers: dict[str, int] = {}
+        self._versions: dict[str, list[Version]] = {}
+        self.wanted: Wanted | None = None
         self._changed = threading.Condition()
         self.begun: dict[str, tuple[Mapping[str, Sequence[Place]], bool]] = {}
         #: What happens to a job when it has begun.
@@ -107,6 +114,8 @@ class PeerEngine:
                 raise JobExists(f'job "{name}" is deployed already', hint=f"millstream undeploy {name}")
             self._jobs[name] = Job(name)
             self._numbers[name] = self._numbers.get(name, 0) + 1
+            settings = JobSettings(flow="f.py", package="")
+            self._versions[name] = [Version(number=1, added_at=0.0, current_at=0.0, settings=settings)]
             self.pinned[name] = pinned
         at = self.address
         here = {
@@ -163,6 +172,8 @@ class PeerEngine:
             copies=(CopyStatus("s", 9, "tcp://10.0.0.2:1", rows=4, behind_bytes=300, live=True),)
             if found.driver
             else (),
+            version=str(self._running(found.name)),
+            switch=switch_status(self._versions[found.name][-1].switch),
         )
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobStatus:
@@ -224,6 +235,57 @@ class PeerEngine:
 
     def drop_content(self, sha256: str) -> None:
         self.binaries.drop(sha256, self.users)
+
+    # switching
+
+    def told(self, name: str, told: Told) -> None:
+        """Let the driver of a job speak of its switch."""
+        with self._changed:
+            versions = self._versions[name]
+            before = versions[-1].switch
+            assert before is not None
+            switch = heard(before, told, 1_767_268_860.0)
+            done = switch.state is SwitchState.DONE
+            versions[-1] = msgspec.structs.replace(versions[-1], switch=switch, current_at=60.0 if done else None)
+            self._changed.notify_all()
+
+    def _running(self, name: str) -> int:
+        return max(one.number for one in self._versions[name] if one.current_at is not None)
+
+    def plan_switch(self, job: str, wanted: Wanted) -> Planned:
+        name = self._job(job).name
+        obstacles = [{"fact": "it is another flow", "hint": "deploy it"}] if wanted.package == b"bad" else []
+        plan = {"flow": name, "possible": not obstacles, "units": [{"groups": ["all"]}], "obstacles": obstacles}
+        text = " group  stage  change\n all    all    replaced"
+        return Planned(plan, text + "".join(f"\nimpossible: {one['fact']}" for one in obstacles))
+
+    def switch(self, job: str, wanted: Wanted) -> JobStatus:
+        name = self._job(job).name
+        if self.plan_switch(name, wanted).plan["obstacles"]:
+            raise SwitchImpossible(f'job "{name}" cannot be switched: it is another flow', hint="deploy it")
+        last = self._versions[name][-1]
+        if last.switch is not None and not last.switch.over:
+            raise SwitchRefused(f'a switch of job "{name}" is going on', hint="wait until it is done")
+        if wanted.package is None and len(self._versions[name]) == 1:
+            raise SwitchRefused(f'job "{name}" has no version before 1 to go back to')
+        number = last.number + 1
+        switch = Switch(version=number, previous=self._running(name), asked_at=1_767_268_800.0, trial=wanted.trial)
+        settings = JobSettings(flow="f.py", package="")
+        self._versions[name].append(Version(number=number, added_at=0.0, settings=settings, switch=switch))
+        self.wanted = wanted
+        return self.status(name)
+
+    def give_up(self, job: str) -> JobStatus:
+        name = self._job(job).name
+        last = self._versions[name][-1]
+        if last.switch is None or last.switch.over:
+            raise SwitchRefused(f'no switch of job "{name}" is going on')
+        self.told(name, Told(str(last.number), ended="given up", why="it was asked to end"))
+        return self.status(name)
+
+    def versions(self, job: str) -> list[VersionStatus]:
+        name = self._job(job).name
+        return version_statuses(self._versions[name], self._running(name))
 
     def stop(self, *, force: bool = False) -> None:
         busy = [name for name, job in self._jobs.items() if job.state in life.ALIVE]

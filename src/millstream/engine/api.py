@@ -5,6 +5,7 @@
     GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
     POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
     POST    /jobs/{job}/drain, resume, wait    and, between engines, begin, settled, missed
+    POST    /jobs/{job}/switch    /jobs/{job}/switch/plan    GET /jobs/{job}/versions    DELETE /jobs/{job}/switch
     POST    /jobs/{job}/sources/{source}/events
     DELETE  /jobs/{job}    /actions/{name}    /contents/{sha256}
 
@@ -36,13 +37,25 @@ from millstream.engine.lifecycle import SETTLED, JobState
 from millstream.engine.limits import Limits
 from millstream.engine.metrics import CONTENT_TYPE, Metrics
 from millstream.engine.openapi import OCTETS, Operation, Parameter, describe
-from millstream.engine.status import BinaryStatus, EngineStatus, GroupStatus, Happening, JobStatus, Place, Prepared
+from millstream.engine.status import (
+    BinaryStatus,
+    EngineStatus,
+    GroupStatus,
+    Happening,
+    JobStatus,
+    Place,
+    Prepared,
+    VersionStatus,
+)
 from millstream.engine.store import Binary
-from millstream.errors import NotThere, RequestRefused
+from millstream.engine.switches import Wanted
+from millstream.engine.switching import LIMIT_S, Planned, Trial
+from millstream.errors import NotThere, RequestRefused, SwitchRefused
 from millstream.flow.binary import NAME
 from millstream.journal.summary import Summary
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
+from millstream.switch.probation import Limits as ProbationLimits
 
 _SLICE_S: Final = 1.0
 _THREADS: Final = 32
@@ -83,6 +96,10 @@ class Served(Protocol):
     def missed(self, job: str, peer: str) -> JobStatus: ...
     def undeploy(self, job: str, *, force: bool, purge: bool) -> JobStatus: ...
     def stop(self, *, force: bool) -> None: ...
+    def plan_switch(self, job: str, wanted: Wanted) -> Planned: ...
+    def switch(self, job: str, wanted: Wanted) -> JobStatus: ...
+    def give_up(self, job: str) -> JobStatus: ...
+    def versions(self, job: str) -> list[VersionStatus]: ...
     @property
     def binaries(self) -> Binaries: ...
     def users(self) -> dict[str, list[str]]: ...
@@ -126,6 +143,53 @@ class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The bytes that get a name."""
 
     sha256: Sha256
+
+
+class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a new version is watched, what it may do meanwhile, and whether the old one comes back if it does more."""
+
+    seconds: Annotated[float, Meta(gt=0, le=7 * 86_400)]
+    back: bool = False
+    errors: Annotated[float, Meta(ge=0, le=1_000)] = 0
+    dead_letters: Annotated[float, Meta(ge=0, le=1e15)] = 100
+    lag_seconds: Annotated[float, Meta(ge=0, le=7 * 86_400)] = 60.0
+
+
+class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The version that is to take the place of the one that runs: a package, as for a deployment, or the version before it.
+
+    `consent` names stages whose state may be lost. After `limit` seconds without a cut the switch is given up.
+    """
+
+    package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})] | None = None
+    back: bool = False
+    root: str | None = None
+    consent: list[str] = []
+    limit: Annotated[float, Meta(gt=0, le=86_400)] = LIMIT_S
+    probation: Probation | None = None
+
+    def wanted(self) -> Wanted:
+        """Return what an engine is asked for.
+
+        Raises:
+            SwitchRefused: It is neither a package nor the way back, or both.
+        """
+        if (self.package is None) != self.back:
+            raise SwitchRefused("a switch is to a package or back", hint='give "package", or "back": true')
+        trial = None
+        if (given := self.probation) is not None:
+            limits = ProbationLimits(int(given.errors), int(given.dead_letters), given.lag_seconds)
+            trial = Trial(given.seconds, limits, given.back)
+        return Wanted(
+            package=self.package, root=self.root, consent=tuple(self.consent), limit_s=self.limit, trial=trial
+        )
+
+
+class SwitchPlanned(msgspec.Struct, frozen=True):
+    """What a switch would do: as data, and as people read it."""
+
+    plan: dict[str, Any]
+    text: str
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -361,6 +425,29 @@ def resume(api: Api, asked: Asked) -> JobStatus:
     return api.engine.resume(asked.job)
 
 
+def plan_switch(api: Api, asked: Asked) -> SwitchPlanned:
+    """Say what a switch of a job to another version would do, and what makes it impossible; nothing is touched."""
+    given: Switching = asked.body
+    found = api.engine.plan_switch(asked.job, given.wanted())
+    return SwitchPlanned(found.plan, found.text)
+
+
+def switch(api: Api, asked: Asked) -> JobStatus:
+    """Begin to put another version of a job in the place of the one that runs; the job's status tells how that goes."""
+    given: Switching = asked.body
+    return api.engine.switch(asked.job, given.wanted())
+
+
+def give_up(api: Api, asked: Asked) -> JobStatus:
+    """Have a switch given up, which goes until its cut: the old version runs on."""
+    return api.engine.give_up(asked.job)
+
+
+def versions(api: Api, asked: Asked) -> list[VersionStatus]:
+    """Return the versions of a job, oldest first, each with the switch that led to it."""
+    return api.engine.versions(asked.job)
+
+
 def settled(api: Api, asked: Asked) -> JobStatus:
     """Hear, on an engine without the job's driver, that the driver is done."""
     state = JobState.FINISHED if asked.values["finished"] else JobState.DRAINED
@@ -575,6 +662,14 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409,),
     ),
     Operation("POST", "/jobs/{job}/resume", resume, JobStatus, (_JOB,), refusals=(409,)),
+    Operation("GET", "/jobs/{job}/versions", versions, list[VersionStatus], (_JOB,)),
+    Operation(
+        "POST", "/jobs/{job}/switch", switch, JobStatus, (_JOB,), body=Switching, status=202, refusals=(409, 422)
+    ),
+    Operation("DELETE", "/jobs/{job}/switch", give_up, JobStatus, (_JOB,), status=202, refusals=(409,)),
+    Operation(
+        "POST", "/jobs/{job}/switch/plan", plan_switch, SwitchPlanned, (_JOB,), body=Switching, refusals=(409, 422)
+    ),
     Operation(
         "POST",
         "/jobs/{job}/settled",

@@ -1,10 +1,12 @@
 """The driver: the process that runs a job's flow, started by its engine as `python -m millstream.engine.driver`.
 
     engine ── stdin ──▶   {"describe": {..}}  {"declare": {..}}  {"run": {..}}  {"drain": {"flush": false}}  {"stop": {}}
+                          {"compare": {..}}  {"begin": {..}}  {"give_up": {}}
     engine ◀── stdout ──  {"warm": {}}  {"described": {..}}  {"declared": {}}  {"ready": {}}  {"statistics": {..}}
+                          {"planned": {..}}  {"unplanned": {..}}  {"standing": {..}}  {"switch": {..}}
                           {"drained": {}}  {"finished": {}}  {"failed": {..}}
 
-One JSON object a line. A driver runs one flow, once. What it, Spark or the user's code print goes to stderr, which the
+One JSON object a line. A driver runs one flow, once, in two versions while it is switched. What it, Spark or the user's code print goes to stderr, which the
 engine writes to the job's log. It ends with its engine: when stdin closes it takes its whole process group along.
 """
 
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import msgspec
 
 from millstream import ingest
+from millstream.engine.switching import Begin, Compare, Planned, Standing, Told
 from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
 from millstream.flow import binary
 from millstream.flow.flow import Flow
@@ -39,6 +42,7 @@ from millstream.plan.groups import plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from millstream.engine.versions import Versions
     from millstream.spark.run import FlowRun
 
 #: Mistakes that a new start would make again.
@@ -80,6 +84,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     #: Where programs that the engine keeps are, by the name that the flow has for them.
     binaries: dict[str, str] = {}
+    #: Which version of the job that flow is, and the files of all that may be needed besides.
+    version: str = "1"
+    versions: dict[str, str] = {}
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -95,6 +102,9 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
     declare: Declare | None = None
     run: Run | None = None
     drain: Drain | None = None
+    compare: Compare | None = None
+    begin: Begin | None = None
+    give_up: Nothing | None = None
     stop: Nothing | None = None
 
 
@@ -125,6 +135,10 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     declared: Nothing | None = None
     ready: Nothing | None = None
     statistics: dict[str, Any] | None = None
+    planned: Planned | None = None
+    unplanned: Failed | None = None
+    standing: Standing | None = None
+    switch: Told | None = None
     drained: Nothing | None = None
     finished: Nothing | None = None
     failed: Failed | None = None
@@ -208,6 +222,7 @@ class Driver:
         self._spark: SparkSession | None = None
         self._flow: Flow | None = None
         self._draining: Drain | None = None
+        self._versions: Versions | None = None
         self._told_at = 0.0
 
     def serve(self, *, warm: bool = False) -> int:
@@ -261,24 +276,35 @@ class Driver:
     def _run(self, how: Run) -> None:
         from rich.console import Console
 
+        from millstream.engine.versions import Versions
         from millstream.spark.query import ship_modules
         from millstream.spark.run import FlowRun, Options
 
         flow = self._flow if self._flow is not None else _loaded(how.flow, how.name)
+        binaries = {name: Path(file) for name, file in how.binaries.items()}
+        versions = self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, binaries)
+        versions.took(how.version, flow.name)
         options = Options(
             Path(how.data),
             Path(how.root),
             log=Path(how.log),
             hosting=False,
-            binaries={name: Path(file) for name, file in how.binaries.items()},
+            binaries=binaries,
             **how.options,
         )
         spark = self._start_spark()
         # The flow's modules are those of the package, wherever its paths count from.
         ship_modules(Path(how.flow).parent)
-        running = FlowRun(spark, flow, options, terminal=Console(stderr=True, width=200))
+        terminal = Console(stderr=True, width=200)
+        able = hasattr(FlowRun, "switching")  # TEMPORARY until the seam lands
+        more = {"versions": versions.flow, "version": how.version} if able else {}
+        running = FlowRun(spark, flow, options, terminal=terminal, **more)
+        if not able:
+            self._versions = None
         running.start()
         try:
+            if able:
+                self._line.say(Report(standing=versions.standing(running)))
             self._line.say(Report(ready=Nothing()))
             last = self._watched(running)
         finally:
@@ -292,16 +318,51 @@ class Driver:
             command = self._line.next(_POLL_S)
             if command is not None and command.stop is not None:
                 return None
-            if command is not None and command.drain is not None:
-                running.drain(flush=command.drain.flush)
-                self._draining = command.drain
+            if command is not None:
+                self._heard(command, running)
             ended = running.poll()
+            self._tell_switch(running)
             drained = not ended and self._draining is not None and not self._draining.flush and running.drained()
             self._tell(running, last=ended or drained)
             if ended:
                 return Report(finished=Nothing())
             if drained:
                 return Report(drained=Nothing())
+
+    def _heard(self, command: Command, running: FlowRun) -> None:
+        if command.drain is not None:
+            running.drain(flush=command.drain.flush)
+            self._draining = command.drain
+        elif command.compare is not None:
+            self._line.say(self._planned(command.compare, running))
+        elif command.begin is not None:
+            self._begin(command.begin, running)
+        elif command.give_up is not None:
+            with contextlib.suppress(MillstreamError):  # it is past its cut, or over: the reports say so
+                running.give_up()
+
+    def _planned(self, asked: Compare, running: FlowRun) -> Report:
+        assert self._versions is not None
+        try:
+            return Report(planned=self._versions.plan(running, asked, described))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the flow that runs has nothing to do with it)
+            return Report(unplanned=failure(error))
+
+    def _begin(self, asked: Begin, running: FlowRun) -> None:
+        assert self._versions is not None
+        try:
+            refused = self._versions.begin(running, asked)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the flow that runs has nothing to do with it)
+            refused = Told(asked.version, ended="refused", why=failure(error).message)
+        if refused is not None:
+            self._line.say(Report(switch=refused))
+
+    def _tell_switch(self, running: FlowRun) -> None:
+        if self._versions is None:
+            return
+        news = self._versions.news(running)
+        if news is not None:
+            self._line.say(Report(switch=news))
 
     def _tell(self, running: FlowRun, *, last: bool) -> None:
         now = time.monotonic()

@@ -20,6 +20,7 @@ import fcntl
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,8 +49,11 @@ from millstream.engine.status import (
     Place,
     Prepared,
     SourceStatus,
+    VersionStatus,
 )
 from millstream.engine.store import Binary, JobSettings, Noted, Store, Stored
+from millstream.engine.switches import Wanted, switch_status, version_statuses
+from millstream.engine.switching import Planned
 from millstream.errors import (
     DriverFailed,
     EngineClosed,
@@ -68,6 +72,8 @@ from millstream.links.network import Address
 
 #: How long a driver may take to read a flow.
 _DESCRIBE_S: Final = 120.0
+#: How long to wait for an engine that lets go of the folder.
+_LOCK_S: Final = 3.0
 _DEFAULT: Final = Listening()
 
 
@@ -321,14 +327,12 @@ class Engine:
         parts, name, now = self._open, arrival.described.name, self._now()
         its_id, number = parts.store.next_id(name)
         stored = Stored(id=its_id, name=name, number=number, deployed_at=now, settings=arrival.settings, job=job)
-        kept = Kept(stored, driver=arrival.driver)
 
         def add() -> Kept:
-            parts.store.add(stored, arrival.package, Noted(now, JobState.DEPLOYED, arrival.settings.flow))
-            parts.keeper.jobs[name] = kept
-            return kept
             for sha256 in arrival.settings.binaries.values():
                 parts.binaries.contents.status(sha256)  # nobody has removed it meanwhile
+            noted = Noted(now, JobState.DEPLOYED, arrival.settings.flow)
+            return parts.keeper.add(stored, arrival.package, noted, arrival.driver)
 
         return parts.keeper.call(add)
 
@@ -418,6 +422,8 @@ class Engine:
             unprocessed=0 if gone else self._unprocessed(kept, numbers),
             inboxes=inboxes,
             copies=() if gone else self._open.inboxes.copies(kept.name),
+            version=str(kept.current),
+            switch=switch_status(kept.switch),
         )
 
     def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:
@@ -516,6 +522,45 @@ class Engine:
             client.abort()
         return status
 
+    # switching
+
+    def plan_switch(self, job: str, wanted: Wanted) -> Planned:
+        """Say what a switch to another version would do; nothing is touched.
+
+        Raises:
+            FlowError: The new version has a mistake.
+            InvalidTransition: The job does not run.
+        """
+        return self._open.keeper.switches.plan(self._kept(job), wanted)
+
+    def switch(self, job: str, wanted: Wanted) -> JobStatus:
+        """Begin to put another version in the place of the one that runs; `status` tells how that goes.
+
+        Raises:
+            FlowError: The new version has a mistake.
+            SwitchImpossible: It cannot take the place of the one that runs.
+            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
+            InvalidTransition: The job does not run.
+        """
+        kept = self._kept(job)
+        self._open.keeper.switches.begin(kept, wanted)
+        return self._status(kept)
+
+    def give_up(self, job: str) -> JobStatus:
+        """Have a switch given up, which goes until its cut.
+
+        Raises:
+            SwitchRefused: There is none, or it is past its cut.
+        """
+        kept = self._kept(job)
+        self._open.keeper.switches.give_up(kept)
+        return self._status(kept)
+
+    def versions(self, job: str) -> list[VersionStatus]:
+        """Return the versions of a job, oldest first."""
+        kept = self._found(job)
+        return version_statuses(list(kept.versions.values()), kept.current)
+
     def stop(self, *, force: bool = False) -> None:
         """Set `stopped`, if no jobs run or `force` is given; those that run then go on when an engine starts again.
 
@@ -587,18 +632,30 @@ class _Parts:
 def _locked(file: Path) -> int:
     """Take the lock of an engine's folder, for as long as this process lives or until it is closed."""
     lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _taken(lock):
         holder = os.pread(lock, 32, 0).decode() or "unknown"
         os.close(lock)
         raise EngineRunning(
             f"an engine runs in {file.parent} already, in process {holder}",
             hint="stop that one first, or give this one another folder: --data",
-        ) from None
+        )
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     return lock
+
+
+def _taken(lock: int) -> bool:
+    """Take a lock; wait for one who is about to let go of it, as an engine is that was told to stop a moment ago."""
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        else:
+            return True
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,9 @@ STATUS: Final[Mapping[type[MillstreamError], int]] = {
     e.AlreadyWriting: 409,
     e.GroupChanged: 409,
     e.Ended: 409,
+    e.SwitchRefused: 409,
+    e.SwitchImpossible: 409,
+    e.SwitchError: 422,
     e.SchemaConflict: 409,
     e.TokenRefused: 401,
     e.RequestRefused: 400,
@@ -155,7 +158,10 @@ class _Gate:
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not same(token.strip(), self._token):
             said = "another token than the engine's" if given else "no token"
-            hint = 'it is in the file "token" in the engine\'s data folder: Authorization: Bearer TOKEN'
+            hint = (
+                'it is in the file "token" in the engine\'s data folder: '
+                "Authorization: Bearer TOKEN over HTTP, --token-file or MILLSTREAM_TOKEN for commands"
+            )
             raise TokenRefused(f"this needs the engine's token, and there was {said}", hint=hint)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -83,10 +83,19 @@ class Inboxes:
         """Return which of a source's partitions live on this node."""
         return range(self._node, partitions, self._of)
 
-    def open(self, job: str, folder: Path, places: Mapping[str, Sequence[Place]], *, driver: bool = True) -> None:
+    def open(
+        self,
+        job: str,
+        folder: Path,
+        places: Mapping[str, Sequence[Place]],
+        *,
+        driver: bool = True,
+        only: Collection[str] | None = None,
+    ) -> None:
         """Open the inboxes of a job that live here, and let them be found; again changes nothing.
 
-        With its driver here, those that live elsewhere are followed, and all partitions are kept level.
+        With its driver here, those that live elsewhere are followed, and all partitions are kept level. Journals of sources
+        that an earlier version of the job had are there still: `only` names those that it has now.
 
         Raises:
             JournalError: A journal cannot be opened; none of them is then.
@@ -94,35 +103,67 @@ class Inboxes:
         with self._guard:
             if job in self._jobs:
                 return
-            found = declared_inboxes(folder)
-            opened = _Open({name: [] for name in found})
-            with contextlib.ExitStack() as stack:
-                for name, (description, settings) in found.items():
-                    for partition in self.here(description.partitions):
-                        inbox = Inbox(description, partition, settings, clock=self._clock, wait_s=1.0)
-                        stack.callback(inbox.close)
-                        opened.sources[name].append(inbox)
-                stack.pop_all()
-            for name, (_, settings) in found.items():
-                if opened.sources[name]:
-                    at = [Address(p.ip, p.port, p.node, p.folder) for p in places.get(name, ())]
-                    self._listener.host(
-                        f"{job}.{name}",
-                        opened.sources[name],
-                        key=settings.key,
-                        places=at or None,
-                        allowed=settings.producers,
-                    )
+            found = {name: one for name, one in declared_inboxes(folder).items() if only is None or name in only}
+            opened = _Open({})
+            self._take_in(job, opened, found, places)
             if driver:
                 self._follow(job, opened, found, places)
-            opened.landings = {
-                name: self._landing(job, name, description.path, settings)
-                for name, (description, settings) in found.items()
-                if settings.runtimes is not None
-            }
             self._jobs[job] = opened
             if self._started:
                 _listen(opened)
+
+    def _take_in(
+        self, job: str, opened: _Open, found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]
+    ) -> None:
+        """Open the inboxes of sources, all of them or none, and let them be found."""
+        fresh: dict[str, list[Inbox]] = {name: [] for name in found}
+        with contextlib.ExitStack() as stack:
+            for name, (description, settings) in found.items():
+                for partition in self.here(description.partitions):
+                    inbox = Inbox(description, partition, settings, clock=self._clock, wait_s=1.0)
+                    stack.callback(inbox.close)
+                    fresh[name].append(inbox)
+            stack.pop_all()
+        opened.sources |= fresh
+        for name, (description, settings) in found.items():
+            if fresh[name]:
+                at = [Address(p.ip, p.port, p.node, p.folder) for p in places.get(name, ())]
+                self._listener.host(
+                    f"{job}.{name}", fresh[name], key=settings.key, places=at or None, allowed=settings.producers
+                )
+            if settings.runtimes is not None:
+                opened.landings[name] = self._landing(job, name, description.path, settings)
+
+    def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
+        """Open the inboxes of sources that a new version of a job adds, which all live here; again changes nothing.
+
+        Raises:
+            JournalError: A journal cannot be opened; none of them is then.
+        """
+        with self._guard:
+            opened = self._jobs.get(job)
+            if opened is None:
+                return
+            known = {name: one for name, one in declared_inboxes(folder).items() if name in sources}
+            found = {name: one for name, one in known.items() if name not in opened.sources}
+            self._take_in(job, opened, found, {})
+            for name, (_, settings) in found.items():
+                self._levels.add(f"{job}.{name}", opened.sources[name], settings)
+            if self._started:
+                _listen(opened)
+
+    def reduce(self, job: str, sources: Collection[str]) -> None:
+        """Write what was taken for sources that a job has no more, and let go of their inboxes; their journals stay."""
+        with self._guard:
+            opened = self._jobs.get(job)
+            if opened is None:
+                return
+            gone = {name: opened.sources.pop(name) for name in list(opened.sources) if name not in sources}
+            landings = {name: opened.landings.pop(name) for name in gone if name in opened.landings}
+            for name in gone:
+                self._listener.withdraw(f"{job}.{name}")
+                self._levels.remove(f"{job}.{name}")
+        _close(_Open(gone, landings=landings))
 
     def _landing(self, job: str, source: str, folder: Path, settings: Settings) -> Landing:
         """Return where runtimes send to a source; its rows go by key to the inboxes of all engines."""

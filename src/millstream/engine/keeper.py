@@ -33,7 +33,9 @@ from millstream.engine.driver import Command, Drain, Report, Run
 from millstream.engine.drivers import Driver, Drivers
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.lifecycle import Event, Job, JobState, Order
-from millstream.engine.store import JobSettings, Noted, Store, Stored
+from millstream.engine.store import JobSettings, Noted, Store, Stored, Version
+from millstream.engine.switches import Switches
+from millstream.engine.switching import Switch
 from millstream.errors import (
     DriverFailed,
     EngineAway,
@@ -76,6 +78,8 @@ class Kept:
     fresh: bool = False
     #: Engines that did not answer when a drain was looked at last, and since when.
     away: dict[str, float] = field(default_factory=dict)
+    #: All versions of the job, by their numbers.
+    versions: dict[int, Version] = field(default_factory=dict)
 
     @property
     def job(self) -> Job:
@@ -84,6 +88,28 @@ class Kept:
     @property
     def name(self) -> str:
         return self.stored.name
+
+    @property
+    def current(self) -> int:
+        """The version that runs: the old one until a switch is done."""
+        return max((one.number for one in self.versions.values() if one.current_at is not None), default=1)
+
+    @property
+    def before(self) -> int | None:
+        """The version that ran before that one, if there was any."""
+        earlier = [one.number for one in self.versions.values() if one.current_at is not None]
+        return max((number for number in earlier if number < self.current), default=None)
+
+    @property
+    def switch(self) -> Switch | None:
+        """The switch that goes on, or the last one."""
+        return self.versions[max(self.versions)].switch if self.versions else None
+
+    @property
+    def needed(self) -> set[int]:
+        """The versions that a driver may need: the one that runs, and one that it is switched to."""
+        going = {one.number for one in self.versions.values() if one.switch is not None and not one.switch.over}
+        return {self.current} | going
 
 
 class Folders:
@@ -144,6 +170,7 @@ class Keeper:
             master=master,
             spares=spares,
         )
+        self.switches = Switches(folders, store, inboxes, binaries, self, self._now)
         self.changed = threading.Condition()
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._refused: list[tuple[Kept, Event]] = []
@@ -157,11 +184,20 @@ class Keeper:
         """Go on with the jobs that the store has; their inboxes are open when this returns."""
         self.drivers.clear()
         for stored in self._store.jobs():
-            self.jobs[stored.name] = Kept(stored)
+            self.jobs[stored.name] = Kept(stored, versions=self._versions(stored.id))
         self._sweep_packages()
         self._thread.start()
         for kept in list(self.jobs.values()):
             self.call(partial(self._go_on, kept))
+
+    def _versions(self, id: str) -> dict[int, Version]:
+        return {version.number: version for version in self._store.versions(id)}
+
+    def add(self, stored: Stored, package: bytes, noted: Noted, driver: Driver) -> Kept:
+        """Write down a new job, and keep it."""
+        self._store.add(stored, package, noted)
+        kept = self.jobs[stored.name] = Kept(stored, driver=driver, versions=self._versions(stored.id))
+        return kept
 
     def _go_on(self, kept: Kept) -> None:
         """Go on with a job of an engine before, which may have been killed without a word."""
@@ -226,6 +262,7 @@ class Keeper:
             self._inboxes.tick()
             self._retry()
             for kept in list(self.jobs.values()):
+                self.switches.tick(kept)
                 if kept.job.state is JobState.UNDEPLOYED:  # the store would not forget it
                     self._carry_out(kept, [life.RemoveFiles(kept.job.purge)])
             if not self._closing:
@@ -298,6 +335,8 @@ class Keeper:
             return
         if report.statistics is not None:
             kept.statistics, kept.fresh = report.statistics, True
+        elif report.standing is not None or report.switch is not None:
+            self._heard_of_switch(kept, report)
         elif report.ready is not None:
             self.happened(kept, life.DriverReady())
         elif report.drained is not None:
@@ -306,6 +345,14 @@ class Keeper:
             self.happened(kept, life.Finished())
         elif report.failed is not None and kept.running:
             self._lost(kept, driver)
+
+    def _heard_of_switch(self, kept: Kept, report: Report) -> None:
+        if report.standing is not None:
+            self.switches.standing(kept, report.standing)
+        if report.switch is not None:
+            self.switches.told(kept, report.switch)
+        with self.changed:
+            self.changed.notify_all()
 
     def _exited(self, driver: Driver) -> None:
         kept = self._owner(driver)
@@ -371,7 +418,8 @@ class Keeper:
         match order:
             case life.OpenInboxes():
                 settings, folder = kept.stored.settings, self._folders.flow(kept.name)
-                self._inboxes.open(kept.name, folder, settings.places, driver=kept.job.driver)
+                wanted = {name for number in kept.needed for name in kept.versions[number].settings.inboxes}
+                self._inboxes.open(kept.name, folder, settings.places, driver=kept.job.driver, only=wanted)
             case life.CloseInboxes():
                 self._inboxes.close_job(kept.name)
             case life.PauseIntake():
@@ -428,30 +476,35 @@ class Keeper:
         if self._full():
             raise NoRoom(f"the disk of {self._folders.data} is full", hint="the job goes on when there is room")
         settings = kept.stored.settings
-        folder = self._unpacked(kept)
+        files = {number: self._unpacked(kept, number) for number in sorted(kept.needed)}
+        programs = {name: sha for n in files for name, sha in kept.versions[n].settings.binaries.items()}
         if kept.driver is None or not kept.driver.alive:
             kept.driver = self.drivers.start()
         kept.running, kept.fresh = True, False
         kept.driver.run(
             Run(
-                flow=str(folder / settings.flow),
+                flow=str(files[kept.current]),
                 name=kept.name,
                 data=str(self._folders.job(kept.name)),
                 root=str(self._folders.root(settings)),
                 log=str(self._folders.log(kept.name)),
                 options=settings.options,
-                binaries={name: str(self._binaries.path(sha256)) for name, sha256 in settings.binaries.items()},
+                binaries={name: str(self._binaries.path(sha256)) for name, sha256 in programs.items()},
+                version=str(kept.current),
+                versions={str(number): str(file) for number, file in files.items()},
             )
         )
 
-    def _unpacked(self, kept: Kept) -> Path:
-        folder = self._folders.package(kept.stored.settings)
+    def _unpacked(self, kept: Kept, number: int) -> Path:
+        """Return the file of a version's flow."""
+        settings = kept.versions[number].settings
+        folder = self._folders.package(settings)
         if not folder.is_dir():
-            packed = self._store.package(kept.stored.id)
+            packed = self._store.package(kept.stored.id, number)
             if packed is None:
                 raise EngineError(f'the package of job "{kept.name}" is gone', hint="undeploy it, and deploy it anew")
             package.unpack(packed, folder)
-        return folder
+        return folder / settings.flow
 
     def _stop_driver(self, kept: Kept) -> None:
         kept.held = None
@@ -479,7 +532,8 @@ class Keeper:
             _killed(leaving)
 
     def _remove(self, kept: Kept, *, purge: bool) -> None:
-        shutil.rmtree(self._folders.package(kept.stored.settings), ignore_errors=True)
+        for version in kept.versions.values():
+            shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
         folder = self._folders.job(kept.name)
         if purge:
             shutil.rmtree(folder, ignore_errors=True)
@@ -491,7 +545,7 @@ class Keeper:
 
     def _sweep_packages(self) -> None:
         """Remove what deployments that were never finished have left."""
-        known = {kept.stored.settings.package for kept in self.jobs.values()}
+        known = {version.settings.package for kept in self.jobs.values() for version in kept.versions.values()}
         if self._folders.packages.is_dir():
             for folder in self._folders.packages.iterdir():
                 if folder.name not in known:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from millstream.engine.lifecycle import JobState
+from millstream.engine.switching import SwitchState
 
 
 class GroupStatus(msgspec.Struct, frozen=True):
@@ -65,6 +66,46 @@ class CopyStatus(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class Happening(msgspec.Struct, frozen=True):
+    """Something that has happened to a job."""
+
+    at: str
+    what: str
+    detail: str | None = None
+
+
+class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch of a job: one that goes on, or the last one; moments are ISO 8601 in UTC.
+
+    `cut` is a moment in event time: results that start before it are the old version's. `left_s` is how much event time the old
+    version still has to read. `probation` says how the new version does, if it is watched.
+    """
+
+    version: str
+    previous: str
+    state: SwitchState
+    phase: str
+    why: str | None = None
+    asked_at: str
+    ended_at: str | None = None
+    cut: str | None = None
+    left_s: float | None = None
+    steps: tuple[Happening, ...] = ()
+    probation: str | None = None
+
+
+class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a job, with the switch that led to it."""
+
+    version: str
+    flow: str
+    added_at: str
+    current_at: str | None = None
+    running: bool = False
+    back_to: str | None = None
+    switch: SwitchStatus | None = None
+
+
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is now on one engine; moments are ISO 8601 in UTC."""
 
@@ -87,6 +128,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     unprocessed: int = 0
     inboxes: tuple[InboxStatus, ...] = ()
     copies: tuple[CopyStatus, ...] = ()
+    #: Which version runs: the old one until a switch is done.
+    version: str = "1"
+    switch: SwitchStatus | None = None
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -117,8 +161,6 @@ class Prepared(msgspec.Struct, frozen=True):
     id: str
     name: str
     addresses: dict[str, dict[int, Place]]
-
-
     #: The content (SHA-256) of each program of the engine's that the flow names.
     binaries: dict[str, str] = {}
 
@@ -132,9 +174,3 @@ class BinaryStatus(msgspec.Struct, frozen=True):
     bytes: int
     added_at: str
     jobs: list[str] = []
-class Happening(msgspec.Struct, frozen=True):
-    """Something that has happened to a job."""
-
-    at: str
-    what: str
-    detail: str | None = None

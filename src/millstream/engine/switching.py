@@ -13,7 +13,7 @@ Every version of a job has a number, counted from 1, also one that is gone back 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from millstream.switch.probation import Limits
 
 #: How long a new version may take until the cut, if nobody says otherwise.
-LIMIT_S: Final = 600.0
+LIMIT_S: Final = 300.0
 
 
 class SwitchState(StrEnum):
@@ -62,11 +62,15 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     previous: int
     asked_at: float
+    #: The version whose package it is, if it goes back to one.
+    back_to: int | None = None
     state: SwitchState = SwitchState.ASKED
     phase: str = "asked"
     why: str | None = None
     #: The cut, in event time.
     cut_us: int | None = None
+    #: How much event time the old version still has to read.
+    left_s: float | None = None
     steps: tuple[SwitchStep, ...] = ()
     ended_at: float | None = None
     consent: tuple[str, ...] = ()
@@ -78,12 +82,45 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in OVER
 
 
+# between an engine and a driver
+
+
+class Compare(msgspec.Struct, frozen=True):
+    """Say what a switch to the flow in a file would do; `consent` names the stages whose state may be lost."""
+
+    flow: str
+    consent: tuple[str, ...] = ()
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """The plan of a switch, as data and as text, and what an engine must know of the new version."""
+
+    plan: dict[str, Any]
+    text: str
+    inboxes: dict[str, int] = {}
+    binaries: tuple[str, ...] = ()
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin a switch to the flow in a file; `binaries` are programs of the engine's that the version needs."""
+
+    version: str
+    flow: str
+    consent: tuple[str, ...] = ()
+    limit_s: float = LIMIT_S
+    binaries: dict[str, str] = {}
+
+
 class Told(msgspec.Struct, frozen=True):
-    """What a driver says about a switch: all its steps so far; `ended` is "done", "given up" or "refused"."""
+    """What a driver says about a switch: all its steps so far; `ended` is "done", "given up" or "refused".
+
+    `left_s` is how much event time the old version still has to read.
+    """
 
     version: str
     phase: str = ""
     cut_us: int | None = None
+    left_s: float | None = None
     steps: tuple[SwitchStep, ...] = ()
     ended: str | None = None
     why: str | None = None
@@ -107,6 +144,7 @@ def heard(switch: Switch, told: Told, now: float) -> Switch:
         state=state,
         phase=told.phase or switch.phase,
         cut_us=told.cut_us if told.cut_us is not None else switch.cut_us,
+        left_s=told.left_s,
         steps=steps,
         why=told.why if told.ended is not None else switch.why,
         ended_at=now if state in OVER else None,

@@ -7,6 +7,8 @@ version that was loaded last.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
@@ -28,6 +30,20 @@ def load_apart(path: str | PathLike[str], other: str | PathLike[str]) -> Flow:
         del sys.modules[name]
     sys.path[:] = [one for one in sys.path if one not in (str(folder), str(away))]
     return load(path)
+
+
+@contextmanager
+def visiting(path: str | PathLike[str]) -> Iterator[None]:
+    """Whatever is imported inside for the flow in a file, the modules of other versions are as they were afterwards."""
+    folder = Path(path).resolve().parent
+    before, paths = dict(sys.modules), sys.path[:]
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name not in before and _beside(name, folder)]:
+            del sys.modules[name]
+        sys.modules.update({name: module for name, module in before.items() if sys.modules.get(name) is not module})
+        sys.path[:] = paths
 
 
 def _beside(name: str, folder: Path) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import NotLoadable
-from millstream.flow.apart import load_apart
+from millstream.flow.apart import load_apart, visiting
 from millstream.flow.load import load
 from millstream.plan.fingerprint import difference, fingerprint
 from millstream.plan.groups import plan
@@ -30,6 +30,8 @@ rows.apply("scaled", Scale()).sink("scaled", ms.memory())
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", sys.path[:])
+    for name in ("prices_apart", "flow_apart", "flow_apart_2"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 def version(folder: Path, factor: int, flow: str = FLOW) -> Path:
@@ -71,3 +73,17 @@ def test_files_of_one_folder_share_their_modules_and_a_missing_one_is_told(tmp_p
     assert difference(meaning(first), meaning(second, first)) == []
     with pytest.raises(NotLoadable):
         load_apart(tmp_path / "none.py", first)
+
+
+def test_a_look_at_another_version_leaves_the_modules_as_they_were(tmp_path: Path) -> None:
+    first, second = version(tmp_path / "one", 1), version(tmp_path / "two", 2)
+    (second.parent / "more_apart.py").write_text("")
+    second.write_text(f"import more_apart\n{FLOW}")
+    load(first)
+    before, paths = sys.modules["prices_apart"], sys.path[:]
+    with visiting(second):
+        load_apart(second, first)
+        assert sys.modules["prices_apart"].FACTOR == 2
+    assert sys.modules["prices_apart"] is before
+    assert "more_apart" not in sys.modules
+    assert sys.path == paths
