@@ -27,7 +27,7 @@ MillstreamError
 ├─ ActionError          a user's program, or what it runs in, cannot do its work
 │  ├─ BadBytes > FrameTooLarge, FrameTorn
 │  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooFewAnswers, TooManyAnswers
-│  └─ QueueBroken, QueueFull, Fenced
+│  └─ NetworkOpen, QueueBroken, QueueFull, Fenced
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed
 ├─ SwitchError          a running flow cannot be replaced as was asked
@@ -445,6 +445,10 @@ class TooFewAnswers(ActionFailed):
 
 class TooManyAnswers(ActionFailed):
     """A program answered more often than it was asked."""
+
+
+class NetworkOpen(ActionError):
+    """The system does not permit to close a program's network, so the program is not started."""
 
 
 class QueueBroken(ActionError):

@@ -6,19 +6,26 @@ import os
 import pwd
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
-from millstream.actions.child import Child
+from millstream.actions import child, launch
+from millstream.actions.child import Child, check_network
 from millstream.actions.program import Limits, Program
 from millstream.actions.worker import Patience, Worker
-from millstream.errors import ActionFailed, ActionMissing
+from millstream.errors import ActionFailed, ActionMissing, NetworkOpen
 from support.actions import PYTHON, c_program, python, sdk_program
+from support.namespaces import second_host
 
 USUAL = Patience()
 QUICK = Patience(time_limit_s=1.0, attempts=2)
@@ -288,7 +295,7 @@ def test_limits_hold(run, tmp_path, limits, code):
         run(program, [b"a", b"b", b"c"], Patience(time_limit_s=10, attempts=1))
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may run programs as others")
+@pytest.mark.skipif(os.getuid() != 0, reason="cannot here: only root may run programs as others")
 def test_it_runs_as_another_user(run, tmp_path):
     tmp_path.chmod(0o755)
     program = Program(
@@ -299,25 +306,124 @@ def test_it_runs_as_another_user(run, tmp_path):
     assert tmp_path.stat().st_uid == pwd.getpwnam("nobody").pw_uid  # it may write where it works
 
 
-def test_a_closed_network_is_closed_or_refused(run, tmp_path):
-    program = python(
-        tmp_path,
-        """
-        import socket
-        action.read_message()
+CONNECTS = """
+    import socket
+    while (m := action.read_message()) is not None:
+        host, port = m.decode().split()
         try:
-            socket.create_connection(("127.0.0.1", 9), 1)
+            with socket.create_connection((host, int(port)), 20) as there:
+                there.sendall(b"ping")
+                there.shutdown(socket.SHUT_WR)
+                action.write_message(b"".join(iter(lambda: there.recv(100), b"")))
         except OSError as error:
-            action.write_message(str(error.errno).encode())
-        action.read_message()
-        """,
+            action.write_message(type(error).__name__.encode() + str(error.errno).encode())
+"""
+
+
+@pytest.fixture
+def closing():
+    """Skip where no network can be closed."""
+    try:
+        check_network(Program(("true",), whitelist=()))
+    except NetworkOpen as error:
+        pytest.skip(f"cannot here: {error}")
+
+
+@pytest.fixture
+def server():
+    """Listen at a port of this host's, answer whoever connects with what it said, doubled, and return its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    there, _ = listener.accept()
+                    with there:
+                        said = b"".join(iter(lambda: there.recv(100), b""))  # noqa: B023 (called at once)
+                        there.sendall(2 * said)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()
+
+
+@pytest.mark.usefixtures("closing")
+def test_a_closed_network_has_nobody_in_it(run, tmp_path, server):
+    program = python(tmp_path, CONNECTS)
+    asked = [f"127.0.0.1 {server[1]}".encode()]
+    assert run(program, asked).outputs.to_pylist() == [b"pingping"]
+    closed = replace(program, whitelist=())
+    assert run(closed, asked).outputs.to_pylist() == [b"OSError101"]  # unreachable
+
+
+@pytest.mark.usefixtures("closing")
+def test_a_program_reaches_those_on_its_whitelist_and_nobody_else(run, tmp_path, server):
+    port = server[1]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listed = replace(python(tmp_path, CONNECTS), whitelist=(f"127.0.0.1:{port}", f"10.1.2.3:{port}"))
+        asked = [f"127.0.0.1 {port}", f"127.0.0.1 {other.getsockname()[1]}", f"10.1.2.4 {port}", f"127.0.0.1 {port}"]
+        answers = run(listed, [one.encode() for one in asked]).outputs.to_pylist()
+    assert answers == [b"pingping", b"ConnectionRefusedError111", b"OSError101", b"pingping"]
+    # Who lets it through ends with it.
+    group = os.getpgid(run.worker._child.pid)
+    run.worker.close()
+    wait_until(lambda: not [one for one in psutil.process_iter() if group_of(one) == group])
+
+
+@pytest.mark.usefixtures("closing")
+@pytest.mark.skipif(os.getuid() != 0, reason="cannot here: only root may run programs as others")
+def test_who_lets_a_program_through_is_its_user(run, tmp_path, server):
+    address = f"127.0.0.1:{server[1]}"
+    program = Program(("/bin/cat",), user="nobody", whitelist=(address,))
+    run(program, [b"x"])
+    group = run.worker._child.pid
+    (doors,) = [one for one in psutil.process_iter() if group_of(one) == group and one.pid != group]
+    wait_until(lambda: doors.uids().real == pwd.getpwnam("nobody").pw_uid)
+
+
+@pytest.mark.usefixtures("closing")
+def test_an_address_elsewhere_is_let_through(run, tmp_path):
+    with second_host() as host:
+        echo = "import socket; s = socket.create_server(('%s', 5432)); print(flush=True); c, _ = s.accept(); c.sendall(c.recv(9))"
+        command = [*host.prefix, sys.executable, "-c", echo % host.far_ip]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as there:
+            there.stdout.readline()
+            listed = replace(python(tmp_path, CONNECTS), whitelist=(f"{host.far_ip}:5432",))
+            assert run(listed, [f"{host.far_ip} 5432".encode()]).outputs.to_pylist() == [b"ping"]
+            there.kill()
+
+
+def test_where_no_network_can_be_closed_a_program_is_not_started(run, tmp_path, monkeypatch):
+    broken = tmp_path / "launch.py"
+    never = "raise OSError(1, 'this system does not let us close the network')"
+    broken.write_text(
+        Path(launch.__file__).read_text().replace("def _unshare() -> None:", f"def _unshare() -> None:\n    {never}")
     )
-    closed = Program(program.argv, network=False)
-    answered = run(closed, [b"?"], QUICK)
-    if answered.failed:
-        assert "does not let us close the network" in answered.failed[0].reason
-    else:
-        assert answered.outputs.to_pylist() == [b"101"]  # unreachable, where an open network says refused
+    monkeypatch.setattr(launch, "__file__", str(broken))
+    for whitelist in ((), ("10.0.0.5:5432",)):
+        with pytest.raises(NetworkOpen, match="does not let us close the network"):
+            run(replace(python(tmp_path, CONNECTS), whitelist=whitelist), [b"?"])
+    assert run.worker.starts == 0
+
+
+@pytest.mark.usefixtures("closing")
+def test_nobody_stays_behind_who_has_only_looked(monkeypatch):
+    groups = []
+
+    class Seen(Child):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            groups.append(self.pid)
+
+    monkeypatch.setattr(child, "Child", Seen)
+    check_network(Program(("true",), whitelist=("10.0.0.5:5432",)))
+    wait_until(lambda: groups[0] not in [group_of(one) for one in psutil.process_iter()])
+
+
+def group_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def test_what_a_program_started_ends_with_it(tmp_path):

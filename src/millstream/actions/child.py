@@ -27,11 +27,35 @@ from typing import IO, Final
 from millstream.actions import guard, launch
 from millstream.actions.log import LogLines
 from millstream.actions.program import Program
-from millstream.errors import ActionDied, ActionFailed, ActionHung
+from millstream.errors import ActionDied, ActionFailed, ActionHung, NetworkOpen
 
 PIPE_BYTES: Final = 1 << 20
 _READ: Final = 1 << 18
 _GRACE_S: Final = 3.0
+_PROBE_S: Final = 60.0
+
+
+def check_network(program: Program) -> None:
+    """See to it that a program whose network is to be closed can be started here; say so if not, rather than leave it open.
+
+    Raises:
+        NetworkOpen: The system does not permit it.
+    """
+    if program.whitelist is None:
+        return
+    alone = Program(("/bin/true",), whitelist=program.whitelist)
+    said: list[str] = []
+    child = Child(alone, Path(), said.append, stdin=False)
+    if child.finish(_PROBE_S) != 0:
+        raise NetworkOpen(
+            f'the program "{Path(program.argv[0]).name}" {" ".join(said)}',
+            hint="that takes root, or a system that permits user namespaces; without conn_whitelist the network is open",
+        )
+
+
+def _script(program: Program, folder: Path) -> list[str]:
+    wanted = {**asdict(program.limits), "user": program.user, "whitelist": program.whitelist}
+    return [sys.executable, "-I", "-S", launch.__file__, json.dumps(wanted), *program.found(folder)]
 
 
 class Child:
@@ -51,10 +75,8 @@ class Child:
         self.lines = LogLines(write_log)
         if program.user is not None and os.getuid() == 0:
             shutil.chown(folder, program.user)
-        wanted = {**asdict(program.limits), "user": program.user, "network": program.network}
-        script = [sys.executable, "-I", "-S", launch.__file__, json.dumps(wanted), *program.found(folder)]
         self._process = subprocess.Popen(
-            script,
+            _script(program, folder),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,12 +9,15 @@ import json
 import os
 import pwd
 import resource
+import runpy
 import signal
+import socket
 import sys
 from pathlib import Path
 
 _NEW_NET, _NEW_USER = 0x40000000, 0x10000000
 _NOT_PERMITTED, _NOT_FOUND = 126, 127
+_DOORS = str(Path(__file__).with_name("doors.py"))
 
 
 def main() -> None:
@@ -22,13 +25,14 @@ def main() -> None:
     wanted = json.loads(sys.argv[1])
     argv = sys.argv[2:]
     try:
+        # Doors have no limits of the program's.
+        if wanted["whitelist"] is not None:
+            _close_network(wanted["whitelist"], wanted["user"])
         _limit(wanted)
-        if not wanted["network"]:
-            _close_network()
         if wanted["user"] is not None:
-            _become(wanted["user"])
+            become(wanted["user"])
     except (OSError, ValueError, KeyError) as error:
-        _give_up(f"cannot be given its limits or user: {error}", _NOT_PERMITTED)
+        _give_up(f"cannot be given its limits, network or user: {error}", _NOT_PERMITTED)
     # Python ignores these, and what is ignored stays so in the program.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -52,7 +56,8 @@ def _limit(wanted: dict[str, int | None]) -> None:
             resource.setrlimit(what, (min(value, most), most))
 
 
-def _become(name: str) -> None:
+def become(name: str) -> None:
+    """Take on a user's rights, and lose our own."""
     user = pwd.getpwnam(name)
     if user.pw_uid == os.getuid():
         return
@@ -61,8 +66,33 @@ def _become(name: str) -> None:
     os.setuid(user.pw_uid)
 
 
-def _close_network() -> None:
-    """Move to a network of our own, with nothing in it."""
+def _close_network(whitelist: list[str], user: str | None) -> None:
+    """Move to a network of our own, in which there is nothing but doors to the addresses that are listed."""
+    if not whitelist:
+        _unshare()
+        return
+    way, far = socket.socketpair()
+    _start_doors(far, user)
+    _unshare()
+    doors = runpy.run_path(_DOORS)
+    doors["hand_over"](way, doors["listeners"](whitelist), whitelist)
+
+
+def _start_doors(far: socket.socket, user: str | None) -> None:
+    """Start, in the network that we are leaving, who lets the program through; nobody's child, but of our group."""
+    if (first := os.fork()) != 0:
+        os.waitpid(first, 0)
+        return
+    if os.fork() == 0:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        os.set_inheritable(far.fileno(), True)
+        os.execv(sys.executable, [sys.executable, "-I", "-S", _DOORS, str(far.fileno()), user or ""])  # noqa: S606
+    os._exit(0)
+
+
+def _unshare() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     uid, gid = os.getuid(), os.getgid()
     if libc.unshare(_NEW_NET) == 0:

@@ -40,8 +40,9 @@ class Program:
     limits: Limits = Limits()
     #: Whom to run as; only root may say.
     user: str | None = None
-    #: False: no network at all, where the system permits.
-    network: bool = True
+    #: The addresses (IP:port, TCP) that it may connect to; empty: none; None: it has the network of this host.
+    #: Where the system does not permit to close a network, it is not started.
+    whitelist: tuple[str, ...] | None = None
 
     def found(self, folder: Path) -> tuple[str, ...]:
         """Return the arguments with the program's whole path; a relative one counts from `folder`.

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.actions import wire
-from millstream.actions.child import Child, describe_exit
+from millstream.actions.child import Child, check_network, describe_exit
 from millstream.actions.deliveries import Inputs, Outs
 from millstream.actions.frames import Decoder
 from millstream.actions.matching import Input, Matching
@@ -81,6 +81,7 @@ class Runtime:
     """A runtime that is open; `run` does its work."""
 
     def __init__(self, settings: Settings, write_log: Callable[[str], None]) -> None:
+        check_network(settings.program)
         self.settings = settings
         self._log = write_log
         self._selector = selectors.DefaultSelector()

@@ -28,6 +28,8 @@ from millstream.actions import dataflow
 from millstream.actions.peers import split
 from millstream.actions.program import CONTRACTS, Contract
 from millstream.errors import InvalidAddress, InvalidScheme, Where
+from millstream.flow import binary
+from millstream.flow.actions import whitelisted
 from millstream.flow.document import Entry, read
 
 Role = Literal["source", "processor", "sink"]
@@ -44,7 +46,7 @@ class Node:
     addresses: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
-    #: Whom it may connect to; empty: nobody; None: anybody.
+    #: The addresses (IP:port, TCP) that it may connect to; empty: none; None: any.
     conn_whitelist: tuple[str, ...] | None = None
     contract: Contract = "one"
 
@@ -100,6 +102,8 @@ def runtime_arguments(
         arguments += ["--env", f"{key}={value}"]
     if node.conn_whitelist == ():
         arguments.append("--no-network")
+    for address in node.conn_whitelist or ():
+        arguments += ["--conn-whitelist", address]
     return [*arguments, "--", *node.args] if node.args else arguments
 
 
@@ -132,11 +136,17 @@ def _items(entry: Entry) -> list[Entry]:
 def _node(entry: Entry) -> Node:
     name = _named(entry, "name", "a name")
     entry.title = f'node "{name}"'
-    action = entry.needed("action", "a program")
+    action = _action(entry)
     addresses = tuple(entry.texts("addresses") or ())
     for address in addresses:
         _check_address(entry, address)
     whitelist = entry.texts("conn_whitelist")
+    for address in whitelist or ():
+        if not whitelisted(address):
+            fact = f'{entry.title} may connect to "{address}"'
+            raise InvalidScheme(
+                fact, hint="expected IP:port, like 10.0.0.5:5432", where=_place(entry, "conn_whitelist")
+            )
     node = Node(
         name,
         action,
@@ -148,6 +158,15 @@ def _node(entry: Entry) -> Node:
     )
     entry.finish()
     return node
+
+
+def _action(entry: Entry) -> str:
+    action = entry.needed("action", "a program")
+    name, at, _ = action.partition("@")
+    if at and "/" not in action and binary.parse(action) is None:
+        hint = f"expected {name}@2 or {name}@latest, which an engine keeps, or a path"
+        raise InvalidScheme(f'{entry.title} runs "{action}"', hint=hint, where=_place(entry, "action"))
+    return action
 
 
 def _named(entry: Entry, key: str, what: str) -> str:

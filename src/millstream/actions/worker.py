@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.actions.answers import Answers, frames_of
-from millstream.actions.child import Child, exchange
+from millstream.actions.child import Child, check_network, exchange
 from millstream.actions.program import Program
 from millstream.errors import ActionError, ActionFailed, ActionMissing, BadBytes, TooManyAnswers
 
@@ -117,6 +117,8 @@ class Worker:
             self._write_log("started again: it ended or wrote something between two batches")
             self.close()
         if self._child is None:
+            if not self.starts:
+                check_network(self._program)
             self._child = Child(self._program, self._folder, self._write_log)
             self.starts += 1
         return self._child

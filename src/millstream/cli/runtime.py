@@ -10,6 +10,7 @@ import typer
 
 from millstream.actions.program import CONTRACTS, Contract, Limits, Program
 from millstream.errors import ActionError
+from millstream.flow.actions import whitelisted
 
 
 def runtime(
@@ -34,7 +35,13 @@ def runtime(
     ] = "one",
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the program, which gets no other.")] = None,
     user: Annotated[str | None, typer.Option(help="Whom to run the program as.")] = None,
-    no_network: Annotated[bool, typer.Option("--no-network", help="No network, where the system permits.")] = False,
+    no_network: Annotated[bool, typer.Option("--no-network", help="No network for the program.")] = False,
+    conn_whitelist: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="IP:PORT", help="Where the program may connect to; may be given again; nowhere else then."
+        ),
+    ] = None,
     memory: Annotated[int | None, typer.Option(help="The program's address space, in bytes.")] = None,
     cpu: Annotated[int | None, typer.Option(help="The program's CPU time, in seconds.")] = None,
     files: Annotated[int, typer.Option(help="How many files the program may open.")] = 1024,
@@ -53,7 +60,8 @@ def runtime(
 
     limits = Limits(memory_bytes=memory, cpu_seconds=cpu, open_files=files, frame_bytes=frame)
     path = str(Path(action).resolve()) if "/" in action else action
-    program = Program((path, *(args or ())), _contract(contract), _pairs(env or []), limits, user, not no_network)
+    whitelist = _whitelist(conn_whitelist or [], none=no_network)
+    program = Program((path, *(args or ())), _contract(contract), _pairs(env or []), limits, user, whitelist)
     name = name or Path(action).name
     folder = queue or Path(".millstream") / "runtimes" / name
     settings = Settings(
@@ -69,6 +77,15 @@ def _contract(name: str) -> Contract:
         if one == name:
             return one
     raise ActionError(f'"{name}" is not a contract', hint=f"expected {' or '.join(CONTRACTS)}")
+
+
+def _whitelist(addresses: list[str], *, none: bool) -> tuple[str, ...] | None:
+    for address in addresses:
+        if not whitelisted(address):
+            raise ActionError(
+                f'"{address}" is not an address to connect to', hint="expected IP:port, like 10.0.0.5:5432"
+            )
+    return tuple(addresses) if none or addresses else None
 
 
 def _pairs(env: list[str]) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Literal, get_args
 
 from millstream.errors import InvalidOption
@@ -57,6 +59,17 @@ def check_format(site: Site, told: Checked, columns: tuple[str, ...], given: Sch
         raise site.mistake(InvalidOption, "has the format raw", hint="its columns are of type binary or string")
 
 
+def check_whitelist(site: Site, addresses: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return where a program may connect to, or say what is wrong with it."""
+    if isinstance(addresses, str):
+        raise site.mistake(InvalidOption, f"may connect to {addresses!r}", hint="give a list of addresses, IP:port")
+    for address in addresses or ():
+        if not whitelisted(address):
+            hint = "name an IP address and a port, like 10.0.0.5:5432"
+            raise site.mistake(InvalidOption, f'may connect to "{address}"', hint=hint)
+    return None if addresses is None else tuple(addresses)
+
+
 def _contract(name: str) -> Contract:
     return "stream" if name == "stream" else "one"
 
@@ -64,3 +77,17 @@ def _contract(name: str) -> Contract:
 def _format(name: str) -> Format:
     formats: tuple[Format, ...] = get_args(Format)
     return next(one for one in formats if one == name)
+
+
+def whitelisted(address: str) -> bool:
+    """Tell whether a text is an address that a program can be let through to: an IP address, not a name, and a port.
+
+    Example:
+        >>> whitelisted("10.0.0.5:5432"), whitelisted("[fd00::1]:80"), whitelisted("db:5432"), whitelisted("10.0.0.5")
+        (True, True, False, False)
+    """
+    host, colon, port = address.rpartition(":")
+    with suppress(ValueError):
+        ip = ip_address(host[1:-1] if host.startswith("[") else host)
+        return bool(colon) and (ip.version == 4) != host.startswith("[") and 0 < int(port) < 1 << 16
+    return False

@@ -155,7 +155,9 @@ def _action(stage: Action) -> Tree:
     tree |= {"format": None if stage.format == "json" else stage.format, "env": dict(stage.env) or None}
     tree |= {"files": list(stage.files) or None, "memory_bytes": stage.memory_bytes, "cpu_seconds": stage.cpu_seconds}
     tree |= {"time_limit": None if stage.time_limit == timedelta(minutes=1) else shown(stage.time_limit)}
-    return _given({**tree, "attempts": None if stage.attempts == 3 else stage.attempts, "user": stage.user})
+    tree |= {"attempts": None if stage.attempts == 3 else stage.attempts, "user": stage.user}
+    listed = stage.conn_whitelist
+    return _given({**tree, "conn_whitelist": None if listed is None else list(listed)})
 
 
 def _match(flow: Flow, stage: Match) -> Tree:

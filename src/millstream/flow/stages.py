@@ -256,6 +256,8 @@ class Action:
     memory_bytes: int | None = None
     cpu_seconds: int | None = None
     user: str | None = None
+    #: The addresses that it may connect to; empty: none; None: any.
+    conn_whitelist: tuple[str, ...] | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -305,6 +305,7 @@ class Stream:
         memory_bytes: int | None = None,
         cpu_seconds: int | None = None,
         user: str | None = None,
+        conn_whitelist: Sequence[str] | None = None,
     ) -> Stream:
         """Return this stream's rows with the columns that a program answers to each of them.
 
@@ -328,6 +329,8 @@ class Stream:
             memory_bytes: The address space that the program may use.
             cpu_seconds: The CPU time that it may use.
             user: Whom to run it as.
+            conn_whitelist: The addresses (IP:port, TCP) that it may connect to, and no other; [] for none at all. Where the
+                system does not permit to close a network, the program is not started.
         """
         site = self._site(name)
         checked = actions.checked(site, argv, contract, format, attempts)
@@ -352,6 +355,7 @@ class Stream:
             memory_bytes,
             cpu_seconds,
             user,
+            actions.check_whitelist(site, conn_whitelist),
             site.where,
         )
         added = None if self.schema is None else Schema((*self.schema.without(schema.names), *schema))

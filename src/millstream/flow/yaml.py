@@ -57,7 +57,7 @@
       scored:
         from: departures
         action: [./score, -v]         # a program and its arguments; with output; also: input, contract, format,
-        output: score double          # env, files, time_limit, attempts, memory_bytes, cpu_seconds, user
+        output: score double          # env, files, time_limit, attempts, memory_bytes, cpu_seconds, user, conn_whitelist
       slow:
         from: departures
         match:                        # blocks in order: begin, next, followed_by, followed_by_any, not_next, not_followed_by
@@ -306,6 +306,7 @@ def _action(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
         memory_bytes=entry.whole("memory_bytes"),
         cpu_seconds=entry.whole("cpu_seconds"),
         user=entry.text("user"),
+        conn_whitelist=entry.texts("conn_whitelist"),
     )
 
 

@@ -81,6 +81,7 @@ def action(frame: DataFrame, stage: Action, shipping: Shipping, *, letters: str 
         stage.env,
         Limits(memory_bytes=stage.memory_bytes, cpu_seconds=stage.cpu_seconds),
         stage.user,
+        stage.conn_whitelist,
     )
     work = ActionWork(
         flow=shipping.flow,

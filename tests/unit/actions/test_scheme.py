@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,10 @@ def test_the_arguments_of_a_runtime(tmp_path):
     ]
     assert "--in" not in runtime_arguments(found, "numgen", folder=Path("/q"))
     assert "--no-network" in runtime_arguments(found, "printer2", folder=Path("/q"))
+    listed = replace(found.node("printer2"), conn_whitelist=("10.0.0.5:5432", "[fd00::1]:80"))
+    listed_scheme = replace(found, nodes=(*(node for node in found.nodes if node.name != "printer2"), listed))
+    arguments = runtime_arguments(listed_scheme, "printer2", folder=Path("/q"))
+    assert arguments[-4:] == ["--conn-whitelist", "10.0.0.5:5432", "--conn-whitelist", "[fd00::1]:80"]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +114,8 @@ def test_the_arguments_of_a_runtime(tmp_path):
         ("name: filter3", "name: filter2", 15, 5, 'two nodes are called "filter2"', "each name once"),
         ("127.0.0.1:5004", "127.0.0.1", 18, 16, 'address "127.0.0.1"', "host:port"),
         ("127.0.0.1:5004", "127.0.0.1:5002", 18, 16, 'which "filter2" has', "its own"),
+        ("whitelist: []", "whitelist: [db:5432]", 14, 21, '"printer2" may connect to "db:5432"', "10.0.0.5:5432"),
+        ("action: ./numgen", "action: numgen@new", 4, 13, 'runs "numgen@new"', "numgen@2 or numgen@latest"),
         ("contract: stream", "contract: two", 19, 15, '"contract" of node "filter3" is "two"', "one or stream"),
         ("contract: stream", "contrakt: stream", 19, 5, '"contrakt", which means nothing', '"contract"'),
         ("name: simplepipe", "name: simple pipe", 1, 7, '"simple pipe" cannot be a name', "letters"),

@@ -51,6 +51,9 @@ def test_an_answer_adds_its_columns_and_replaces_those_of_the_same_name() -> Non
         ({"output": "at timestamp"}, TimesDiffer, 'answers with the column "at"'),
         ({"output": "score dubble"}, FlowError, "dubble"),
         ({"time_limit": "0 s"}, FlowError, "time_limit"),
+        ({"argv": ["score@new"]}, InvalidOption, 'runs "score@new"'),
+        ({"conn_whitelist": ["db:5432"]}, InvalidOption, 'may connect to "db:5432"'),
+        ({"conn_whitelist": "10.0.0.5:80"}, InvalidOption, "may connect to '10.0.0.5:80'"),
     ],
 )
 def test_mistakes_are_said_while_the_flow_is_built(options, error, fact) -> None:
@@ -74,6 +77,7 @@ def test_yaml_says_the_same(tmp_path) -> None:
         time_limit="5 s",
         attempts=2,
         memory_bytes=1 << 30,
+        conn_whitelist=["10.0.0.5:5432"],
         cpu_seconds=60,
         user="nobody",
     )
