@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.errors import NoTime, PatternError, UnboundedState, UnknownColumn
+from millstream.errors import DuplicateName, NoTime, PatternError, UnboundedState, UnknownColumn
 from millstream.patterns import events
 from millstream.patterns.automaton import FOREVER, Key, advance, step
 from millstream.patterns.compile import compile_pattern
@@ -42,7 +42,12 @@ def batch(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 
 
 def streamed(
-    spark: SparkSession, rows: list[dict[str, Any]], folder: Path, find: Any, files: int = 4
+    spark: SparkSession,
+    rows: list[dict[str, Any]],
+    folder: Path,
+    find: Any,
+    files: int = 4,
+    progress: list[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return what comes out of a stream over the rows, in files that are read one after the other, each a little out of order."""
     source = folder / "in"
@@ -65,6 +70,8 @@ def streamed(
         .start()
     )
     query.awaitTermination()
+    if progress is not None:
+        progress += [one.json for one in query.recentProgress]
     return [row.asDict(recursive=True) for row in spark.table("found").collect()]
 
 
@@ -236,12 +243,19 @@ def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) 
         match(spark.readStream.format("rate").load(), Pattern().begin("a", "value = 0"))
 
 
-def test_events_without_key_or_time_are_left_out(spark: SparkSession) -> None:
+def test_events_without_key_or_time_are_left_out_or_come_out_as_letters(spark: SparkSession) -> None:
     df = spark.sql(
-        """SELECT * FROM VALUES ('k', 1, timestamp'2020-01-01 00:00:01'), (null, 1, timestamp'2020-01-01 00:00:01'), ('k', 1, null)
+        """SELECT * FROM VALUES ('k', 1, timestamp'2020-01-01 00:00:01'), (null, 1, timestamp'2020-01-01 00:00:01'), ('k', 2, null)
         AS t(k, x, at)"""
     )
-    assert match(df, Pattern().begin("a", "x = 1"), key="k", emit="k, a.x as x").count() == 1
+    pattern = Pattern().begin("a", "x = 1")
+    assert match(df, pattern, key="k", emit="k, a.x as x").count() == 1
+    with_letters = match(df, pattern, key="k", emit="k, a.x as x, 'yes' as found", dead_letters=True)
+    rows = {row.dead_letter: row for row in with_letters.collect()}
+    assert {reason: row.found for reason, row in rows.items()} == {None: "yes", "no key": None, "no time": None}
+    assert json.loads(rows["no time"].event) == {"k": "k", "x": 2}
+    with pytest.raises(DuplicateName, match='output "event"'):
+        match(df, pattern, key="k", emit="a.x as event", dead_letters=True)
 
 
 def test_runs_survive_a_restart_and_end_when_their_time_is_up(spark: SparkSession, tmp_path: Path) -> None:
@@ -274,16 +288,37 @@ def test_runs_survive_a_restart_and_end_when_their_time_is_up(spark: SparkSessio
     assert run() == [("p", 0, 3, False), ("q", 1, None, True)]
 
 
-def test_late_events_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_events_are_counted_and_come_out_as_letters(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         {"k": "c", "x": 1, "n": 0, "at": "2020-01-01 10:00:00"},
         {"k": "c", "x": 1, "n": 1, "at": "2020-01-01 12:00:00"},
     ]
-    rows += [{"k": key, "x": 1, "n": 2, "at": "2020-01-01 09:00:00"} for key in "cdefgh"]
+    rows += [{"k": key, "x": 1, "n": 2, "at": "2020-01-01 09:00:00"} for key in "cdefg"]
+    lost = [{"k": None, "x": 1, "n": 4, "at": "2020-01-01 12:01:00"}, {"k": "c", "x": 0, "n": 5, "at": None}]
     late = {"k": "c", "x": 1, "n": 3, "at": "2020-01-01 12:01:00"}
 
-    def find(df: DataFrame) -> DataFrame:
-        return match(df, Pattern().begin("a", "x = 1"), key="k", emit="k, a.n as n")
+    def find(letters: bool) -> Any:
+        pattern = Pattern().begin("a", "x = 1")
+        return lambda df: match(df, pattern, key="k", emit="k, a.n as n", dead_letters=letters, name="ones")
 
-    found = streamed(spark, [*rows[:2], *rows[2:], late], tmp_path, find, files=9)
+    found, counts = counted(spark, [*rows, *lost, late], tmp_path / "plain", find(letters=False))
     assert sorted(row["n"] for row in found) == [0, 1, 3]
+    assert counts == {"events": 11, "no_key": 1, "no_time": 1, "late": 5}
+    found, _ = counted(spark, [*rows, *lost, late], tmp_path / "letters", find(letters=True))
+    assert sorted(row["n"] for row in found if row["dead_letter"] is None) == [0, 1, 3]
+    letters = Counter((row["dead_letter"], json.loads(row["event"])["n"]) for row in found if row["dead_letter"])
+    assert letters == {("late", 2): 5, ("no key", 4): 1, ("no time", 5): 1}
+
+
+def counted(
+    spark: SparkSession, rows: list[dict[str, Any]], folder: Path, find: Any
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Return what comes out of a stream over the rows, and what its progress counted under "ones"."""
+    progress: list[str] = []
+    found = streamed(spark, rows, folder, find, files=5, progress=progress)
+    counts: Counter = Counter()
+    for one in progress:
+        observed = json.loads(one).get("observedMetrics", {})
+        for name in ("ones", "ones late"):
+            counts.update(observed.get(name, {}))
+    return found, dict(counts)

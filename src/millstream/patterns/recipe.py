@@ -28,6 +28,8 @@ BITS: Final = 62
 #: How the columns for outputs are called.
 ROWS: Final = "__out{}"
 TIMED_OUT, PATTERN = "timed_out", "pattern"
+#: Why an event could not be matched, and the event, in results that tell of such.
+DEAD_LETTER, EVENT = "dead_letter", "event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Recipe:
         late: Whether runs that ran out of time come out as well.
         all_rows: Whether each row of a match comes out, and not one for all.
         named: Whether the results say which pattern they are of.
+        letters: Whether events that cannot be matched come out as well.
         certain: The column of the moment at which a match is certain: the time column, unless another is named.
     """
 
@@ -76,6 +79,7 @@ class Recipe:
     late: bool = False
     all_rows: bool = False
     named: bool = False
+    letters: bool = False
     certain: str = ""
 
     def __post_init__(self) -> None:
@@ -99,8 +103,9 @@ class Recipe:
     def names(self) -> tuple[str, ...]:
         """The columns of the results."""
         own = self.courses[0].outputs.names
+        letters = (DEAD_LETTER, EVENT) if self.letters else ()
         extra = (*((PATTERN,) if self.named else ()), *((TIMED_OUT,) if self.late else ()))
-        return (*own, *extra, *(() if self._has_time else (self.certain,)))
+        return (*own, *extra, *letters, *(() if self._has_time else (self.certain,)))
 
     @property
     def _has_time(self) -> bool:
@@ -115,6 +120,7 @@ def recipe(
     key: Sequence[str] | None = None,
     emit: str | None = None,
     strict: bool = False,
+    letters: bool = False,
 ) -> Recipe:
     """Return the recipe of a pattern, or of the patterns of a phenomenon.
 
@@ -129,6 +135,7 @@ def recipe(
         msg = f'the patterns of phenomenon "{_name(pattern)}" put out different columns'
         raise PatternError(msg, hint="let all of them emit the same names", where=here())
     made = _joined(found, keys, time, late=any(one.late for one in patterns), named=isinstance(pattern, Phenomenon))
+    made = replace(made, letters=letters)
     _check_names(made)
     return made
 
@@ -299,7 +306,7 @@ def output_schema(made: Recipe, schema: Schema) -> Schema:
     """Return the columns of the results, with types where they are plain to see."""
     fields = [Field(output.name, _type_of(output, made, schema)) for output in made.courses[0].outputs.columns]
     known = {field.name.lower() for field in fields}
-    extra = {PATTERN: "string", TIMED_OUT: "boolean", made.certain: "timestamp"}
+    extra = {PATTERN: "string", TIMED_OUT: "boolean", DEAD_LETTER: "string", EVENT: "string", made.certain: "timestamp"}
     fields += [Field(name, extra[name]) for name in made.names if name.lower() not in known]
     return Schema(tuple(fields))
 

@@ -27,6 +27,8 @@ def match(
     time: str | None = None,
     emit: str | None = None,
     strict: bool = False,
+    dead_letters: bool = False,
+    name: str | None = None,
     shards: int = SHARDS,
 ) -> DataFrame:
     """Return the matches of a pattern in a DataFrame, a batch or a stream: the same rows for both.
@@ -34,8 +36,9 @@ def match(
         bursts = ms.match(df, ms.Pattern().begin("a", "amount < 1").followed_by("b", "amount > 900").within("5 minutes"), key="card")
 
     Events of a key are seen in the order of their times; those of one time in the order of their content. A stream needs a watermark on
-    its time column: events wait for it, and those that come behind it are left out. So are events without a key or a time. The time of a
-    result is the moment at which it is certain. A stream's state is kept in RocksDB, which is set on the session.
+    its time column: events wait for it, and those that come behind it are left out. So are events without a key or a time. All these are
+    counted in the progress of a stream's query, and come out as well if you say so. The time of a result is the moment at which it is
+    certain. A stream's state is kept in RocksDB, which is set on the session.
 
     Args:
         df: The events.
@@ -45,21 +48,38 @@ def match(
         emit: The columns of the results: "card, a.amount as first, count(b.*) as n"; the pattern's own, or its key and the events of
             each block, if it is left out.
         strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is matched over a stream.
+        dead_letters: Put events that cannot be matched out as well: "dead_letter" then says why ("late", "no key" or "no time"; missing
+            in a match), and "event" is the event as JSON.
+        name: Under which a stream's events are counted: `query.lastProgress["observedMetrics"]` has "events", "no_key" and "no_time" under
+            it, and "late" under the same name with " late" behind it. Late events that meet no condition are not among them.
         shards: Over how many parts keys are spread; fixed by the first run of a stream's checkpoint.
     """
     schema = schema_of(df.schema)
     timed = _time(df, schema, time)
     keys = None if key is None else (key,) if isinstance(key, str) else tuple(key)
-    made = recipe(pattern, schema, time=timed, key=keys, emit=emit, strict=strict)
+    made = recipe(pattern, schema, time=timed, key=keys, emit=emit, strict=strict, letters=dead_letters)
     for warning in made.warnings if df.isStreaming else ():
         warnings.warn(warning, stacklevel=2)
-    return _matched(df, made, timed, shards)
+    return _matched(df, made, name or _unique(pattern.name), shards)
 
 
-def sql(spark: SparkSession, query: str, *, shards: int = SHARDS) -> DataFrame:
+def _unique(name: str | None) -> str:
+    # Two matches of one query must not count under one name.
+    return f"match {name or 'pattern'} {uuid4().hex[:8]}"
+
+
+def sql(spark: SparkSession, query: str, *, name: str | None = None, shards: int = SHARDS) -> DataFrame:
     """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view, of a batch or a stream.
 
-    ms.sql(spark, "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ...)")
+        ms.sql(spark, "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ...)")
+
+    Events that are late, or without a key or a time, are left out and counted as `match` does.
+
+    Args:
+        spark: The session that knows the table.
+        query: One MATCH_RECOGNIZE clause, and any query around it.
+        name: Under which a stream's events are counted.
+        shards: Over how many parts keys are spread; fixed by the first run of a stream's checkpoint.
     """
     _, first = read(query)
     df = spark.table(first.table)
@@ -70,15 +90,17 @@ def sql(spark: SparkSession, query: str, *, shards: int = SHARDS) -> DataFrame:
         for warning in found.automaton.warnings:
             warnings.warn(warning, stacklevel=2)
     view = f"millstream_match_{uuid4().hex}"
-    _matched(df, recognition_recipe(found, schema, time), time, shards).createOrReplaceTempView(view)
+    made = recognition_recipe(found, schema, time)
+    _matched(df, made, name or _unique("recognize"), shards).createOrReplaceTempView(view)
     try:
         return spark.sql(reading(tree, found, view))
     finally:
         spark.catalog.dropTempView(view)
 
 
-def _matched(df: DataFrame, made: Recipe, time: str, shards: int) -> DataFrame:
-    return matched(readied(df, time), made, shards=shards, drop_late=df.isStreaming and from_sources(df))
+def _matched(df: DataFrame, made: Recipe, name: str, shards: int) -> DataFrame:
+    drop_late = df.isStreaming and from_sources(df)
+    return matched(readied(df, made, name), made, shards=shards, drop_late=drop_late, counted=name)
 
 
 def _time(df: DataFrame, schema: Schema, time: str | None) -> str:

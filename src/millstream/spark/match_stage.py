@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, Final
 from uuid import uuid4
 
@@ -37,7 +38,7 @@ from millstream.patterns.matcher import Kept, Matcher, matcher
 from millstream.patterns.outputs import Piece
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import Query
-from millstream.patterns.recipe import PATTERN, TIMED_OUT, Course, Recipe, piece_type, recipe
+from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Course, Recipe, piece_type, recipe
 from millstream.patterns.results import classified, compute
 from millstream.spark.ordered import PIECE as CHUNK
 from millstream.spark.ordered import SHARD, from_bytes, pack, to_bytes, wake_at
@@ -45,19 +46,23 @@ from millstream.spark.session import ROCKSDB
 from millstream.spark.source import PLACE
 
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
+DEAD, JSON = "__dead", "__json"
 SHARDS: Final = 64
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
-def matched(frame: DataFrame, recipe: Recipe, *, shards: int = SHARDS, drop_late: bool = False) -> DataFrame:
+def matched(
+    frame: DataFrame, recipe: Recipe, *, shards: int = SHARDS, drop_late: bool = False, counted: str | None = None
+) -> DataFrame:
     """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
 
-    With `drop_late`, rows of a stream that come behind the watermark are left out; without it, whoever hands them out lets none through.
+    With `drop_late`, rows of a stream that come behind the watermark are left out, and counted in its progress under the name `counted`;
+    without it, whoever hands them out lets none through.
     """
     prepared = _prepared(frame, recipe, shards)
     schema = StructType([one for one in prepared.schema.fields if one.name != SHARD])
     arrow = to_arrow_schema(schema, timezone="UTC")
-    output = _output(recipe, schema)
+    output = _output(recipe, schema, letters=drop_late or recipe.letters)
     stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), drop_late)
     if frame.isStreaming:
         found = (
@@ -69,19 +74,28 @@ def matched(frame: DataFrame, recipe: Recipe, *, shards: int = SHARDS, drop_late
         )
     else:
         found = prepared.groupBy(SHARD).applyInArrow(whole(stage), output)
+    if counted is not None and drop_late:
+        found = found.observe(f"{counted} late", F.count_if(F.col(DEAD).eqNullSafe("late")).alias("late"))
+    if drop_late and not recipe.letters:
+        found = found.where(F.col(DEAD).isNull())
     return found.select(*_results(recipe))
 
 
-def readied(frame: DataFrame, time: str) -> DataFrame:
-    """Return a frame of the user's that patterns can be matched over; refuse a stream without a watermark."""
+def readied(frame: DataFrame, recipe: Recipe, counted: str) -> DataFrame:
+    """Return a frame of the user's that patterns can be matched over, its events counted; refuse a stream without a watermark."""
     if not frame.isStreaming:
         return frame
-    _check_watermark(frame, time)
+    _check_watermark(frame, recipe.time)
     # The only store that Spark lets such stages use; queries that are started later have it too.
     frame.sparkSession.conf.set(PROVIDER, ROCKSDB)
     # Spark moves filters below withWatermark, where events that meet no condition would no longer move the watermark. It does not move
     # them below a count.
-    return frame.observe(f"events of match {uuid4().hex[:8]}", F.count(F.lit(1)).alias("rows"))
+    timeless = F.col(f"`{recipe.time}`").isNull()
+    keyless = reduce(or_, (F.col(f"`{name}`").isNull() for name in recipe.keys), F.lit(False)) & ~timeless
+    counts = {"no_key": F.count_if(keyless), "no_time": F.count_if(timeless)}
+    return frame.observe(
+        counted, F.count(F.lit(1)).alias("events"), *(count.alias(name) for name, count in counts.items())
+    )
 
 
 def from_sources(frame: DataFrame) -> bool:
@@ -148,9 +162,8 @@ def schema_of(schema: StructType) -> Schema:
 def _prepared(frame: DataFrame, recipe: Recipe, shards: int) -> DataFrame:
     time = F.col(f"`{recipe.time}`")
     keys = [F.col(f"`{name}`") for name in recipe.keys]
-    there = time.isNotNull()
-    for key in keys:
-        there = there & key.isNotNull()
+    timeless = time.isNull()
+    keyless = reduce(or_, (key.isNull() for key in keys), F.lit(False))
     hashed = F.expr(
         f"cast(pmod(xxhash64({', '.join(f'cast(`{k}` as string)' for k in recipe.keys)}), {shards}) as int)"
     )
@@ -166,10 +179,20 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int) -> DataFrame:
     columns += [F.col(PLACE)] if PLACE in frame.columns else []
     if recipe.asks_python:
         columns.append(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW))
-    chosen = frame.where(there).select(*columns)
-    if recipe.quiet:
-        chosen = chosen.where(" OR ".join(f"__mask{place} <> 0" for place in range(len(recipe.masks))))
-    return chosen
+    wanted = [f"__mask{place} <> 0" for place in range(len(recipe.masks))]
+    if recipe.letters:
+        columns.append(F.when(timeless, "no time").when(keyless, "no key").alias(DEAD))
+        columns.append(
+            F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE))).alias(JSON)
+        )
+        wanted.append(f"{DEAD} IS NOT NULL")
+        # Letters need a time and a key for their way; what they have is in their JSON.
+        chosen = (
+            frame.select(*columns).fillna("", [KEY]).withColumn(TIME, F.coalesce(TIME, F.timestamp_seconds(F.lit(0))))
+        )
+    else:
+        chosen = frame.where(~(timeless | keyless)).select(*columns)
+    return chosen.where(" OR ".join(wanted)) if recipe.quiet else chosen
 
 
 def _unmarked(frame: DataFrame, sql: str) -> Column:
@@ -185,9 +208,10 @@ def _key(keys: list[Column]) -> Column:
     return keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys))
 
 
-def _output(recipe: Recipe, prepared: StructType) -> StructType:
+def _output(recipe: Recipe, prepared: StructType, *, letters: bool) -> StructType:
     """Return the columns in which pieces leave Python."""
     fields = [f"{TIME} timestamp", f"{COURSE} int", f"{LATE} boolean"]
+    fields += [f"{DEAD} string", f"{JSON} string"] if letters else []
     for number, course in enumerate(recipe.courses):
         for place, piece in enumerate(course.outputs.pieces):
             source = (
@@ -207,8 +231,13 @@ def _results(recipe: Recipe) -> list[Column]:
         said = [_renamed(course.outputs.columns[place].sql, number) for number, course in enumerate(recipe.courses)]
         whole = " ".join(f"WHEN {number} THEN {sql}" for number, sql in enumerate(said))
         columns.append(F.expr(said[0] if len(said) == 1 else f"CASE {COURSE} {whole} END").alias(output.name))
+    if recipe.letters:
+        # Also what is no column of the match, like a literal, is missing in a letter.
+        own_names = recipe.courses[0].outputs.names
+        columns = [F.when(F.col(DEAD).isNull(), one).alias(name) for one, name in zip(columns, own_names, strict=True)]
     names = F.array(*(F.lit(course.automaton.name) for course in recipe.courses))
-    extra = {PATTERN: names[F.col(COURSE)], TIMED_OUT: F.col(LATE), recipe.certain: F.col(TIME)}
+    extra = {PATTERN: names[F.col(COURSE)], TIMED_OUT: F.col(LATE), DEAD_LETTER: F.col(DEAD), EVENT: F.col(JSON)}
+    extra[recipe.certain] = F.col(TIME)
     own = {output.name.lower() for output in recipe.courses[0].outputs.columns}
     return [*columns, *(extra[name].alias(name) for name in recipe.names if name.lower() not in own)]
 
@@ -273,6 +302,29 @@ class Stage:
                 results.append(self._results(number, course, found))
         return after, results
 
+    def sorted_out(self, rows: pa.Table, watermark: int | None) -> tuple[pa.Table, pa.Table | None]:
+        """Return the rows that can be matched, and letters for the others: without a key or a time, or behind the watermark."""
+        lost = np.zeros(len(rows), bool)
+        if self.drop_late and watermark is not None:
+            # Spark would fail the query when a match comes out that is older than its watermark.
+            lost |= micros(rows.column(TIME)) <= watermark
+        if self.recipe.letters:
+            lost |= rows.column(DEAD).is_valid().to_numpy()
+        if not lost.any():
+            return rows, None
+        return rows.filter(pa.array(~lost)), self._letters(rows.filter(pa.array(lost)), watermark)
+
+    def _letters(self, rows: pa.Table, watermark: int | None) -> pa.Table:
+        dead = pa.repeat(pa.scalar("late"), len(rows))
+        # A time that Spark lets through; the event's own is in its JSON.
+        at = np.maximum(micros(rows.column(TIME)), (watermark or 0) + 1000)
+        arrays = {TIME: pa.array(at, pa.int64()).cast(self.output.field(TIME).type), DEAD: dead}
+        if self.recipe.letters:
+            arrays[DEAD] = pc.coalesce(rows.column(DEAD).combine_chunks(), dead)
+            arrays[JSON] = rows.column(JSON).combine_chunks()
+        filled = [arrays.get(one.name, pa.nulls(len(rows), one.type)) for one in self.output]
+        return pa.Table.from_arrays(filled, schema=self.output)
+
     def _batch(self, rows: pa.Table, course: Course) -> Batch:
         count = len(course.automaton.tests)
         mask = rows.column(f"__mask{course.word}").to_numpy() >> course.shift & ((1 << count) - 1)
@@ -329,8 +381,9 @@ def whole(stage: Stage) -> Callable[[pa.Table], pa.Table]:
 
     # Spark counts the parameters: an object with `__call__` has one too many.
     def match(rows: pa.Table) -> pa.Table:
-        ordered = in_order(rows.drop_columns([SHARD]))
-        _, results = stage.process(stage.empty(), ordered, FOREVER)
+        good, letters = stage.sorted_out(rows.drop_columns([SHARD]), None)
+        _, results = stage.process(stage.empty(), in_order(good), FOREVER)
+        results += [] if letters is None else [letters]
         return pa.concat_tables(results) if results else stage.output.empty_table()
 
     return match
@@ -360,7 +413,9 @@ class _Shard(StatefulProcessor):
         """Nothing to give back."""
 
     def _advance(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
-        fresh = self._in_time(fresh, watermark)
+        both = [self.stage.sorted_out(table, watermark) for table in fresh]
+        yield from (_frame(letters) for _, letters in both if letters is not None)
+        fresh = [good for good, _ in both if good.num_rows]
         stored = self._next.get()
         times = [int(micros(table.column(TIME)).min()) for table in fresh if table.num_rows]
         lowest = min([*times, *(stored[:1] if stored else ())], default=None)
@@ -372,13 +427,6 @@ class _Shard(StatefulProcessor):
                 wake_at(self._handle, self._next, lowest)
             return
         yield from self._take([*(from_bytes(data) for (data,) in self._waiting.get()), *fresh], watermark)
-
-    def _in_time(self, fresh: list[pa.Table], watermark: int) -> list[pa.Table]:
-        """Leave out late rows: Spark would fail the query when a match comes out that is older than its watermark."""
-        if not self.stage.drop_late:
-            return fresh
-        kept = [table.filter(pa.array(micros(table.column(TIME)) > watermark)) for table in fresh]
-        return [table for table in kept if table.num_rows]
 
     def _take(self, tables: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
         rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
