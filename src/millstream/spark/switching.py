@@ -352,7 +352,7 @@ class Versions:
         for name, checkpoint in new.checkpoints(self._own(new)).items():
             query = new.make(name, checkpoint)
             query.paired = True
-            query.control.order(Orders(held=True, owns=()))
+            query.control.order(Orders(held=True, owns=None if name in self._inner else ()))
             passing("switch-ordered")
             _start(query)
             passing("switch-started")
@@ -415,10 +415,11 @@ class Versions:
             before = query.control.orders()
             orders = changed(before, held=False, question=None)
             if query.group.name in self._parted and self._is_cut:
-                stretch = self._state.owners.stretches[-1]
                 first = self._state.firsts.get(name, {}).get(query.group.name, {})
-                owns = cuts.owned_after(before.owns, stretch, name)
-                orders = changed(orders, owns=owns, first=first or before.first)
+                orders = changed(orders, first=first or before.first)
+            if query.group.name in self._parted - self._inner and self._is_cut:
+                stretch = self._state.owners.stretches[-1]
+                orders = changed(orders, owns=cuts.owned_after(before.owns, stretch, name))
                 self._expect(query, stretch.from_us if name == self._state.next else None)
             if orders != before:
                 query.control.order(orders)
@@ -428,6 +429,14 @@ class Versions:
     def _parted(self) -> set[str]:
         """The groups of which each version has its own."""
         return {name for unit in self._units for name in unit.groups}
+
+    @property
+    def _inner(self) -> set[str]:
+        """Those of them that write a journal of their version's own: there everything counts, whoever owns it."""
+        plans = [version.plan for version in (self.current, self.next) if version is not None]
+        groups = [group for plan in plans for group in plan.groups]
+        private = {name for unit in self._units for name in unit.private}
+        return {group.name for group in groups if group.name in self._parted and group.journal in private}
 
     def _expect(self, query: GroupQuery, at_least: int | None) -> None:
         for target in query.sink.targets:
@@ -541,7 +550,7 @@ class Versions:
         reach = unit.horizon // MICROSECOND
         leaving = [self.current.queries[name] for name in unit.groups if name in self.current.queries]
         pairs = [(query, query.checkpoint.committed()) for query in leaving]
-        logged = [(query, one) for query, one in pairs if one is not None and self._heard_of_the_cut(one)]
+        logged = [(query, one) for query, one in pairs if one is not None and self._heard_of_the_cut(query, one)]
         if len(logged) < len(leaving):
             return
         if all(self._ahead(query, one, reach) <= 0 for query, one in logged):
@@ -549,7 +558,9 @@ class Versions:
         if all(cuts.drained(_reached(query, one), self._cut_us, reach) for query, one in logged):
             yield e.Drained(unit.name)
 
-    def _heard_of_the_cut(self, logged: Logged) -> bool:
+    def _heard_of_the_cut(self, query: GroupQuery, logged: Logged) -> bool:
+        if query.group.name in self._inner:
+            return True
         return all(cuts.knows(offset.owns, self._cut_us) for offset in logged.offsets.values())
 
     def _ahead(self, query: GroupQuery, logged: Logged, reach: int) -> float:
