@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -389,3 +391,37 @@ def test_a_queue_at_its_limit_holds_the_upstreams_back(host, tmp_path):
             time.sleep(0.02)
     assert sent < len(data)
     assert one.runtime._queue.size < 16 << 20
+
+
+def test_a_source_that_is_drained_ends_when_all_that_it_made_was_taken(host, tmp_path, down):
+    one = host("p_numgen", numgen(tmp_path, 10_000, 0.01), outs=(down.address,))
+    link = down.accept()
+    ids = [id_ for id_, _ in link.messages(3)]
+    one.runtime.drain()
+    wait_until(lambda: "the program has ended" in one.log)
+    assert not one.done  # what is not acknowledged keeps it
+    with suppress(OSError):  # closed, when all is taken
+        while not one.done:
+            link.ack(ids[-1])
+            if not link.silent():
+                if not link.sock.recv(1, socket.MSG_PEEK):
+                    break
+                ids.append(link.message()[0])
+    one.join()
+    assert ids == list(range(1, len(ids) + 1))
+    assert one.runtime.cut_short
+
+    again = host("p_numgen", numgen(tmp_path, 10_000, 0.01), outs=(down.address,), drain=True)
+    again.join()
+    assert again.runtime.statistics().starts == 0
+
+
+def test_a_source_that_ended_by_itself_was_not_cut_short(host, tmp_path, down):
+    one = host("p_numgen", numgen(tmp_path, 3), outs=(down.address,), once=True)
+    link = down.accept()
+    assert [id_ for id_, _ in link.messages(3)] == [1, 2, 3]
+    wait_until(lambda: "the program has ended" in one.log)
+    one.runtime.drain()
+    link.ack(3)
+    one.join()
+    assert not one.runtime.cut_short

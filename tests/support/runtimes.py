@@ -42,6 +42,10 @@ class Hosted:
         except BaseException as error:
             self.error = error
 
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
     def stop(self) -> None:
         if self._thread.is_alive():
             self.runtime.stop()

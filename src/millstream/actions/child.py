@@ -124,6 +124,10 @@ class Child:
             self._process.stdin.close()
         self.stdin = -1
 
+    def ask_to_end(self) -> None:
+        """Send it SIGTERM; what it still writes can be read."""
+        self._signal(signal.SIGTERM)
+
     def stop(self, grace_s: float = _GRACE_S) -> int:
         """End the program and all that it started: asked first, killed after `grace_s`; return its exit code."""
         if self._process.returncode is None and not self._gone(0.0):

@@ -61,6 +61,8 @@ class Settings:
     generation: int | None = None
     #: End when a source has ended and all of it was taken.
     once: bool = False
+    #: Start no program, end when all that the queue has was taken: of a source.
+    drain: bool = False
     time_limit_s: float = 60.0
     attempts: int = 3
     queue_bytes: int = 1 << 30
@@ -97,7 +99,10 @@ class Runtime:
         self._connections = 0
         self._child: Child | None = None
         self._start_at, self._pause_s = 0.0, _SHORTEST_S
-        self._source_ended = self._stopping = False
+        self._draining, self._drain_at = settings.drain, float("inf")
+        self._source_ended, self._stopping = settings.drain, False
+        #: Whether a source's program was told to end, and has not ended by itself.
+        self.cut_short = settings.drain
         self._stop_at: float | None = None
         self._to_child = bytearray()
         self._from_child = Decoder(settings.program.limits.frame_bytes)
@@ -181,12 +186,18 @@ class Runtime:
         self._stopping = True
         os.write(self._wake_out, b".")
 
+    def drain(self) -> None:
+        """Let a source end, from any thread or a signal: its program is told to, and all that it made is sent."""
+        self._draining = True
+        os.write(self._wake_out, b".")
+
     def _over(self) -> bool:
         if self._stopping:
             late = self._stop_at is not None and time.monotonic() >= self._stop_at
             held_back = self._queue.size >= self.settings.queue_bytes
             return late or held_back or self._child is None or (self._matching.empty and not self.source)
-        return self.settings.once and self._source_ended and not self._answers and self._queue.oldest == NONE
+        last = self.settings.once or self._draining
+        return last and self._source_ended and not self._answers and self._queue.oldest == NONE
 
     def _step(self) -> None:
         now = time.monotonic()
@@ -212,6 +223,8 @@ class Runtime:
             moments.append(self._full_until)
         if self._stop_at is not None:
             moments.append(self._stop_at)
+        if self._child is not None and self._drain_at < float("inf"):
+            moments.append(self._drain_at)
         return max(0.0, min(moments) - now) if moments else None
 
     def _watch(self, what: Any, events: int, call: Callable[[], None]) -> None:
@@ -250,6 +263,10 @@ class Runtime:
 
     def _woken(self) -> None:
         os.read(self._wake_in, 4096)
+        if self._draining and self._drain_at == float("inf") and self._child is not None and self.source:
+            # What it has written is read until it ends.
+            self._drain_at = time.monotonic() + _GRACE_S
+            self._child.ask_to_end()
         if self._stopping and self._stop_at is None:
             self._stop_at = time.monotonic() + _GRACE_S
             for listener in self._listeners:
@@ -324,6 +341,10 @@ class Runtime:
     def _keep_child(self, now: float) -> None:
         """Start the program if it should run, end it if it hangs."""
         child = self._child
+        if child is not None and now >= self._drain_at:
+            self._lose_child(child.stop(0.0))
+        if child is None and self._draining and self.source and not self._source_ended:
+            self._source_ended = self.cut_short = True  # it was about to be started again
         if child is not None and self._matching.outstanding and now >= self._since + self.settings.time_limit_s:
             self._log("the program did not answer in time")
             self._lose_child(child.stop(0.5))
@@ -401,8 +422,8 @@ class Runtime:
             return
         self._drop_dead_pipes()
         self._to_child.clear()
-        if self.source and code == 0:
-            self._source_ended = True
+        if self.source and (code == 0 or self._draining):
+            self._source_ended, self.cut_short = True, self._draining
             self._log("the program has ended")
             return
         if not self._stopping:
@@ -584,9 +605,10 @@ class Runtime:
 
 
 def stop_on_signals(runtime: Runtime) -> None:
-    """Let SIGTERM and SIGINT end a runtime; only in the main thread."""
+    """Let SIGTERM and SIGINT end a runtime, SIGUSR1 drain it; only in the main thread."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runtime.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: runtime.drain())
 
 
 def _shown(payload: bytes) -> str:

@@ -27,7 +27,7 @@ import yaml
 from millstream.actions import dataflow
 from millstream.actions.peers import split
 from millstream.actions.program import CONTRACTS, Contract
-from millstream.errors import InvalidAddress, InvalidScheme, Where
+from millstream.errors import InvalidAddress, InvalidScheme, NotLoadable, Where
 from millstream.flow import binary
 from millstream.flow.actions import whitelisted
 from millstream.flow.document import Entry, read
@@ -105,6 +105,17 @@ def runtime_arguments(
     for address in node.conn_whitelist or ():
         arguments += ["--conn-whitelist", address]
     return [*arguments, "--", *node.args] if node.args else arguments
+
+
+def described_in(path: Path) -> bool:
+    """Tell whether a file holds a scheme, and not a flow; what cannot be read holds none."""
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        return False
+    try:
+        entry = read(path)
+    except NotLoadable:
+        return path.suffix == ".json"
+    return entry.has("dataflow") or entry.has("nodes")
 
 
 def load(path: Path) -> Scheme:

@@ -11,10 +11,10 @@ not be told. The generation fences the one that was replaced, should it only hav
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from millstream.actions.scheme import Scheme
 
@@ -22,6 +22,7 @@ PINGS: Final = 3
 PING_EVERY_S: Final = 5.0
 START_WITHIN_S: Final = 30.0
 EXITS: Final = 5
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,20 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """All that a supervisor knows. `changes` are those that an upstream has not confirmed: (upstream, old, new)."""
+    """All that a supervisor knows. `changes` are those that an upstream has not confirmed: (upstream, old, new).
+
+    `fixed` says where messages for nodes go that are not runtimes.
+    """
 
     scheme: Scheme
     lives: Mapping[str, Life]
     changes: tuple[tuple[str, str, str], ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
     def address(self, node: str) -> str:
         """Return where a node is now."""
+        if node in self.fixed:
+            return self.fixed[node]
         addresses = self.scheme.node(node).addresses
         return addresses[self.lives[node].address % len(addresses)]
 
@@ -91,11 +98,33 @@ class Supervision:
         return tuple(self.address(one) for one in self.scheme.downstreams(node))
 
 
-def begin(scheme: Scheme, now: float) -> tuple[Supervision, list[Order]]:
-    """Start all nodes."""
-    lives = {node.name: Life(started_at=now, asked_at=now) for node in scheme.nodes if node.addresses}
-    state = Supervision(scheme, MappingProxyType(lives))
+def begin(
+    scheme: Scheme,
+    now: float,
+    *,
+    known: Mapping[str, tuple[int, int]] = _NOTHING,
+    ended: Collection[str] = (),
+    fixed: Mapping[str, str] = _NOTHING,
+) -> tuple[Supervision, list[Order]]:
+    """Start all nodes.
+
+    Args:
+        scheme: The scheme.
+        now: The time.
+        known: Which address and generation nodes had before: they go on as these.
+        ended: Sources that have ended before, and are not started again.
+        fixed: Where messages for nodes go that are not runtimes.
+    """
+    names = [node.name for node in scheme.nodes if node.addresses and node.name not in ended]
+    lives = {name: Life(*known.get(name, (0, 1)), started_at=now, asked_at=now) for name in names}
+    state = Supervision(scheme, MappingProxyType(lives), fixed=fixed)
     return state, [_start(state, name) for name in lives]
+
+
+def gone(state: Supervision, node: str) -> Supervision:
+    """Forget a source that has ended, and all of which was taken: it is not missed."""
+    lives = {name: life for name, life in state.lives.items() if name != node}
+    return replace(_told(state, node), lives=MappingProxyType(lives))
 
 
 def ticked(state: Supervision, now: float) -> tuple[Supervision, list[Order]]:
@@ -130,16 +159,16 @@ def _due(state: Supervision) -> list[TellChange]:
 
 def answered(state: Supervision, node: str, generation: int) -> Supervision:
     """Note that a node has answered a ping, whether its action runs or not: it is not silent."""
-    life = state.lives[node]
-    if generation != life.generation:
+    life = state.lives.get(node)
+    if life is None or generation != life.generation:
         return state  # of a life that is over
     return _with(state, node, replace(life, answered=True, unanswered=0, exits=0))
 
 
 def exited(state: Supervision, node: str, generation: int, now: float) -> tuple[Supervision, list[Order]]:
     """Start a node again that has ended: where it was, with its queue, unless it ends time and again."""
-    life = state.lives[node]
-    if generation != life.generation:
+    life = state.lives.get(node)
+    if life is None or generation != life.generation:
         return state, []
     if life.exits + 1 >= EXITS and len(state.scheme.node(node).addresses) > 1:
         return _replaced(state, node, now)

@@ -19,7 +19,7 @@ from millstream.cli.run import moment
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
-    from millstream.engine.status import CopyStatus, InboxStatus, JobStatus
+    from millstream.engine.status import CopyStatus, InboxStatus, JobStatus, RuntimeStatus
 
 #: How `wait` and `drain` end when the job has failed, and when the time is over.
 FAILED: Final = 5
@@ -36,7 +36,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
 
 
 def deploy(
-    flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
+    flow: Annotated[Path, typer.Argument(help="The flow, .py or .yaml; or a scheme, .yaml or .json.")],
     name: Annotated[str | None, typer.Option(help="The job's name; the flow's if left out.")] = None,
     rows_per_batch: Annotated[
         int | None, typer.Option(min=1, help="The most rows that a micro-batch reads of a journal.")
@@ -48,17 +48,26 @@ def deploy(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Deploy a flow as a job, on one engine or on all of a cluster."""
-    from millstream.flow.load import load
-    from millstream.plan.groups import plan
-
-    # Mistakes are told here, where the file is, with their line.
-    plan(load(flow))
+    """Deploy a flow or a scheme as a job, on one engine or on all of a cluster."""
+    _check(flow)
     options = {"rows_per_batch": rows_per_batch, "state": state}
     with cluster(engine, token_file) as found:
         with Console(stderr=True).status(f"deploying {flow}"):
             job = found.deploy(flow, name=name, options={k: v for k, v in options.items() if v is not None})
         told(job, f"deployed {job.name} (job {job.id})   {found.urls[0]}/jobs/{job.id}", json=json)
+
+
+def _check(flow: Path) -> None:
+    """Tell mistakes here, where the file is, with their line."""
+    from millstream.actions import scheme
+
+    if scheme.described_in(flow):
+        scheme.load(flow)
+        return
+    from millstream.flow.load import load
+    from millstream.plan.groups import plan
+
+    plan(load(flow))
 
 
 def jobs(engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
@@ -321,6 +330,7 @@ def _view(job: JobStatus) -> Group:
         parts.append(_groups(job))
     parts += [Text(f"inbox {one.source}/{one.partition}  {one.address}  {_inbox(one)}") for one in job.inboxes]
     parts += [Text(f"copy  {one.source}/{one.partition}  {one.original}  {_copy(one)}") for one in job.copies]
+    parts += [Text(_runtime(one)) for one in job.runtimes]
     parts.append(
         Text(f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}", style="dim")
     )
@@ -336,6 +346,14 @@ def _head(job: JobStatus) -> str:
 def _inbox(one: InboxStatus) -> str:
     text = f"{one.rows:,} taken, {one.waiting:,} wait, room for {one.free:,}"
     return f"{text}, {one.error}" if one.error else text
+
+
+def _runtime(one: RuntimeStatus) -> str:
+    place = "" if one.address is None else f"  {one.address}  generation {one.generation}"
+    again = f"  restarts {one.restarts:,}" if one.restarts else ""
+    left = f"  oldest message {one.oldest:,}" if one.oldest else ""
+    pid = "" if one.pid is None else f"  process {one.pid}"
+    return f"{one.role} {one.node}  {one.state}{place}{pid}{again}{left}"
 
 
 def _copy(one: CopyStatus) -> str:

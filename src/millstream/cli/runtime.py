@@ -50,12 +50,16 @@ def runtime(
     attempts: Annotated[int, typer.Option(min=1, help="How often a message is tried before it is a dead letter.")] = 3,
     queue_bytes: Annotated[int, typer.Option(help="Upstreams wait while the queue is larger.")] = 1 << 30,
     once: Annotated[bool, typer.Option("--once", help="End when a source has ended and all was taken.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Start no program; end when all that a source's queue has was taken.")
+    ] = False,
 ) -> None:
     """Host a program that reads and writes frames, and lose nothing.
 
     Its answers are on disk before they are sent; its inputs are acknowledged when all downstreams have what was made
     of them. Delivery is at least once, in order.
     """
+    from millstream.actions.hosted import CUT_SHORT
     from millstream.actions.runtime import Runtime, Settings, stop_on_signals
 
     limits = Limits(memory_bytes=memory, cpu_seconds=cpu, open_files=files, frame_bytes=frame)
@@ -65,11 +69,24 @@ def runtime(
     name = name or Path(action).name
     folder = queue or Path(".millstream") / "runtimes" / name
     settings = Settings(
-        name, program, folder, listens, tuple(outs or ()), service, generation, once, time_limit, attempts, queue_bytes
+        name,
+        program,
+        folder,
+        listens,
+        tuple(outs or ()),
+        service,
+        generation,
+        once,
+        drain,
+        time_limit,
+        attempts,
+        queue_bytes,
     )
     one = Runtime(settings, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True))
     stop_on_signals(one)
     one.run()
+    if one.cut_short:
+        raise typer.Exit(CUT_SHORT)
 
 
 def _contract(name: str) -> Contract:

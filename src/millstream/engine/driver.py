@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import msgspec
 
 from millstream import ingest
+from millstream.actions import scheme as schemes
 from millstream.engine.switching import Begin, Compare, Planned, Standing, Told
 from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
 from millstream.flow import binary
@@ -175,6 +176,10 @@ class Line:
         except queue.Empty:
             return None
 
+    def wake(self) -> None:
+        """Let `next` return, with a command that says nothing."""
+        self._queue.put(Command())
+
     def say(self, report: Report) -> None:
         try:
             self._reports.write(msgspec.json.encode(report) + b"\n")
@@ -249,17 +254,39 @@ class Driver:
         if command is None or command.stop is not None:
             return True
         if command.describe is not None:
-            self._flow = _loaded(command.describe.flow, command.describe.name)
-            self._line.say(Report(described=described(self._flow)))
+            self._line.say(Report(described=self._describe(command.describe)))
         elif command.declare is not None:
             self._declare(Path(command.declare.folder))
         elif command.run is not None:
-            self._run(command.run)
+            if schemes.described_in(Path(command.run.flow)):
+                self._host(command.run)
+            else:
+                self._run(command.run)
             return True
         return False
 
+    def _describe(self, asked: Describe) -> Described:
+        if schemes.described_in(Path(asked.flow)):
+            from millstream.engine import hosting
+
+            return hosting.described(hosting.loaded(Path(asked.flow), asked.name))
+        self._flow = _loaded(asked.flow, asked.name)
+        return described(self._flow)
+
+    def _host(self, how: Run) -> None:
+        from millstream.engine import hosting
+
+        last = hosting.SchemeRun(self._line, hosting.loaded(Path(how.flow), how.name), how).run()
+        if last is not None:
+            self._line.say(last)
+
     def _declare(self, folder: Path) -> None:
-        assert self._flow is not None
+        if self._flow is None:
+            from millstream.engine import hosting
+
+            hosting.declare(folder)
+            self._line.say(Report(declared=Nothing()))
+            return
         for name, stage in _inboxes(self._flow).items():
             ingest.declare(stage, folder / "journals" / name)
         self._line.say(Report(declared=Nothing()))

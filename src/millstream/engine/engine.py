@@ -48,6 +48,7 @@ from millstream.engine.status import (
     JobStatus,
     Place,
     Prepared,
+    RuntimeStatus,
     SourceStatus,
     VersionStatus,
 )
@@ -84,6 +85,7 @@ class _Numbers(msgspec.Struct, frozen=True):
     sources: dict[str, SourceStatus] = {}
     late: int = 0
     dead: int = 0
+    runtimes: tuple[RuntimeStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +426,7 @@ class Engine:
             copies=() if gone else self._open.inboxes.copies(kept.name),
             version=str(kept.current),
             switch=switch_status(kept.switch),
+            runtimes=numbers.runtimes,
         )
 
     def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:

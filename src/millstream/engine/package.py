@@ -1,4 +1,4 @@
-"""What is deployed: the file of a flow and the Python modules beside it, as one zip.
+"""What is deployed: the file of a flow or a scheme and the Python modules beside it, as one zip.
 
     millstream.json      {"flow": "flights.py"}: which of the files is the flow
     flights.py           the flow
@@ -27,7 +27,7 @@ from millstream.errors import BadPackage, NotLoadable
 MOST_BYTES: Final = 32 << 20
 MOST_FILES: Final = 2_000
 _MANIFEST: Final = "millstream.json"
-_SUFFIXES: Final = (".py", ".yaml", ".yml")
+_SUFFIXES: Final = (".py", ".yaml", ".yml", ".json")
 #: What reading a damaged zip can raise.
 _UNREADABLE: Final = (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 #: The oldest moment that a zip can hold: the same files make the same bytes.
@@ -50,7 +50,7 @@ def pack(flow: Path) -> bytes:
     if not flow.is_file():
         raise NotLoadable(f'there is no file "{flow}"', hint="name a flow.py or a flow.yaml")
     if flow.suffix not in _SUFFIXES:
-        raise NotLoadable(f'"{flow}" is neither Python nor YAML', hint="name a flow.py or a flow.yaml")
+        raise NotLoadable(f'"{flow}" is neither Python nor YAML', hint="name a flow.py, a flow.yaml or a scheme.yaml")
     files = {flow.name: flow, **dict(_beside(flow.resolve().parent))}
     _check_size(len(files), sum(file.stat().st_size for file in files.values()))
     packed = io.BytesIO()

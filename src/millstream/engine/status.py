@@ -106,6 +106,22 @@ class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):
     switch: SwitchStatus | None = None
 
 
+class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A runtime of a job: starting, running, waiting (for its program to be started again), silent or ended.
+
+    `oldest` is the id of the oldest message that not all downstreams have; 0: they have all.
+    """
+
+    node: str
+    role: str
+    state: str
+    address: str | None = None
+    generation: int = 0
+    restarts: int = 0
+    oldest: int = 0
+    pid: int | None = None
+
+
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is now on one engine; moments are ISO 8601 in UTC."""
 
@@ -131,6 +147,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: Which version runs: the old one until a switch is done.
     version: str = "1"
     switch: SwitchStatus | None = None
+    runtimes: tuple[RuntimeStatus, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True):

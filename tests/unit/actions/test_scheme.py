@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.actions.dataflow import DataflowWrong, parse
-from millstream.actions.scheme import Node, Scheme, load, runtime_arguments
+from millstream.actions.scheme import Node, Scheme, described_in, load, runtime_arguments
 from millstream.errors import FlowError
 
 SIMPLEPIPE = """\
@@ -167,3 +167,19 @@ def test_any_text_is_read_or_refused_at_a_place_in_it(text):
         offset = 0
         assert set(flow.nodes) >= {name for edge in flow.edges for name in edge}
     assert 0 <= offset <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_one"),
+    [
+        ("s.yaml", SIMPLEPIPE, True),
+        ("s.json", json.dumps({"name": "s", "nodes": []}), True),
+        ("s.yaml", "nodes: [", False),
+        ("s.json", "{", True),
+        ("flow.yaml", "name: f\nsources: {}\n", False),
+        ("flow.py", "nodes = dataflow = 1\n", False),
+    ],
+)
+def test_a_scheme_is_told_from_a_flow(tmp_path, name, text, is_one):
+    (tmp_path / name).write_text(text)
+    assert described_in(tmp_path / name) is is_one

@@ -17,6 +17,7 @@ from millstream.actions.supervision import (
     begin,
     changed,
     exited,
+    gone,
     ticked,
 )
 
@@ -181,3 +182,23 @@ def test_an_upstream_is_told_of_one_move_after_the_other():
     assert ticked(state, 3.0)[1] == [TellChange("a", "b:2", "b:3")]
     state = changed(state, "a", "b:2", "b:3")
     assert ticked(state, 4.0)[1] == []
+
+
+def test_nodes_go_on_as_what_they_were_and_ended_sources_stay_away():
+    _, orders = begin(PIPE, 0.0, known={"b": (1, 2)}, ended={"a"})
+    assert orders == [Start("b", "b:2", 2, ("c:1",)), Start("c", "c:1", 1, ())]
+
+
+def test_a_node_that_is_no_runtime_is_where_it_is_said_to_be():
+    pipe = Scheme("p", (Node("a", "./a", ("a:1",)), Node("s", "./s")), (("a", "s"),))
+    _, orders = begin(pipe, 0.0, fixed={"s": "s:9"})
+    assert orders == [Start("a", "a:1", 1, ("s:9",))]
+
+
+def test_a_source_that_is_gone_is_not_missed():
+    state, _ = begin(PIPE, 0.0)
+    state = gone(all_answer(state), "a")
+    assert exited(state, "a", 1, 1.0) == (state, [])
+    assert answered(state, "a", 1) == state
+    _, orders = ticked(state, 100.0)
+    assert [order for order in orders if getattr(order, "node", None) == "a"] == []

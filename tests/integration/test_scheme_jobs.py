@@ -1,0 +1,172 @@
+"""Schemes as jobs of an engine: whatever is killed, no number is missing, and first arrivals are in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from millstream.cluster import Cluster
+from millstream.engine.lifecycle import JobState
+from millstream.engine.status import JobStatus, RuntimeStatus
+from support.actions import ROOT
+from support.engines import drivers_of, wait_until
+from support.runtimes import free_port
+
+EXAMPLE = ROOT / "examples" / "simplepipe"
+LIMIT_S = 240.0
+NODES = ("numgen", "filter2", "printer2", "filter3", "printer6")
+
+
+class Engine:
+    """An engine in a process of its own."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.data = data
+        command = [sys.executable, "-m", "millstream", "engine", "--data", str(data), "--port", "0", "--json", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url = json.loads(self.process.stdout.readline())["url"]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._end()
+        wait_until(lambda: drivers_of(self.data) == [], limit_s=LIMIT_S, what="the end of the runtimes")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self._end()
+
+    def _end(self) -> None:
+        self.process.wait(LIMIT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def go_filter() -> Path:
+    if shutil.which("go") is None:
+        pytest.skip("cannot here: no go")
+    subprocess.run(["go", "build", "-o", "filter", "."], cwd=EXAMPLE / "filter", check=True)
+    return EXAMPLE / "filter" / "filter"
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    started: list[Engine] = []
+
+    def start(name: str = "data", *options: str) -> Engine:
+        started.append(Engine(tmp_path / name, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()
+
+
+def simplepipe(folder: Path, count: int, pause: float, **changes: dict[str, Any]) -> Path:
+    """The example's scheme at ports of its own, with its files in a folder."""
+    tree = yaml.safe_load((EXAMPLE / "scheme.yaml").read_text())
+    for node in tree["nodes"]:
+        node["action"] = str((EXAMPLE / node["action"]).resolve())
+        node["addresses"] = [free_port() for _ in range(2)]
+        if node["name"].startswith("printer"):
+            node["args"] = [str(folder / "out" / node["name"])]
+        node |= changes.get(node["name"], {})
+    tree["nodes"][0]["args"] = [str(count), str(pause)]
+    file = folder / "scheme.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return file
+
+
+def first_arrivals(file: Path) -> list[int]:
+    text = file.read_text() if file.exists() else ""
+    return list(dict.fromkeys(int(line) for line in text.split("\n")[:-1]))
+
+
+def until(cluster: Cluster, true: Callable[[JobStatus], object], what: str) -> JobStatus:
+    end = time.monotonic() + LIMIT_S
+    while not true(status := cluster.status("simplepipe")):
+        assert time.monotonic() < end, f"{what}: {status}\n" + "\n".join(cluster.logs("simplepipe", 50))
+        time.sleep(0.05)
+    return status
+
+
+def runtime(status: JobStatus, node: str) -> RuntimeStatus:
+    return next(one for one in status.runtimes if one.node == node)
+
+
+def running(status: JobStatus) -> bool:
+    return status.state is JobState.RUNNING and all(one.state == "running" for one in status.runtimes)
+
+
+def kill_node(cluster: Cluster, node: str) -> None:
+    """Kill a runtime, and wait until another process has taken its place."""
+    before = until(cluster, lambda status: runtime(status, node).pid is not None, f"{node} runs")
+    pid = runtime(before, node).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(cluster, lambda status: runtime(status, node).pid not in (None, pid), f"{node} runs again")
+
+
+def complete(folder: Path, cluster: Cluster, count: int) -> None:
+    evens, sixes = folder / "out" / "printer2", folder / "out" / "printer6"
+    until(
+        cluster,
+        lambda _: len(first_arrivals(evens)) >= count // 2 and len(first_arrivals(sixes)) >= count // 6,
+        "all numbers",
+    )
+    assert first_arrivals(evens) == list(range(2, count + 1, 2))
+    assert first_arrivals(sixes) == list(range(6, count + 1, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
+    go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
+) -> None:
+    scheme, engine = simplepipe(tmp_path, 6000, 0.02), engines()
+    with Cluster([engine.url]) as cluster:
+        job = cluster.deploy(scheme)
+        assert (job.name, job.state) == ("simplepipe", JobState.STARTING)
+        until(cluster, running, "it runs")
+        for node in NODES:
+            kill_node(cluster, node)
+    engine.kill()
+
+    engine = engines()
+    with Cluster([engine.url]) as cluster:
+        until(cluster, running, "it runs again")
+        complete(tmp_path, cluster, 6000)
+        assert runtime(cluster.status("simplepipe"), "filter2").generation == 1  # it went on with its queue
+
+        cluster.drain("simplepipe")
+        assert cluster.wait("simplepipe", LIMIT_S).state is JobState.DRAINED
+        assert drivers_of(engine.data) == []
+        assert not [one for one in psutil.process_iter() if str(go_filter) in " ".join(_command(one))]
+
+        cluster.resume("simplepipe")
+        until(cluster, running, "it runs after the drain")
+        cluster.undeploy("simplepipe", force=True, purge=True)
+        assert drivers_of(engine.data) == []
+        assert not (engine.data / "jobs" / "simplepipe").exists()
+    engine.stop()
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
