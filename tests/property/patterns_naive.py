@@ -33,6 +33,9 @@ class Naive:
     pattern: Pattern
     events: list[dict[str, Any]]
     meets: Meets
+    first: int = 0
+    waiting: bool = False
+    """Whether a match may still come of what was tried: something waits for events behind the last."""
 
     # What a condition says
 
@@ -49,17 +52,19 @@ class Naive:
 
     # Which positions a block may take next
 
-    def places(self, block: Block, contiguity: str, start: int, taken: Taken, inner: bool) -> Iterator[int]:
-        """Yield the positions at or after `start` that a leaf may take: the very next, the first that matches, or each."""
+    def places(self, block: Block, contiguity: str, start: int, taken: Taken, inner: bool) -> tuple[list[int], bool]:
+        """Return the positions at or after `start` that a leaf may take, and whether it would wait for more events behind the last."""
+        found: list[int] = []
         for place in range(start, len(self.events)):
             if self.takes(block, place, taken):
-                yield place
+                found.append(place)
                 if contiguity != "any":
-                    return
+                    return found, False
             elif contiguity == "relaxed" and self.any_of(block.conditions, place, taken):
-                return  # it would be the next, and "until" forbids it
+                return found, False  # it would be the next, and "until" forbids it
             if contiguity == "strict" or (inner and block.until and self.any_of(block.until, place, taken)):
-                return
+                return found, False
+        return found, True
 
     # What may follow: `then(start, taken, forbidden)` yields what the rest of the pattern makes of it.
     # `forbidden` are (from position, block) pairs: no event from there up to the next that is taken may meet the block.
@@ -95,6 +100,9 @@ class Naive:
         yield from self.body(block, contiguity, start, taken, barred, once_more(1) if block.loops else then, False)
 
     def loop(self, block, count, start, taken, barred, then) -> Iterator[Found]:
+        if block.preference == "reluctant" and count >= block.least:
+            yield from self.reluctant(block, count, start, taken, barred, then)
+            return
         if block.most is None or count < block.most:
 
             def after(start, taken, barred):
@@ -107,6 +115,32 @@ class Naive:
             more = block.most is None or count < block.most
             greedy = block.preference == "greedy" and more
             yield from then(start, taken, (*barred, *([("greedy", start, block)] if greedy else [])))
+
+    # Reluctant loops are of one block, with one behind them that must come.
+
+    def reluctant(self, block, count, start, taken, barred, then) -> Iterator[Found]:
+        """A loop that takes no event which what follows can take."""
+        following = self.pattern.blocks[self.pattern.blocks.index(block) + 1]
+        more = block.most is None or count < block.most
+
+        def stay(place):
+            return self.loop(block, count + 1, place + 1, (*taken, (block.name, place)), (), then)
+
+        if more and block.inner != "strict" and following.contiguity != "strict":
+            # It waits for both, and does not fork to do so.
+            for place in range(start, len(self.events)):
+                if self.takes(following, place, taken):
+                    yield from then(place, taken, barred)
+                    return
+                if self.takes(block, place, taken):
+                    yield from stay(place)
+                    if block.inner == "relaxed":
+                        return
+            return
+        if more and start < len(self.events) and not self.takes(following, start, taken):
+            for place in self.places(block, block.inner, start, taken, True)[0]:
+                yield from stay(place)
+        yield from then(start, taken, barred)
 
     def negation_behind(self, block, start):
         """A negation right behind a loop of one block holds inside the loop as well, as in Flink."""
@@ -135,7 +169,9 @@ class Naive:
         if block.body:
             yield from self.either(block, contiguity, start, taken, barred, then)
             return
-        for place in self.places(block, contiguity, start, taken, inner):
+        places, waits = self.places(block, contiguity, start, taken, inner)
+        self.note(waits, start, taken, barred, limit)
+        for place in places:
             if not self.allowed(barred, place, taken) or not self.lives(start, place, taken):
                 continue
             if limit is not None and taken and self.at(place) - self.at(taken[-1][1]) >= limit:
@@ -154,6 +190,22 @@ class Naive:
                         yield from self.sequence(sequence[1:], None, place + 1, (*taken, (first.name, place)), (), then)
             if contiguity == "strict" or (contiguity == "relaxed" and hit):
                 return
+        self.note(True, start, taken, barred, block.within.total_seconds() if block.within else None)
+
+    def note(self, waits: bool, start: int, taken: Taken, barred, limit: float | None) -> None:
+        """Note that something waits for an event behind the last, if nothing has ended it."""
+        last = len(self.events) - 1
+        if not waits or not taken or taken[0][1] != self.first:
+            return
+        if self.pattern.span and self.age(taken) >= self.pattern.span.total_seconds():
+            return
+        if limit is not None and self.at(last) - self.at(taken[-1][1]) >= limit:
+            return
+        if start > last or (self.allowed(barred, last, taken) and self.lives(start, last, taken)):
+            self.waiting = True
+
+    def age(self, taken: Taken) -> float:
+        return self.at(len(self.events) - 1) - self.at(taken[0][1])
 
     def at(self, place: int) -> float:
         return self.events[place]["at"]
@@ -180,30 +232,49 @@ class Naive:
 
     # The whole
 
+    def end(self, start: int, taken: Taken, barred) -> Iterator[Found]:
+        """Yield the match that is complete when nothing must come any more."""
+        if not taken:
+            return
+        if not any(kind in ("not", "once") for kind, _, _ in barred):
+            yield Found(taken, self.at(taken[-1][1]), taken[-1][1])
+        elif any(kind == "once" for kind, _, _ in barred):
+            self.note(start >= len(self.events), start, taken, (), None)
+            if start < len(self.events) and self.allowed(barred, start, taken) and self.lives(start, start, taken):
+                yield Found(taken, self.at(start), start)
+        else:
+            self.note(True, start, taken, barred, None)
+            until = self.at(taken[0][1]) + self.pattern.span.total_seconds()
+            inside = [place for place in range(start, len(self.events)) if self.at(place) < until]
+            clear = all(self.allowed(barred, place, taken) for place in inside[-1:])
+            if clear and all(self.lives(start, place, taken) for place in inside[-1:]):
+                yield Found(taken, until, taken[-1][1])
+
     def all_matches(self) -> list[Found]:
         found: dict[tuple[Taken, float], Found] = {}
-
-        def end(start, taken, barred):
-            if not taken:
-                return
-            if not any(kind in ("not", "once") for kind, _, _ in barred):
-                yield Found(taken, self.at(taken[-1][1]), taken[-1][1])
-            elif any(kind == "once" for kind, _, _ in barred):
-                if start < len(self.events) and self.allowed(barred, start, taken) and self.lives(start, start, taken):
-                    yield Found(taken, self.at(start), start)
-            else:
-                until = self.at(taken[0][1]) + self.pattern.span.total_seconds()
-                inside = [place for place in range(start, len(self.events)) if self.at(place) < until]
-                clear = all(self.allowed(barred, place, taken) for place in inside[-1:])
-                if clear and all(self.lives(start, place, taken) for place in inside[-1:]):
-                    yield Found(taken, until, taken[-1][1])
-
-        for first in range(len(self.events)):
-            cut = Naive(self.pattern, self.events, self.meets)
-            for one in cut.sequence(self.pattern.blocks, "strict", first, (), (), end):
-                if one.taken[0][1] == first and self.in_time(one):
-                    found[(one.taken, one.known_at)] = one
+        starts = self.single_starts() if self.pattern.one_at_a_time else range(len(self.events))
+        for first in starts:
+            for one in self.from_start(first):
+                found[(one.taken, one.known_at)] = one
         return list(found.values())
+
+    def single_starts(self) -> list[int]:
+        """Return the positions at which a run may begin, since none of those that began before lives on behind that event."""
+        found: list[int] = []
+        for place in range(len(self.events)):
+            seen = [Naive(self.pattern, self.events[: place + 1], self.meets) for _ in found]
+            for first, one in zip(found, seen, strict=True):
+                list(one.from_start(first))
+            if not any(one.waiting for one in seen):
+                found.append(place)
+        return found
+
+    def from_start(self, first: int) -> Iterator[Found]:
+        """Yield the matches whose first event is at position `first`."""
+        self.first = first
+        for one in self.sequence(self.pattern.blocks, "strict", first, (), (), self.end):
+            if one.taken[0][1] == first and self.in_time(one):
+                yield one
 
     def in_time(self, found: Found) -> bool:
         if self.pattern.span is None:

@@ -109,7 +109,7 @@ def quantified(draw, pattern: Pattern, *, leaf: bool, known: list[str]) -> Patte
 
 
 @st.composite
-def patterns(draw, *, groups: bool = True) -> Pattern:
+def patterns(draw, *, groups: bool = True, skips: bool = True) -> Pattern:
     """Return a pattern that can match."""
     count = draw(st.integers(1, 4))
     names = ["a", "b", "c", "d"][:count]
@@ -123,7 +123,7 @@ def patterns(draw, *, groups: bool = True) -> Pattern:
             pattern = draw(leaf(pattern, name, known, first=place == 0, groups=groups))
     if all(block.nullable for block in pattern.blocks):
         pattern = pattern.followed_by("z", draw(st.sampled_from(PLAIN)))
-    skip = draw(st.sampled_from(["none", "none", "next", "past", "first", "last"]))
+    skip = draw(st.sampled_from(["none", "none", "next", "past", "first", "last"])) if skips else "none"
     waits = any(block.negated and block.contiguity == "relaxed" for block in ending(pattern))
     if draw(st.booleans()) or skip != "none" or waits:
         pattern = pattern.within(f"{draw(st.integers(2, 12))} seconds")
@@ -137,6 +137,21 @@ def patterns(draw, *, groups: bool = True) -> Pattern:
     if draw(st.integers(0, 6)) == 0:
         pattern = pattern.halt(draw(st.sampled_from(PLAIN)))
     return pattern
+
+
+@st.composite
+def reluctant_patterns(draw) -> Pattern:
+    """Return a pattern with a reluctant loop, between or before blocks that must come."""
+    how = st.sampled_from(["next", "followed_by", "followed_by_any"])
+    pattern = Pattern().begin("a", draw(conditions([])))
+    if draw(st.booleans()):
+        pattern = getattr(pattern, draw(how))("b", draw(conditions(["a"])))
+    loop = draw(st.sampled_from([pattern.one_or_more(), pattern.times(1, 3), pattern.times_or_more(2)])).reluctant()
+    pattern = draw(st.sampled_from([loop, loop, loop.consecutive(), loop.combinations()]))
+    pattern = getattr(pattern, draw(how))("c", draw(conditions(["a"])))
+    if draw(st.booleans()):
+        pattern = getattr(pattern, draw(how))("d", draw(conditions(["a", "c"])))
+    return pattern.within(f"{draw(st.integers(2, 12))} seconds") if draw(st.booleans()) else pattern
 
 
 @st.composite

@@ -11,7 +11,7 @@ from millstream.patterns.compile import compile_pattern
 from millstream.patterns.events import events
 from millstream.patterns.pattern import Pattern
 from property.patterns_naive import Naive
-from property.patterns_random import meets, patterns, streams, table
+from property.patterns_random import meets, patterns, reluctant_patterns, streams, table
 
 FAR = 2**61
 
@@ -45,4 +45,16 @@ def check(pattern: Pattern, rows) -> None:
 @settings(max_examples=600)
 @given(pattern=patterns(), rows=streams())
 def test_the_automaton_finds_what_the_naive_matcher_finds(pattern, rows):
+    check(pattern, rows)
+
+
+@settings(max_examples=150)
+@given(pattern=patterns(skips=False), rows=streams())
+def test_a_singleton_begins_only_where_no_run_lives(pattern, rows):
+    check(pattern.singleton(), rows)
+
+
+@settings(max_examples=150)
+@given(pattern=reluctant_patterns(), rows=streams())
+def test_a_reluctant_loop_takes_no_event_that_what_follows_can_take(pattern, rows):
     check(pattern, rows)

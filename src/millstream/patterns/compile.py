@@ -411,10 +411,17 @@ class Build:
         stay = _without([way for way in more if way.take is not None], left)
         waits = [way for way in leave if way.take is None and not way.accepts]
         inner = [way for way in more if way.take is None]
-        if inner and waits and loop.inner == "relaxed":
-            takes = [way.wish for way in (*leave, *more) if way.take is not None]
-            both = _without([Way(Wish(), None, self._key(place))], takes)
-            return [*(way for way in leave if way not in waits), *stay, *both]
+        if inner and waits and loop.inner != "strict":
+            own = [way.wish for way in more if way.take is not None] if loop.inner == "relaxed" else []
+            both = _without([Way(Wish(), None, self._key(place))], [*left, *own])
+            # What follows may pass over an event that it can take, as each later one is worth a match.
+            later = [
+                part
+                for number, wish in enumerate(left)
+                for part in _without([replace(way, wish=way.wish.also(wish)) for way in waits], left[:number])
+                if part.wish.possible
+            ]
+            return [*(way for way in leave if way not in waits), *stay, *later, *both]
         return [*leave, *stay, *_without(inner, left)]
 
     def _negated_next(self, loop: Block, after: Place) -> list[Wish]:
