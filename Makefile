@@ -2,7 +2,7 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench soak sim sdk lock clean
+.PHONY: help setup demo test check format bench soak prove sim sdk lock clean
 
 BIN := .venv/bin
 CODE := src tests sdk examples benchmarks
@@ -37,6 +37,9 @@ bench: setup ## measure, and write benchmarks/results/
 soak: ## run the tests that take minutes on purpose
 	@scripts/bootstrap postgres network
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
+
+prove: setup ## prove that switches change no result: kills at every step, N random lives (N=3), N thousand seeds
+	@PROVE=$(or $(N),3) $(BIN)/pytest -m "soak or slow" --timeout=7200 --durations=15 tests/integration/test_switch_crash.py tests/integration/test_switch.py tests/simulation/test_switch.py $(ARGS)
 
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from itertools import chain
@@ -27,7 +28,8 @@ from simulation.switch.shapes import Reach, Result, Row, Shape, reach
 from simulation.switch.shrink import shrunk
 from simulation.switch.world import OURS, Rules, World, story, violation
 
-SEEDS = 2_000
+#: More of them with `make prove`.
+SEEDS = max(2_000, 1_000 * int(os.environ.get("PROVE", "0")))
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import pyarrow as pa
 import millstream as ms
 from millstream.journal import Kind, Writer
 from millstream.spark.run import FlowRun, Options
+from support.actions import PYTHON, SDK
 
 SECOND = 1_000_000
 START = 1_577_872_800 * SECOND
@@ -45,6 +46,46 @@ def small(version: str) -> ms.Flow:
 
 
 SMALL = ("rows", "most", "kept")
+
+TWICE = f"""#!{PYTHON} -S
+import json, sys
+sys.path.insert(0, {str(SDK / "python")!r})
+import millstream_action as action
+while (m := action.read_message()) is not None:
+    action.write_message(json.dumps({{"twice": json.loads(m)["v"] * 2}}).encode())
+"""
+
+
+def large(program: Path) -> Build:
+    """Return what makes versions of a flow with all kinds of stages; their results are the same."""
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(TWICE)
+    program.chmod(0o755)
+
+    def build(version: str) -> ms.Flow:
+        flow = ms.Flow("switched", window="10 s")
+        events = flow.source("events", ms.inbox(DDL), time="at", lateness="3 s", key="k", partitions=3, idle="1 day")
+        rows = events.sql("some", f"SELECT * FROM events WHERE v > -{version}")
+        rows.action("doubled", [str(program)], output="twice long").sink("acted", ms.jsonl("acted"))
+        noted = rows.window("tumbling", every="5 s", **WINDOWED).journal("noted", partitions=2, key="k")
+        # It does not change, and reads what both versions write.
+        noted.window("kept", every="10 s", by="k", n="sum(n)").sink("kept", ms.jsonl("kept"))
+        sliding = rows.window("sliding", every="4 s", size="12 s", **WINDOWED)
+        # The start is lost here: the cut goes by the end.
+        thin = sliding.sql("thin", "SELECT k, n, total, window_time FROM sliding WHERE n > 0")
+        thin.window("outer", every="10 s", by="k", n="sum(n)").sink("outer", ms.jsonl("outer"))
+        rows.window("sessions", gap="2 s", longest="60 s", **WINDOWED).sink("sessions", ms.jsonl("sessions"))
+        left = rows.sql("left", "SELECT k, v, at FROM some WHERE v % 2 = 0")
+        right = rows.sql("right", "SELECT k, v AS other, at FROM some WHERE v % 2 = 1")
+        left.join("joined", right, on="k", within="5 s", how="left").sink("joined", ms.jsonl("joined"))
+        rise = ms.Pattern().begin("a", "v < 50").followed_by("b", "v > a.v + 20").within("6 s")
+        rows.match("risen", rise, emit="k, a.v as low, b.v as high").sink("risen", ms.jsonl("risen"))
+        return flow
+
+    return build
+
+
+LARGE = ("acted", "kept", "outer", "sessions", "joined", "risen")
 
 
 def piece(seed: int, turn: int) -> list[tuple[int, Any]]:

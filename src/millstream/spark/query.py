@@ -115,6 +115,8 @@ class GroupQuery:
 
     def stop(self) -> None:
         """Stop between or inside a batch; what is not committed is run again at the next start."""
+        if self.sink.turns is not None:
+            self.sink.turns.end()  # a batch that waits for another version would let the query wait too
         for target in self.sink.targets:
             if isinstance(target, InboxTarget):
                 target.interrupt()  # a batch that waits for another host would let the query wait too

@@ -23,6 +23,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.owned import owned
 from millstream.spark.source import Offset, has_late, late_rows
 from millstream.spark.targets import Epoch, Target
+from millstream.spark.turns import Turns
 from millstream.switch.cut import newest
 
 
@@ -50,6 +51,8 @@ class GroupSink:
     #: By which column results are owned, and their key, if versions are switched.
     start: str | None = None
     key: str | None = None
+    #: The order in which it and another version publish, while there is one.
+    turns: Turns | None = None
     rows_out: int = 0
     error: BaseException | None = None
     _readers: dict[str, Reader] = field(default_factory=dict)
@@ -76,6 +79,8 @@ class GroupSink:
         epoch = Epoch(self.job, self.checkpoint.group, self.checkpoint.id, batch, self.floor(logged))
         if before is not None:
             self.mark_read(before)
+        if self.turns is not None:
+            self.turns.wait(self.checkpoint.id, self.reached(logged))
         frame = self._owned(frame, logged)
         several = len(self.targets) > 1
         if several:
@@ -105,6 +110,12 @@ class GroupSink:
         floors = [offset.floor for offset in logged.offsets.values()]
         known = [floor for floor in floors if floor is not None]
         return min(known) if known and len(known) == len(floors) else None
+
+    def reached(self, logged: Logged) -> int | None:
+        """Return up to where the group has put out all that it will, after this batch."""
+        if self.stateful:
+            return logged.watermark_ms * 1000 if logged.watermark_ms > 0 else None
+        return self.floor(logged)
 
     def mark_read(self, logged: Logged) -> None:
         """Tell the journals how far this group has got for good, so that they may trim."""

@@ -30,6 +30,7 @@ from millstream.spark.control import Orders, Question
 from millstream.spark.failpoints import passing
 from millstream.spark.query import GroupQuery
 from millstream.spark.targets import JournalTarget
+from millstream.spark.turns import Turns
 from millstream.spark.version import FlowVersion, Ground, forget_readers, remove_unless
 from millstream.switch import cut as cuts
 from millstream.switch import events as e
@@ -411,6 +412,7 @@ class Versions:
         version = self._version(name)
         if version is None:
             return
+        self._take_turns()
         for query in version.queries.values():
             before = query.control.orders()
             orders = changed(before, held=False, question=None)
@@ -424,6 +426,15 @@ class Versions:
             if orders != before:
                 query.control.order(orders)
                 passing("switch-ordered")
+
+    def _take_turns(self) -> None:
+        """Let both versions of a group that writes to sinks publish in order."""
+        after = {} if self.next is None or not self._is_cut else self.next.queries
+        for name in self._parted:
+            old, new = self.current.queries.get(name), after.get(name)
+            if old is not None and new is not None and old.written is None and old.sink.turns is None:
+                turns = Turns(name, old.checkpoint.id, new.checkpoint.id, self._cut_us)
+                old.sink.turns = new.sink.turns = turns
 
     @property
     def _parted(self) -> set[str]:
@@ -495,7 +506,7 @@ class Versions:
     def _end_switch(self) -> None:
         self._plan = None
         for query in self.everything:
-            query.paired = False
+            query.paired, query.sink.turns = False, None
 
     # what is noticed
 
@@ -555,7 +566,7 @@ class Versions:
             return
         if all(self._ahead(query, one, reach) <= 0 for query, one in logged):
             yield e.Beyond(unit.name)
-        if all(cuts.drained(_reached(query, one), self._cut_us, reach) for query, one in logged):
+        if all(cuts.drained(query.sink.reached(one), self._cut_us, reach) for query, one in logged):
             yield e.Drained(unit.name)
 
     def _heard_of_the_cut(self, query: GroupQuery, logged: Logged) -> bool:
@@ -631,13 +642,6 @@ def _got(view: PartitionReader, at: int, late: int, *, grouped: bool) -> int | N
     if not grouped:
         return align.progress(state, late)
     return align.FOREVER_US if state.ended else state.floor
-
-
-def _reached(query: GroupQuery, logged: Logged) -> int | None:
-    """Return up to where a group has put out all that it will."""
-    if query.group.stateful:
-        return logged.watermark_ms * 1000 if logged.watermark_ms > 0 else None
-    return query.sink.floor(logged)
 
 
 def _point(instruction: i.Instruction | Entry) -> str:

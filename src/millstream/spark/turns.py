@@ -1,0 +1,64 @@
+"""The order at a sink while two versions write it: results go out in the order in which they complete.
+
+Whoever is ahead waits for the other, on its own thread and with its batch unwritten, so nothing is held in memory. The wait is the
+difference of their lags. After a limit it is given up, for both and for good: results are worth more than their order.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+from millstream.switch.cut import goes_out
+
+_log = logging.getLogger(__name__)
+
+#: How long a batch waits for the other version at most.
+LIMIT_S: Final = 10.0
+#: Watermarks of versions with other stages may differ by so much: see `source.watermark_ms`.
+_SLACK_US: Final = 1000
+
+
+class Turns:
+    """Whose turn it is, of two versions of one group."""
+
+    def __init__(self, group: str, old: str, new: str, cut_us: int, *, limit_s: float = LIMIT_S) -> None:
+        self._group = group
+        self._other = {old: new, new: old}
+        self._new = new
+        self._cut_us = cut_us
+        self._limit_s = limit_s
+        self._reached: dict[str, int | None] = {}
+        self._over = False
+        self._changed = threading.Condition()
+
+    def wait(self, version: str, reached: int | None) -> None:
+        """Return when a version that has got so far may publish."""
+        began = time.monotonic()
+        with self._changed:
+            self._reached[version] = reached
+            self._changed.notify_all()
+            while not self._over and not self._may_go(version, reached, 0.0):
+                left = began + self._limit_s - time.monotonic()
+                if left <= 0:
+                    self._give_up()
+                    return
+                self._changed.wait(left)
+
+    def _may_go(self, version: str, reached: int | None, waited: float) -> bool:
+        other = self._reached.get(self._other[version])
+        mine = None if reached is None else reached - _SLACK_US
+        return goes_out(mine, other, self._cut_us, newer=version == self._new, waited=waited, limit=self._limit_s)
+
+    def _give_up(self) -> None:
+        _log.warning('results of group "%s" may be out of order: one version is too far behind the other', self._group)
+        self._over = True
+        self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
