@@ -37,14 +37,29 @@ def numbers() -> st.SearchStrategy[str]:
     return st.recursive(st.sampled_from(LEAVES), wider, max_leaves=4)
 
 
+def texts() -> st.SearchStrategy[str]:
+    leaves = ["s", "a.s", "first(a.s)", "last(a.s)", "min(a.s)", "max(a.s)", "'m'", "'b'"]
+    plain = st.sampled_from(leaves)
+    return st.one_of(
+        plain,
+        st.tuples(plain, plain).map(lambda some: f"coalesce({some[0]}, {some[1]})"),
+        st.tuples(plain, plain).map(lambda some: f"greatest({some[0]}, {some[1]})"),
+        st.tuples(plain, plain).map(lambda some: f"case when a.x > 1 then {some[0]} else {some[1]} end"),
+    )
+
+
 def truths() -> st.SearchStrategy[str]:
-    compared = st.tuples(numbers(), st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"]), numbers())
+    comparison = st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"])
+    compared = st.tuples(numbers(), comparison, numbers())
     plain = st.one_of(
         compared.map(" ".join),
         numbers().map(lambda one: f"{one} is null"),
         st.tuples(numbers(), numbers()).map(lambda some: f"{some[0]} in ({some[1]}, 2)"),
         st.tuples(numbers(), numbers()).map(lambda some: f"{some[0]} between {some[1]} and 3"),
         st.just("any(a.x > 1)"),
+        st.just("count(a.s) > 1"),
+        st.tuples(texts(), comparison, texts()).map(" ".join),
+        st.tuples(texts(), texts()).map(lambda some: f"{some[0]} in ({some[1]}, 'm')"),
     )
 
     def wider(inner):
@@ -57,18 +72,25 @@ def truths() -> st.SearchStrategy[str]:
 
 
 whole = st.one_of(st.none(), st.integers(-2, 3))
+text = st.one_of(st.none(), st.sampled_from(["", "b", "m", "ä", "mm", "𝄞", "￿"]))
 real = st.one_of(st.none(), st.sampled_from([-1.5, 0.0, 1.0, 2.5, 3.0]))
 
 
 @settings(max_examples=300)
-@given(condition=truths(), rows=st.lists(st.tuples(whole, real), min_size=2, max_size=6), loop=st.booleans())
-def test_the_kernel_evaluates_histories_as_the_automaton_does(condition, rows, loop):
+@given(
+    condition=truths(),
+    rows=st.lists(st.tuples(whole, real, text), min_size=2, max_size=6),
+    loop=st.booleans(),
+    cut=st.integers(0, 6),
+)
+def test_the_kernel_evaluates_histories_as_the_automaton_does(condition, rows, loop, cut):
     begun = Pattern().begin("a", "n < 2")
     pattern = (begun.one_or_more() if loop else begun).followed_by_any("b", condition)
     table = pa.table(
         {
-            "x": pa.array([x for x, _ in rows], pa.int64()),
-            "f": pa.array([f for _, f in rows], pa.float64()),
+            "x": pa.array([x for x, _, _ in rows], pa.int64()),
+            "f": pa.array([f for _, f, _ in rows], pa.float64()),
+            "s": pa.array([s for _, _, s in rows], pa.string()),
             "n": pa.array(range(len(rows)), pa.int64()),
             "at": pa.array([place * 1_000_000 for place in range(len(rows))], pa.timestamp("us")),
         }
@@ -81,10 +103,17 @@ def test_the_kernel_evaluates_histories_as_the_automaton_does(condition, rows, l
         raise
     made = matcher(automaton, [column.type for column in values])
     assume(made.compiled)
-    batch = Batch(pa.array(["k"] * len(rows)), events.micros(table.column("at")), masks, values, table)
-    _, found = made.process(made.empty(pa.string(), table.schema), batch, FOREVER)
-    places = found.rows.column("n").to_pylist()
-    ours = Counter(tuple(places[a:z]) for a, z in zip(found.starts, found.ends, strict=True))
+    kept, ours = made.empty(pa.string(), table.schema), Counter()
+    for first, last, watermark in ((0, min(cut, len(rows)), 0), (min(cut, len(rows)), len(rows), FOREVER)):
+        some = slice(first, last)
+        part = table.slice(first, last - first)
+        own = [column[some] for column in values]
+        batch = Batch(
+            pa.array(["k"] * len(part), pa.string()), events.micros(part.column("at")), masks[some], own, part
+        )
+        kept, found = made.process(made.load(made.dump(kept)), batch, watermark)
+        places = found.rows.column("n").to_pylist()
+        ours.update(tuple(places[a:z]) for a, z in zip(found.starts, found.ends, strict=True))
 
     key, matches = Key(), []
     for event in events.events(automaton, table, "at"):
@@ -92,3 +121,11 @@ def test_the_kernel_evaluates_histories_as_the_automaton_does(condition, rows, l
         matches += some
     matches += advance(automaton, key, FOREVER)[1]
     assert ours == Counter(tuple(event.number for _, event in match.history) for match in matches)
+
+
+def test_texts_are_compared_by_the_kernel():
+    pattern = (
+        Pattern().begin("a", "x = 1").followed_by("b", "s > max(a.s) and s <> 'm' or a.s is null").within("1 minute")
+    )
+    automaton = compile_pattern(pattern)
+    assert matcher(automaton, [pa.string()] * len(automaton.values)).compiled

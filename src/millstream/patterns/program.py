@@ -1,7 +1,7 @@
 """Expressions over the history as short programs for the kernel's stack machine.
 
-A number is whole ("i") or not ("f"); truth is 1 or 0. What the machine does not know (text, decimals, Python predicates) makes a pattern
-run on the plain automaton instead.
+A number is whole ("i") or not ("f"); truth is 1 or 0; a text ("t") is its place among all texts in order, so that texts are compared as
+whole numbers are. What the machine does not know (decimals, Python predicates) makes a pattern run on the plain automaton instead.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from millstream.patterns.history import Node, Register
 
-Kind = Literal["i", "f", "x"]
-"""Whole numbers, times and truth; other numbers; what the kernel does not know."""
+Kind = Literal["i", "f", "t", "x"]
+"""Whole numbers, times and truth; other numbers; text; what the kernel does not know."""
 
 # Operations. Those of a pair are for whole numbers, and one more for others.
 INT, FLOAT, NULL, VALUE_I, VALUE_F, REGISTER_I, REGISTER_F, AVG, TO_FLOAT = range(9)
@@ -63,17 +63,21 @@ def register_kind(register: Register, values: Sequence[Kind]) -> Kind:
     if register.function == "count" or register.value is None:
         return "i"
     kind = values[register.value]
+    if kind == "t" and register.function in ("sum", "avg", "any"):
+        return "x"
     return "f" if register.function == "avg" and kind == "i" else kind
 
 
-def program(node: Node, values: Sequence[Kind], registers: Sequence[Register]) -> list[tuple[int, int, float]]:
-    """Return the program of an expression.
+def program(
+    node: Node, values: Sequence[Kind], registers: Sequence[Register], texts: list[str]
+) -> list[tuple[int, int, float]]:
+    """Return the program of an expression; texts that it compares with are added to `texts`, as values behind the others.
 
     Raises:
-        Unsupported: It needs more than numbers and truth.
+        Unsupported: It needs more than numbers, truth and text.
     """
     made = Program()
-    _Lowering(values, registers, made).lower(node)
+    _Lowering(values, registers, made, texts).lower(node)
     if _depth(node) > DEPTH - 2:
         raise Unsupported("the expression is too deep")
     return made.steps
@@ -88,6 +92,7 @@ class _Lowering:
     values: Sequence[Kind]
     registers: Sequence[Register]
     made: Program
+    texts: list[str]
 
     def lower(self, node: Node) -> Kind:
         match node.op:
@@ -95,7 +100,7 @@ class _Lowering:
                 return self._literal(node)
             case "value":
                 kind = self._known(self.values[node.of])
-                self.made.add(VALUE_I if kind == "i" else VALUE_F, node.of)
+                self.made.add(VALUE_F if kind == "f" else VALUE_I, node.of)
                 return kind
             case "register":
                 return self._register(node)
@@ -106,7 +111,7 @@ class _Lowering:
                 self.made.add(NOT if node.op == "not" else IS_NULL)
                 return "i"
             case "neg" | "abs":
-                kind = self.lower(node.args[0])
+                kind = self._number(self.lower(node.args[0]))
                 self.made.add((NEG if node.op == "neg" else ABS) + (kind == "f"))
                 return kind
             case "in":
@@ -128,7 +133,7 @@ class _Lowering:
             raise Unsupported(node.op)
         kind = self._pair(*node.args)
         self.made.add(_PAIRS[node.op] + (kind == "f"))
-        return "i" if node.op in _TRUTHS else kind
+        return "i" if node.op in _TRUTHS else self._number(kind)
 
     def _literal(self, node: Node) -> Kind:
         if node.of is None:
@@ -140,7 +145,12 @@ class _Lowering:
         if isinstance(node.of, float):
             self.made.add(FLOAT, 0, node.of)
             return "f"
-        raise Unsupported("text")
+        if not isinstance(node.of, str):
+            raise Unsupported(type(node.of).__name__)
+        if node.of not in self.texts:
+            self.texts.append(node.of)
+        self.made.add(VALUE_I, len(self.values) + self.texts.index(node.of))
+        return "t"
 
     def _register(self, node: Node) -> Kind:
         register = self.registers[node.of]
@@ -148,12 +158,17 @@ class _Lowering:
         if register.function == "avg":
             self.made.add(AVG, node.of)
             return "f"
-        self.made.add(REGISTER_I if kind == "i" else REGISTER_F, node.of)
+        self.made.add(REGISTER_F if kind == "f" else REGISTER_I, node.of)
         return kind
 
     def _known(self, kind: Kind) -> Kind:
         if kind == "x":
-            raise Unsupported("neither a number nor a truth")
+            raise Unsupported("neither a number, a truth nor a text")
+        return kind
+
+    def _number(self, kind: Kind) -> Kind:
+        if kind == "t":
+            raise Unsupported("arithmetic with text")
         return kind
 
     def _chain(self, operation: int, args: Sequence[Node]) -> Kind:
@@ -173,13 +188,15 @@ class _Lowering:
         return "f"
 
     def _as_float(self, node: Node) -> None:
-        if self.lower(node) == "i":
+        if self._number(self.lower(node)) == "i":
             self.made.add(TO_FLOAT)
 
     def _kind(self, node: Node) -> Kind:
-        return _Lowering(self.values, self.registers, Program()).lower(node)
+        return _Lowering(self.values, self.registers, Program(), self.texts).lower(node)
 
     def _divide(self, node: Node) -> Kind:
+        for arg in node.args:
+            self._number(self._kind(arg))
         if node.op == "div" and all(self._kind(arg) == "i" for arg in node.args):
             self._pair(*node.args)
             self.made.add(QUOTIENT)
@@ -203,7 +220,12 @@ class _Lowering:
 
     def _fold(self, args: Sequence[Node], operation: int) -> Kind:
         """Lower an operation of several to one of two after the other."""
-        kind: Kind = "f" if any(self._kind(arg) == "f" for arg in args) else "i"
+        kinds = {self._kind(arg) for arg in args}
+        kind: Kind = "f" if "f" in kinds else "i"
+        if "t" in kinds:
+            if kinds != {"t"}:
+                raise Unsupported("text and something else")
+            kind = "t"
         for place, arg in enumerate(args):
             if kind == "f":
                 self._as_float(arg)

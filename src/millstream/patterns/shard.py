@@ -1,7 +1,8 @@
 """A shard: the runs of many keys in columns, with the events that they have taken, moved on by the kernel batch by batch.
 
 Its bytes hold, for each live run, nine numbers of 8 bytes and one more for each register (two for a first or an average), and for each
-event of a history, shared by the runs that forked, 12 bytes and the columns that the output needs. A key is there once, while it has runs.
+event of a history, shared by the runs that forked, 12 bytes and the columns that the output needs. A key is there once, while it has runs;
+so is a text that a run remembers.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from millstream.patterns.tables import Tables
 
 #: What the bytes of a shard begin with: a mark and the version of what follows.
 MARK: Final = b"MSPS"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What is kept between two batches."""
+    """What is kept between two batches. Where registers hold texts, they are places in `words`, which is in order."""
 
     keys: pa.Array
     runs: Table
@@ -36,6 +37,7 @@ class Shard:
     nodes: Table
     rows: pa.Table
     numbers: Numbers
+    words: pa.Array
     sequence: int
 
     @property
@@ -59,6 +61,7 @@ def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
         none.reshape(0, 3),
         rows.empty_table(),
         none,
+        pa.array([], pa.string()),
         0,
     )
 
@@ -66,7 +69,8 @@ def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
 def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple[Shard, Found]:
     """Return what becomes of a shard by a batch of events, in the order of their times, and by the watermark after it."""
     keys, order, event_ends = _by_key(shard, batch)
-    values, reals, missing = columns(tables, batch.values, order)
+    texts = Texts.of(tables, shard.words, batch.values)
+    values, reals, missing = columns(tables, batch.values, order, texts)
     numbers = np.concatenate([shard.numbers, shard.sequence + order])
     count = len(event_ends)
     match = kernel.match_preferring if tables.prefers else kernel.match_shard
@@ -87,7 +91,7 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
         reals,
         missing,
         event_ends,
-        shard.runs,
+        texts.entered(shard.runs),
         _ends(shard.runs[:, kernel.KEY], count),
         shard.held,
         _ends(shard.held[:, kernel.M_KEY], count),
@@ -98,7 +102,8 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
     rows = _Rows(shard.rows, batch.rows, order)
     results = _found(found[:found_used], nodes[:nodes_used], keys, rows)
     kept = _kept(runs[:runs_used], held[:held_used], nodes[:nodes_used], keys, rows, numbers)
-    return Shard(*kept, shard.sequence + len(batch)), results
+    words = texts.left(kept[1])
+    return Shard(*kept, words, shard.sequence + len(batch)), results
 
 
 def _by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers, Numbers]:
@@ -122,21 +127,71 @@ def _roomy(nodes: Table) -> Table:
     return room
 
 
-def columns(tables: Tables, values: Sequence[pa.Array], order: Numbers) -> tuple[Table, Any, Any]:
-    """Return the values as whole numbers, as other numbers, and where they are missing."""
+def columns(tables: Tables, values: Sequence[pa.Array], order: Numbers, texts: Texts) -> tuple[Table, Any, Any]:
+    """Return the values as whole numbers, as other numbers, and where they are missing; the texts of programs stand behind them."""
     rows = len(order)
-    whole = np.zeros((len(values), rows), np.int64)
+    whole = np.zeros((len(values) + len(tables.texts), rows), np.int64)
     real = np.zeros((len(values), rows), np.float64)
-    missing = np.zeros((len(values), rows), np.bool_)
+    missing = np.zeros((len(values) + len(tables.texts), rows), np.bool_)
     for place, (kind, column) in enumerate(zip(tables.kinds, values, strict=True)):
         if column.null_count:
             missing[place] = column.is_null().to_numpy(zero_copy_only=False)[order]
-        if kind == "x":
-            continue  # only counted: what it is does not matter
+        if kind in ("x", "t"):
+            continue  # only counted: what it is does not matter, or a text
         plain = column.cast(pa.int64() if kind == "i" else pa.float64())
         filled = (pc.fill_null(plain, 0) if column.null_count else plain).to_numpy(zero_copy_only=False)
         (whole if kind == "i" else real)[place] = filled[order]
+    for place in tables.text_values:
+        whole[place] = texts.places(values[place])[order]
+    if tables.texts:
+        whole[len(values) :] = texts.places(pa.array(tables.texts))[:, None]
     return whole, real, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """All texts of a batch in order, for patterns that compare them: a text is its place among them."""
+
+    tables: Tables
+    before: pa.Array
+    known: pa.Array
+
+    @classmethod
+    def of(cls, tables: Tables, before: pa.Array, values: Sequence[pa.Array]) -> Texts:
+        """Return the texts that are remembered, those of a batch, and those of the pattern."""
+        own = [values[place].cast(pa.string()) for place in tables.text_values]
+        if not own and not tables.texts:
+            return cls(tables, before, before)
+        some = pa.chunked_array([before, pa.array(tables.texts, pa.string()), *own]).unique().drop_null()
+        return cls(tables, before, some.take(pc.sort_indices(some)))
+
+    def places(self, texts: pa.Array) -> Numbers:
+        """Return where texts stand; missing ones anywhere."""
+        found: Numbers = pc.fill_null(pc.index_in(texts.cast(pa.string()), self.known), 0).to_numpy().astype(np.int64)
+        return found
+
+    def entered(self, runs: Table) -> Table:
+        """Return runs whose texts have the places of this batch."""
+        if not len(self.before):
+            return runs
+        moved, places = runs.copy(), self.places(self.before)
+        for at in self.tables.text_registers:
+            column = moved[:, kernel.REGISTERS + at]
+            there = column < len(places)  # what is missing may be anything
+            column[there] = places[column[there]]
+        return moved
+
+    def left(self, runs: Table) -> pa.Array:
+        """Return the texts that runs remember, and give them their places among these."""
+        registers = self.tables.text_registers
+        if not registers:
+            return self.before
+        there = [runs[:, kernel.NULLS] >> at & 1 == 0 for at in registers]
+        columns = [runs[:, kernel.REGISTERS + at] for at in registers]
+        used = np.unique(np.concatenate([column[some] for column, some in zip(columns, there, strict=True)]))
+        for column, some in zip(columns, there, strict=True):
+            column[:] = np.where(some, np.searchsorted(used, column), 0)
+        return self.known.take(pa.array(used))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +272,7 @@ def dump(shard: Shard) -> bytes:
         "nodes": shard.nodes.astype(np.int32).tobytes(),
         "rows": table_bytes(shard.rows),
         "numbers": shard.numbers.tobytes(),
+        "words": table_bytes(pa.table({"word": shard.words})),
         "sequence": shard.sequence,
     }
     return MARK + VERSION.to_bytes(2, "little") + msgspec.msgpack.encode(content)
@@ -238,6 +294,7 @@ def load(tables: Tables, data: bytes) -> Shard:
         np.frombuffer(content["nodes"], np.int32).astype(np.int64).reshape(-1, 3),
         table_of(content["rows"]),
         np.frombuffer(content["numbers"], np.int64).copy(),
+        table_of(content["words"]).column("word").combine_chunks(),
         content["sequence"],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from millstream.patterns import kernel
 from millstream.patterns.automaton import END, Automaton, Edge
 from millstream.patterns.kernel import Floats, Table
-from millstream.patterns.program import Kind, Unsupported, program, register_kind
+from millstream.patterns.program import VALUE_I, Kind, Unsupported, program, register_kind
 
 _FUNCTIONS = {
     "first": kernel.R_FIRST,
@@ -36,7 +37,7 @@ MOST = 62
 
 @dataclass(frozen=True)
 class Tables:
-    """The arrays of one automaton; see kernel.py for their columns."""
+    """The arrays of one automaton; see kernel.py for their columns. `texts` are those that programs compare with."""
 
     edges: Table
     states: Table
@@ -47,6 +48,7 @@ class Tables:
     registers: Table
     settings: Table
     kinds: tuple[Kind, ...]
+    texts: tuple[str, ...] = ()
     prefers: bool = False
 
     @property
@@ -54,12 +56,27 @@ class Tables:
         """How many numbers a run has."""
         return int(self.settings[kernel.RUN_WIDTH])
 
+    @cached_property
+    def text_values(self) -> list[int]:
+        """The values that are texts and more than counted."""
+        used = {int(place) for operation, place in self.programs if operation == VALUE_I}
+        used |= {int(value) for function, value, *_ in self.registers if function != kernel.R_COUNT}
+        return [place for place, kind in enumerate(self.kinds) if kind == "t" and place in used]
+
+    @cached_property
+    def text_registers(self) -> list[int]:
+        """The registers that hold texts."""
+        known = enumerate(self.registers)
+        return [at for at, row in known if row[0] != kernel.R_COUNT and row[1] >= 0 and self.kinds[row[1]] == "t"]
+
 
 def kind_of(type_: pa.DataType) -> Kind:
-    """Return how the kernel sees a column: whole numbers, other numbers, or not at all."""
+    """Return how the kernel sees a column: whole numbers, other numbers, text, or not at all."""
     whole = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration)
     if any(test(type_) for test in whole) and type_ != pa.uint64():
         return "i"
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return "t"
     return "f" if pa.types.is_floating(type_) else "x"
 
 
@@ -71,8 +88,10 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
     """
     _check(automaton)
     kinds = tuple(kind_of(type_) for type_ in types)
+    texts: list[str] = []
     lowered = [
-        [] if test.history is None else program(test.history, kinds, automaton.registers) for test in automaton.tests
+        [] if test.history is None else program(test.history, kinds, automaton.registers, texts)
+        for test in automaton.tests
     ]
     steps = [step for one in lowered for step in one]
     asks: list[tuple[int, int]] = []
@@ -91,6 +110,7 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
         registers=_table(registers, 5),
         settings=_settings(automaton, late, kernel.REGISTERS + len(registers) + extra),
         kinds=kinds,
+        texts=tuple(texts),
         prefers=automaton.prefers,
     )
 
@@ -153,7 +173,7 @@ def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[i
         value = -1 if register.value is None else register.value
         kind = "i" if value < 0 else kinds[value]
         if register_kind(register, kinds) == "x" and register.function != "count":
-            raise Unsupported("a register that is neither a number nor a truth")
+            raise Unsupported("a register that is neither a number, a truth nor a text")
         real = kind == "f" and register.function != "count"
         rows.append([_FUNCTIONS[register.function], value, _bits(register.blocks), int(real), beside])
     return rows, extra
