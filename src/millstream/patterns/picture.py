@@ -212,7 +212,8 @@ def _arrows(automaton: Automaton) -> Iterator[_Arrow]:
         for edge in edges:
             for target in _targets(automaton, number, edge):
                 words = between.setdefault((number, target, edge.take is not None), [])
-                words += [] if number == target and edge.take is None else [_words(automaton, number, edges, edge)]
+                plain = (number == target and edge.take is None) or _covered(edges, edge)
+                words += [] if plain else [_words(automaton, number, edges, edge)]
         if number >= 0 and automaton.states[number].pending:
             between.setdefault((number, MATCH, False), []).append(("", "time is up"))
     for (source, target, takes), found in between.items():
@@ -222,15 +223,25 @@ def _arrows(automaton: Automaton) -> Iterator[_Arrow]:
 def _targets(automaton: Automaton, source: int, edge: Edge) -> list[int]:
     """Return where an edge leads in the picture: if it only waits on, to where it comes from."""
     target = edge.target
-    if edge.take is None and source >= 0 and target != END and _only_waits(automaton, source, target):
+    if edge.take is None and source >= 0 and target != END and _only_waits(automaton, source, edge):
         target = source
     return [*([] if target == END else [target]), *([MATCH] if edge.completes else [])]
 
 
-def _only_waits(automaton: Automaton, source: int, target: int) -> bool:
-    """Tell whether whatever a state does, another from which it is reached by waiting does as well."""
-    first, then = automaton.states[source], automaton.states[target]
-    return _takes(then) <= _takes(first) and then.pending <= first.pending and _ends(then) == _ends(first)
+def _only_waits(automaton: Automaton, source: int, edge: Edge) -> bool:
+    """Tell whether what a state does, the one from which it is reached by waiting does as well."""
+    first, then = automaton.states[source], automaton.states[edge.target]
+    if not (_takes(then) <= _takes(first) and then.pending <= first.pending):
+        return False
+    # What ends a run there was asked on the way to it, and it forgets nothing that ends a run here.
+    (at, unless), (later_at, later_unless) = _ends(first), _ends(then)
+    return at <= later_at <= set(edge.forbid) and unless <= later_unless <= set(edge.need)
+
+
+def _covered(edges: tuple[Edge, ...], edge: Edge) -> bool:
+    """Tell whether another edge does the same and asks for less."""
+    same = (one for one in edges if (one.take, one.target, one.completes) == (edge.take, edge.target, edge.completes))
+    return any(set(one.need) < set(edge.need) for one in same)
 
 
 def _takes(state: State) -> set[tuple[int, int, bool]]:

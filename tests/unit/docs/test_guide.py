@@ -5,6 +5,8 @@ A page is run from top to bottom in a folder of its own, without Spark. After th
     python file=flow.py     is also written to that file          text            follows `raises`: what is printed
     python raises           raises an error of ours               text plan       the plan of `flow` as a tree
     python raises plan      when it is planned                    text changed    `after` on the checkpoint of `before`
+    python prints           the `text` that follows is what it prints
+    python spark            needs `spark`; tests/integration/test_cookbook.py runs it
     python test             a user's test; tests/integration runs it
     yaml raises, yaml same  the same for YAML; `same` is equal to the Python that is `same`
     json file=events.jsonl  is written to that file
@@ -109,10 +111,11 @@ RUNS = {
 class Page:
     """Runs the blocks of a page, in the folder that is current."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **names: Any) -> None:
         self.path = path
-        self.names: dict[str, Any] = {"__name__": "guide"}
+        self.names: dict[str, Any] = {"__name__": "guide", **names}
         self.said: str | None = None
+        self.left_out = False
         self.same: dict[str, ms.Flow] = {}
 
     def run(self) -> None:
@@ -132,12 +135,20 @@ class Page:
         """What is only to be read."""
 
     def python(self, block: Block) -> None:
+        if "spark" in block.words and "spark" not in self.names:
+            self.left_out = "prints" in block.words
+            return
         name = Path(block.file or ("flow.py" if "raises" in block.words else f"block_{block.line}.py")).absolute()
         name.write_text(block.text)
         linecache.clearcache()
         code = compile(block.text, str(name), "exec")
         if "raises" in block.words:
             self.raising(lambda: self.built(code, planned="plan" in block.words))
+        elif "prints" in block.words:
+            text = io.StringIO()
+            with redirect_stdout(text):
+                exec(code, self.names)
+            self.said = text.getvalue()
         else:
             exec(code, self.names)
         if "same" in block.words:
@@ -165,6 +176,9 @@ class Page:
         self.said = reported(caught.value)
 
     def text(self, block: Block) -> None:
+        if self.left_out:
+            self.left_out = False
+            return
         if "plan" in block.words:
             found = draw.tree(plan(self.names["flow"]))
         elif "changed" in block.words:

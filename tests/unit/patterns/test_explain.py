@@ -98,3 +98,10 @@ def test_long_patterns_and_long_conditions_are_drawn_all_the_same():
 def test_every_test_of_an_arrow_that_begins_is_said():
     pattern = Pattern().begin("a", "x = 1").halt("x = 9").precondition("v > 0")
     assert "x = 1 and v > 0 and not x = 9" in written(pattern)
+
+
+def test_a_loop_that_is_closed_by_an_event_does_not_lead_back_in_the_picture():
+    # a{2,} until b, b
+    pattern = Pattern().begin("a", "x = 1").times_or_more(2).greedy().until("x = 2").followed_by("b", "x = 2")
+    assert written(pattern.within("1 hour"), "ends") == ["ends at x = 2"]
+    assert "other events" not in written(pattern.within("1 hour"))
