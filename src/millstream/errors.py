@@ -29,7 +29,7 @@ MillstreamError
 │  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooFewAnswers, TooManyAnswers
 │  └─ NetworkOpen, QueueBroken, QueueFull, Fenced
 ├─ RunError             a flow could not be started or has failed
-│  └─ AlreadyRunning, GroupChanged, GroupFailed
+│  └─ AlreadyRunning, GroupChanged, GroupFailed, ConditionFailed
 ├─ SwitchError          a running flow cannot be replaced as was asked
 │  └─ SwitchImpossible, SwitchRefused, ControlBroken
 ├─ EngineError          an engine or a cluster cannot do what was asked
@@ -476,6 +476,10 @@ class AlreadyRunning(RunError):
 
 class GroupChanged(RunError):
     """A group means something else than when its checkpoint was made."""
+
+
+class ConditionFailed(RunError):
+    """A condition of a pattern, a function of the user's, raised an error."""
 
 
 class GroupFailed(RunError):

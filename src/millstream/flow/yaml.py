@@ -58,6 +58,11 @@
         from: departures
         action: [./score, -v]         # a program and its arguments; with output; also: input, contract, format,
         output: score double          # env, files, time_limit, attempts, memory_bytes, cpu_seconds, user, conn_whitelist
+      rising:
+        from: departures
+        sql: >                        # a query with MATCH_RECOGNIZE is a pattern
+          SELECT * FROM departures MATCH_RECOGNIZE (PARTITION BY origin ORDER BY at
+            PATTERN (strt up{2,}) WITHIN INTERVAL '1' HOUR DEFINE up AS delay > PREV(delay))
       slow:
         from: departures
         match:                        # blocks in order: begin, next, followed_by, followed_by_any, not_next, not_followed_by
@@ -65,6 +70,12 @@
           - {followed_by: worse, where: delay > first.delay, times: 3}   # also: at_least, optional, greedy, until, ...
         within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts
         emit: origin, first.at as began, count(worse.*) as n
+      change:
+        from: departures
+        phenomenon:                   # several patterns by name, each with match and what goes with it
+          up: {match: [{begin: a, where: delay > 60}, {next: b, where: delay > 90}], within: 1 hour}
+          down: {match: [{begin: a, where: delay > 60}, {next: b, where: delay <= 0}], within: 1 hour}
+        emit: origin, b.delay as delay
       kept:
         journal: once                 # the stream that gets a journal; also: partitions, key, keep_for, keep_bytes
 
@@ -276,7 +287,8 @@ def _distinct(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
 
 def _match(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     # By its name: a flow takes any pattern and knows none.
-    pattern = import_module("millstream.patterns.document").read_pattern(entry)
+    document = import_module("millstream.patterns.document")
+    pattern = document.read_pattern(entry) if entry.has("match") else document.read_phenomenon(entry, name)
     return inputs[0].match(name, pattern, by=entry.texts("by"), emit=entry.text("emit"))
 
 
@@ -320,6 +332,7 @@ _STAGES: dict[str, Callable[[str, Entry, list[Stream]], Stream]] = {
     "distinct": _distinct,
     "action": _action,
     "match": _match,
+    "phenomenon": _match,
     "journal": _journal,
 }
 

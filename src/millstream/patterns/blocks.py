@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from millstream.errors import Where
 
 Contiguity = Literal["strict", "relaxed", "any"]
 """Which later event a block takes: the very next, the next that matches, or each that matches (the run forks)."""
 
-# predicate(event, history): both are dictionaries whose values only the user knows.
-Predicate = Callable[[dict[str, Any], dict[str, list[dict[str, Any]]]], bool]
+# predicate(event, history), or predicate(event): dictionaries whose values only the user knows.
+Predicate = Callable[..., bool]
 Condition = str | Predicate
 """A Spark SQL expression, or a Python predicate where SQL cannot say it."""
 
@@ -69,3 +70,14 @@ def all_blocks(blocks: tuple[Block, ...]) -> Iterator[Block]:
         yield block
         for sequence in block.body:
             yield from all_blocks(sequence)
+
+
+def takes(predicate: Predicate, count: int) -> bool:
+    """Tell whether a function can be called with so many arguments."""
+    try:
+        inspect.signature(predicate).bind(*[{}] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return count == 2  # a function of C that does not tell its parameters
+    return True

@@ -15,11 +15,19 @@ from typing import Any
 
 from sqlglot import exp
 
-from millstream.errors import FlowError, InvalidCondition, PatternError, UnknownBlock, UnknownColumn, Where
+from millstream.errors import (
+    ConditionFailed,
+    FlowError,
+    InvalidCondition,
+    PatternError,
+    UnknownBlock,
+    UnknownColumn,
+    Where,
+)
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
 from millstream.flow.site import meant
-from millstream.patterns.blocks import Condition, Predicate
+from millstream.patterns.blocks import Condition, Predicate, takes
 from millstream.patterns.history import COMPARISONS, Function, Node, Register
 
 _BINARY: dict[type[exp.Expr], str] = {
@@ -69,7 +77,8 @@ class Test:
         label: The condition as its user wrote it.
         event: Spark SQL over the event alone; None if there is nothing to ask of it.
         history: What the automaton evaluates.
-        functions: Python predicates, of which any must hold.
+        functions: Python predicates, of which any must hold: each of (event, history).
+        alone: Python predicates of the event alone, of which any must hold: they are asked once for each event.
     """
 
     __test__ = False  # not one of pytest's
@@ -78,6 +87,7 @@ class Test:
     event: str | None = None
     history: Node | None = None
     functions: tuple[Predicate, ...] = ()
+    alone: tuple[Predicate, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -165,13 +175,40 @@ def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) ->
         hint = "use functions alone, or make alternatives: Pattern.either(...)"
         raise owner.mistake(InvalidCondition, "has SQL and Python conditions in one list", hint=hint)
     if functions:
-        return Test(" or ".join(_function_name(one) for one in functions), functions=functions)
+        label = " or ".join(_function_name(one) for one in functions)
+        asked = tuple(Asked(one, owner.said, looks_back=takes(one, 2)) for one in functions)
+        if any(one.looks_back for one in asked):
+            return Test(label, functions=asked)
+        return Test(label, alone=asked)
     label = " OR ".join(texts) if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
     return read_test(label, words, owner)
 
 
 def _function_name(function: Callable[..., object]) -> str:
     return f"{getattr(function, '__name__', type(function).__name__)}()"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A Python predicate and who asks it, for the text of its failures."""
+
+    function: Predicate
+    said: str
+    looks_back: bool
+
+    def __call__(self, event: dict[str, Any], history: dict[str, list[dict[str, Any]]] | None = None) -> bool:
+        """Return what the function says of an event, and of the history if it looks at that.
+
+        Raises:
+            ConditionFailed: It raised an error.
+        """
+        try:
+            return bool(self.function(event, history) if self.looks_back else self.function(event))
+        except Exception as error:
+            fact = f"the predicate {_function_name(self.function)} of {self.said} failed with {type(error).__name__}: {error}"
+            raise ConditionFailed(
+                fact, hint=f"the event was {event}; let it return False where it cannot tell"
+            ) from error
 
 
 def read_test(text: str, words: Vocabulary, owner: Owner) -> Test:

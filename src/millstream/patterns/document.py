@@ -8,11 +8,19 @@
       - {next: change, either: [[{begin: up, where: a}], [{begin: down, where: b}]]}
     within: 2 hours                # also: skip, singleton, precondition, halt, timeouts
 
-Blocks may also have: greedy, reluctant, consecutive, combinations, until, within.
+Blocks may also have: greedy, reluctant, consecutive, combinations, until, within. A phenomenon is several such patterns by name:
+
+    phenomenon:
+      up: {match: [{begin: a, where: delay > 60}, {followed_by: b, where: delay > 2 * a.delay}], within: 1 hour}
+      down: {match: [{begin: a, where: delay > 60}, {followed_by: b, where: delay <= 0}], within: 1 hour}
+
+Conditions in Python are not for YAML, which calls no functions.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any, Final
 
 import yaml
@@ -22,7 +30,7 @@ from millstream.flow import durations
 from millstream.flow.document import Entry
 from millstream.flow.site import placed
 from millstream.patterns.blocks import Block, Condition
-from millstream.patterns.pattern import Pattern
+from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import Query
 
 # A tree of YAML values, whose types Python cannot say shortly.
@@ -30,6 +38,7 @@ Tree = dict[str, Any]
 
 KINDS: Final = ("begin", "next", "followed_by", "followed_by_any", "not_next", "not_followed_by")
 _FLAGS: Final = ("optional", "greedy", "reluctant", "consecutive", "combinations")
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _WORDS: Final = {"strict": "next", "relaxed": "followed_by", "any": "followed_by_any"}
 
 
@@ -47,6 +56,20 @@ def read_pattern(stage: Entry) -> Pattern:
     pattern = pattern.timeouts() if stage.flag("timeouts") else pattern
     skip = stage.text("skip")
     return pattern if skip is None else _skipping(stage, pattern, skip)
+
+
+def read_phenomenon(stage: Entry, name: str) -> Phenomenon:
+    """Return the patterns that a stage describes together, under its name."""
+    patterns: list[Pattern] = []
+    for called, entry in stage.entries("phenomenon", "pattern").items():
+        with placed(entry.where):
+            pattern = replace(read_pattern(entry), name=called, output=entry.text("emit"))
+        entry.finish()
+        patterns.append(pattern)
+    if not patterns:
+        hint = 'expected "phenomenon:" and below it names, each with "match:"'
+        raise NotLoadable(f"{stage.title} names no patterns", hint=hint, where=stage.where)
+    return Phenomenon(name, tuple(patterns))
 
 
 def _skipping(stage: Entry, pattern: Pattern, skip: str) -> Pattern:
@@ -81,6 +104,7 @@ def _sequence(stage: Entry, node: yaml.Node | None, title: str) -> Pattern:
 
 def _block(pattern: Pattern, entry: Entry) -> Pattern:
     kind = entry.one_of(KINDS)
+    _refuse_python(entry)
     name, conditions = entry.text(kind), entry.texts("where")
     group, either, within = entry.get("group"), entry.get("either"), entry.text("within")
     inner: Pattern | None = None
@@ -94,6 +118,14 @@ def _block(pattern: Pattern, entry: Entry) -> Pattern:
     first = name if name is not None or inner is None else inner
     added: Pattern = getattr(pattern, kind)(first, None if first is inner else said, within=within)
     return _options(added, entry)
+
+
+def _refuse_python(entry: Entry) -> None:
+    said = next((key for key in ("python", "predicate", "function") if entry.has(key)), None)
+    named = [one for key in ("where", "until") for one in entry.texts(key) or () if _FUNCTION.fullmatch(one.strip())]
+    if said is not None or named:
+        fact = f'{entry.title} has a condition in Python, "{named[0] if named else said}"'
+        raise NotLoadable(fact, hint="YAML calls no functions: write this flow in Python", where=entry.where)
 
 
 def _negated(pattern: Pattern, kind: str, name: str | None, conditions: list[str] | None) -> Pattern:
@@ -125,16 +157,25 @@ def write_pattern(pattern: object) -> Tree:
     """
     if isinstance(pattern, Query):
         return {"sql": pattern.sql}
-    if not isinstance(pattern, Pattern):
-        raise InvalidFunction("it is several patterns under one name", hint="keep this flow in Python")
-    if pattern.predicates or pattern.output is not None or pattern.keys is not None or pattern.name is not None:
-        fact = "the pattern has a Python condition, or a name, key or outputs of its own"
-        raise InvalidFunction(fact, hint="keep this flow in Python, or give by= and emit= to match")
+    if isinstance(pattern, Phenomenon):
+        return {"phenomenon": {one.name: _whole(one, emit=one.output) for one in pattern.patterns}}
+    assert isinstance(pattern, Pattern), "a flow matches nothing else"
+    if pattern.output is not None or pattern.name is not None:
+        fact = "the pattern has a name or outputs of its own"
+        raise InvalidFunction(fact, hint="keep this flow in Python, or give emit= to match")
+    return _whole(pattern)
+
+
+def _whole(pattern: Pattern, *, emit: str | None = None) -> Tree:
+    if pattern.predicates or pattern.keys is not None:
+        fact = "the pattern has a Python condition, or a key of its own"
+        raise InvalidFunction(fact, hint="keep this flow in Python, or give by= to match")
     tree: Tree = {"match": [_written(block, first=not place) for place, block in enumerate(pattern.blocks)]}
     tree["within"] = None if pattern.span is None else durations.format(pattern.span)
     tree["skip"] = None if pattern.skip.kind == "none" else _skip(pattern)
     tree["singleton"], tree["timeouts"] = pattern.one_at_a_time or None, pattern.late or None
     tree["precondition"], tree["halt"] = _conditions(pattern.required), _conditions(pattern.halting)
+    tree["emit"] = emit
     return {key: value for key, value in tree.items() if value is not None}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from millstream.errors import NullTime
 from millstream.patterns import sql
 from millstream.patterns.automaton import Automaton, Event
+from millstream.patterns.blocks import Predicate
 from millstream.patterns.conditions import EARLIER
 
 Bits = np.ndarray[Any, np.dtype[np.uint64]]
@@ -23,12 +24,19 @@ def met(automaton: Automaton, rows: pa.Table) -> Bits:
     bits = np.zeros(len(rows), np.uint64)
     for number, test in enumerate(automaton.tests):
         bit = np.uint64(1 << number)
-        if test.event is None:
+        if test.alone:
+            bits |= np.where(asked(test.alone, rows), bit, np.uint64(0))
+        elif test.event is None:
             bits |= bit
         else:
             holds = pc.fill_null(sql.evaluate(test.event, rows), False).to_numpy(zero_copy_only=False)
             bits |= np.where(holds, bit, np.uint64(0))
     return bits
+
+
+def asked(predicates: Sequence[Predicate], rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each row whether any of some Python predicates of the event alone holds."""
+    return np.fromiter((any(one(row) for one in predicates) for row in rows.to_pylist()), np.bool_, len(rows))
 
 
 def values(automaton: Automaton, rows: pa.Table) -> list[pa.Array]:

@@ -7,7 +7,6 @@ Building one runs nothing. compile.py makes an automaton of it.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from millstream.flow.durations import duration
 from millstream.flow.expressions import expression
 from millstream.flow.schema import Schema
 from millstream.flow.site import here
-from millstream.patterns.blocks import Block, Condition, Contiguity, Predicate, all_blocks
+from millstream.patterns.blocks import Block, Condition, Contiguity, Predicate, all_blocks, takes
 
 if TYPE_CHECKING:
     from millstream.patterns.explain import Explanation
@@ -438,13 +437,9 @@ def _condition(condition: object, owner: str) -> Condition:
             raise type(error)(msg, hint=error.hint, where=here()) from None
         return condition
     if callable(condition) and not isinstance(condition, type):
-        try:
-            inspect.signature(condition).bind({}, {})
-        except TypeError:
+        if not any(takes(condition, count) for count in (1, 2)):
             msg = f"{owner} has a predicate that cannot be called as predicate(event, history)"
-            raise InvalidCondition(msg, hint="it takes two parameters", where=here()) from None
-        except ValueError:
-            pass  # a function of C that does not tell its parameters
+            raise InvalidCondition(msg, hint="it takes the event, and the history if it needs it", where=here())
         return condition
     msg = f"{owner} has {type(condition).__name__} as its condition"
     raise InvalidCondition(msg, hint='write Spark SQL: "delay > 60"', where=here())
@@ -464,7 +459,7 @@ class Phenomenon:
 
     name: str
     patterns: tuple[Pattern, ...]
-    emit: str | None = None
+    emit: str | None = field(default=None, compare=False)  # it is in the patterns
 
     def __post_init__(self) -> None:
         if not self.patterns or not all(isinstance(one, Pattern) for one in self.patterns):

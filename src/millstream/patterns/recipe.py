@@ -93,7 +93,7 @@ class Recipe:
     @property
     def asks_python(self) -> bool:
         """Whether a condition is a Python function, which is given whole rows."""
-        return any(test.functions for course in self.courses for test in course.automaton.tests)
+        return any(test.functions or test.alone for course in self.courses for test in course.automaton.tests)
 
     @property
     def warnings(self) -> tuple[str, ...]:

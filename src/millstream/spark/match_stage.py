@@ -33,7 +33,7 @@ from millstream.flow.schema import Field, Schema
 from millstream.flow.stages import Match
 from millstream.patterns.automaton import FOREVER
 from millstream.patterns.batches import Batch, Found
-from millstream.patterns.events import micros, plain
+from millstream.patterns.events import asked, micros, plain
 from millstream.patterns.matcher import Kept, Matcher, matcher
 from millstream.patterns.outputs import Piece
 from millstream.patterns.pattern import Pattern, Phenomenon
@@ -287,9 +287,8 @@ class Stage:
         names = [f"__out{place}" for place in course.rows]
         whole = rows.select(names)
         if any(test.functions for test in course.automaton.tests):
-            flat = rows.column(ROW).combine_chunks()
-            for place, one in enumerate(flat.type):
-                whole = whole.append_column(one.name, flat.field(place))
+            for name, column in zip(_whole(rows).column_names, _whole(rows).columns, strict=True):
+                whole = whole.append_column(name, column)
         return whole if whole.column_names else rows.select([TIME])
 
     def process(self, kept: list[Kept], rows: pa.Table, watermark: int) -> tuple[list[Kept], list[pa.Table]]:
@@ -328,6 +327,9 @@ class Stage:
     def _batch(self, rows: pa.Table, course: Course) -> Batch:
         count = len(course.automaton.tests)
         mask = rows.column(f"__mask{course.word}").to_numpy() >> course.shift & ((1 << count) - 1)
+        for number, test in enumerate(course.automaton.tests):
+            if test.alone:
+                mask = np.where(asked(test.alone, _whole(rows)), mask, mask & ~(1 << number))
         if course.automaton.quiet:
             chosen = np.flatnonzero(mask)
             if len(chosen) < len(mask):
@@ -360,6 +362,12 @@ class Stage:
             return classified(found, course.automaton.blocks)
         value = None if piece.value is None else f"__out{course.rows[piece.value]}"
         return compute(piece, found, value, kind)
+
+
+def _whole(rows: pa.Table) -> pa.Table:
+    """Return the events as they came, for Python predicates."""
+    flat = rows.column(ROW).combine_chunks()
+    return pa.Table.from_arrays(flat.flatten(), names=[one.name for one in flat.type])
 
 
 def in_order(rows: pa.Table) -> pa.Table:

@@ -145,8 +145,20 @@ def test_a_pattern_comes_back_from_yaml_as_it_was(tmp_path, pattern):
     assert load(tmp_path / "flow.yaml").stages["m"] == stream.flow.stages["m"]
 
 
+def test_a_phenomenon_comes_back_from_yaml_as_it_was(tmp_path):
+    up, down = (
+        ms.Pattern("up").begin("a", "delay > 1").next("b").within("1 h"),
+        ms.Pattern("down").begin("b", "delay < 1"),
+    )
+    stream = departures()
+    stream.match("m", ms.Phenomenon("m", (up, down.emit("origin, b.delay as d")), emit="origin, b.delay + 1 as d"))
+    stream.match("n", ms.Phenomenon("n", (up, down)), emit="origin, b.delay as d").sink("alerts", ms.memory())
+    (tmp_path / "flow.yaml").write_text(dump(stream.flow))
+    assert load(tmp_path / "flow.yaml") == stream.flow
+
+
 def test_what_yaml_cannot_hold_is_said():
-    for pattern in (ms.Pattern().begin("a", lambda e, h: True), ms.Phenomenon("p", (a,)), a.key("origin")):
+    for pattern in (ms.Pattern().begin("a", lambda e, h: True), ms.Pattern("p").begin("a"), a.key("origin")):
         stream = departures().match("m", pattern, emit="origin")
         stream.sink("alerts", ms.memory())
         with pytest.raises(InvalidFunction, match="has a wrong pattern"):
@@ -160,6 +172,11 @@ def test_what_yaml_cannot_hold_is_said():
         ("match:\n      - {begin: a, were: delay > 60}", NotLoadable, '"were", which means nothing', 12),
         ("match:\n      - {begin: a, where: dealy > 60}", UnknownColumn, 'block "a" reads column "dealy"', 12),
         ("match:\n      - {where: delay > 60}", NotLoadable, "does not say what it is", 12),
+        ("match:\n      - {begin: a, python: checks.late}", NotLoadable, 'condition in Python, "python"', 12),
+        ("match:\n      - {begin: a, where: 'checks:late'}", NotLoadable, 'condition in Python, "checks:late"', 12),
+        ("phenomenon: {}", NotLoadable, 'stage "m" names no patterns', 9),
+        ("phenomenon:\n      up: {match: [{begin: a, where: dealy > 1}]}", UnknownColumn, 'column "dealy"', 12),
+        ("phenomenon:\n      up: {match: [{begin: a}], wihtin: 1 h}", NotLoadable, '"wihtin", which means nothing', 12),
         ("match:\n      - {begin: a}\n    skip: over", NotLoadable, '"skip" of stage "m" is "over"', 9),
     ],
 )

@@ -58,6 +58,8 @@ def test_the_form_that_the_docstring_shows_can_be_read(tmp_path):
             "named",
             "once",
             "scored",
+            "rising",
+            "change",
             "slow",
             "kept",
         ]

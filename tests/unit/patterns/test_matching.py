@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from millstream.errors import ImpossiblePattern, InvalidCondition, UnboundedState, UnknownBlock, UnknownColumn
+from millstream.errors import (
+    ConditionFailed,
+    ImpossiblePattern,
+    InvalidCondition,
+    UnboundedState,
+    UnknownBlock,
+    UnknownColumn,
+)
 from millstream.flow.schema import Schema
 from millstream.patterns.compile import compile_pattern
+from millstream.patterns.matcher import matcher
 from millstream.patterns.pattern import Pattern
 from unit.patterns.matching import found, numbers, places, rows, run
 
@@ -260,6 +269,32 @@ def test_times_are_numbers_that_an_interval_can_be_added_to():
     pattern = Pattern().begin("a", "x = 1").followed_by_any("b", "at - a.at >= interval 2 seconds")
     matches, _ = run(compile_pattern(pattern), numbers(1, 0, 0, 0))
     assert [places(match) for match in matches] == ["0 2", "0 3"]
+
+
+def test_a_predicate_of_the_event_alone_is_asked_once_and_leaves_the_rest_to_the_kernel():
+    asked = []
+
+    def vowel(event):
+        asked.append(event["e"])
+        return event["e"] in "aeiou"
+
+    pattern = Pattern().begin("a", "e = 'x'").followed_by("b", vowel).followed_by("c", "e = a.e")
+    assert found(pattern, "xyax") == ["0 2 3"]
+    assert asked == ["x", "y", "a", "x"]
+    automaton = compile_pattern(pattern)
+    assert matcher(automaton, [pa.string()] * len(automaton.values)).compiled
+    mixed = compile_pattern(Pattern().begin("a", [vowel, lambda event, history: False]))
+    assert not matcher(mixed, []).compiled
+
+
+def test_a_predicate_that_fails_is_named_with_its_event():
+    def broken(event):
+        return event["x"] > 1
+
+    pattern = Pattern().begin("a", "e = 'x'").followed_by("b", broken)
+    with pytest.raises(ConditionFailed, match=r'the predicate broken\(\) of block "b" failed with KeyError') as caught:
+        found(pattern, "x")
+    assert "the event was {'e': 'x'" in caught.value.hint
 
 
 def test_a_python_predicate_sees_the_event_and_the_history():

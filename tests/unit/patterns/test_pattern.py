@@ -83,7 +83,7 @@ def _refusals():
     yield lambda: begun().next("b", "x = = 2"), InvalidSql, 'block "b" has a wrong condition'
     yield lambda: begun().next("b", 3), InvalidCondition, 'block "b" has int'
     yield lambda: begun().next("b", []), InvalidCondition, "empty list"
-    yield lambda: begun().next("b", lambda event: True), InvalidCondition, "predicate"
+    yield lambda: begun().next("b", lambda: True), InvalidCondition, "predicate"
     yield lambda: begun().not_next("b", None), InvalidCondition, 'block "b" has no condition'
     yield lambda: begun().not_next("b", "x = 2").optional(), ImpossiblePattern, 'block "b" is negated and is optional'
     yield lambda: begun().times(3, 2), InvalidOption, 'block "a" is taken 3 to 2 times'
