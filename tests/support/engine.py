@@ -52,6 +52,8 @@ class PeerEngine:
         self._numbers: dict[str, int] = {}
         self._versions: dict[str, list[Version]] = {}
         self.wanted: Wanted | None = None
+        #: What happens when a switch was asked for.
+        self.after_switch: Callable[[str], None] = lambda name: None
         self._changed = threading.Condition()
         self.begun: dict[str, tuple[Mapping[str, Sequence[Place]], bool]] = {}
         #: What happens to a job when it has begun.
@@ -273,7 +275,9 @@ class PeerEngine:
         settings = JobSettings(flow="f.py", package="")
         self._versions[name].append(Version(number=number, added_at=0.0, settings=settings, switch=switch))
         self.wanted = wanted
-        return self.status(name)
+        status = self.status(name)
+        self.after_switch(name)
+        return status
 
     def give_up(self, job: str) -> JobStatus:
         name = self._job(job).name

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from millstream.cli import actions, checkpoint, engine, jobs, journal, keys, new, plan, run, runtime, scheme, send
+from millstream.cli import (
+    actions,
+    checkpoint,
+    engine,
+    jobs,
+    journal,
+    keys,
+    new,
+    plan,
+    run,
+    runtime,
+    scheme,
+    send,
+    switch,
+)
 
 app = typer.Typer(
     name="millstream",
@@ -22,6 +36,7 @@ app.command("jobs")(jobs.jobs)
 app.command("status")(jobs.status)
 app.command("logs")(jobs.logs)
 app.command("wait")(jobs.wait)
+app.command("switch")(switch.switch)
 app.command("drain")(jobs.drain)
 app.command("resume")(jobs.resume)
 app.command("undeploy")(jobs.undeploy)

@@ -340,7 +340,15 @@ def _view(job: JobStatus) -> Group:
 def _head(job: JobStatus) -> str:
     pid = "" if job.pid is None else f"   driver {job.pid}"
     again = f"   restarts {job.restarts:,}" if job.restarts else ""
-    return f"{job.name} (job {job.id})  {job.state} since {at(job.since)}{pid}{again}"
+    return f"{job.name} (job {job.id})  {job.state} since {at(job.since)}{pid}{again}{_version(job)}"
+
+
+def _version(job: JobStatus) -> str:
+    """Return which version of a job runs, if it was ever switched, and where a switch stands."""
+    if job.switch is None:
+        return ""
+    going = job.switch.state in ("asked", "going on")
+    return f"   version {job.version}" + (f", {job.switch.phase} {job.switch.version}" if going else "")
 
 
 def _inbox(one: InboxStatus) -> str:

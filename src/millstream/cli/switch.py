@@ -1,0 +1,265 @@
+"""`millstream switch`: put another version of a running job in the place of the one that runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from millstream.cli.jobs import TIME_OVER, Engines, Json, Timeout, TokenFile, cluster, encoded, told
+from millstream.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from millstream.cluster import Cluster
+    from millstream.engine.status import JobStatus, SwitchStatus
+
+#: How `switch` ends when the switch was given up, and the old version runs on.
+GIVEN_UP: Final = 6
+_INTERRUPTED: Final = 130
+_FLOWS: Final = (".py", ".yaml", ".yml")
+_BAR: Final = 10
+
+
+def switch(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="The job's name or id; with --plan also an old flow's file.")
+    ],
+    flow: Annotated[Path | None, typer.Argument(help="The new version: a .py or .yaml file.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what it would do, and do nothing.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Go back to the version before.")] = False,
+    give_up: Annotated[bool, typer.Option("--give-up", help="End a switch that has not made its cut yet.")] = False,
+    consent: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="Lose the state of this stage; may be given again.")
+    ] = None,
+    limit: Annotated[str, typer.Option(metavar="TIME", help="How long it may take until the cut.")] = "5 min",
+    probation: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Watch the new version for so long after the switch.")
+    ] = None,
+    on_failure: Annotated[
+        str | None, typer.Option(metavar="back", help="What to do if it fails its probation: go back.")
+    ] = None,
+    dead_letters: Annotated[
+        int, typer.Option(min=0, help="The most dead letters that a version on probation may make.")
+    ] = 100,
+    detach: Annotated[bool, typer.Option("--detach", help="Begin it, and do not wait.")] = False,
+    timeout: Timeout = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Put another version of a running job in the place of the one that runs: nothing lost, nothing twice, no pause."""
+    _check_arguments(flow, back=back, give_up=give_up, plan=plan)
+    if Path(job).suffix in _FLOWS and Path(job).is_file():
+        _compare(Path(job), flow, consent or [], plan=plan, json=json)
+        return
+    watched = _probation(probation, on_failure, dead_letters)
+    with cluster(engine, token_file) as found:
+        if give_up:
+            given = found.give_up_switch(job)
+            told(given, f"the switch of {given.name} is being given up; version {given.version} runs on", json=json)
+        elif plan:
+            _plan(found, job, flow, consent or [], json=json)
+        else:
+            _checked(flow)
+            _begin(found, job, flow, consent or [], limit, watched, json=json)
+            if not detach:
+                _wait(found, job, timeout, json=json)
+
+
+def _check_arguments(flow: Path | None, *, back: bool, give_up: bool, plan: bool) -> None:
+    chosen = [flow is not None, back, give_up]
+    if sum(chosen) != 1:
+        raise typer.BadParameter("name a new version, or say --back or --give-up: one of them")
+    if plan and give_up:
+        raise typer.BadParameter("there is no plan of giving up")
+
+
+def _probation(length: str | None, on_failure: str | None, dead_letters: int) -> dict[str, Any] | None:
+    from millstream.flow.durations import duration
+
+    if on_failure not in (None, "back"):
+        raise typer.BadParameter(f'after a failed probation one can go "back", not "{on_failure}"')
+    if length is None:
+        if on_failure is not None:
+            raise typer.BadParameter("--on-failure is for a version on --probation")
+        return None
+    seconds = duration(length).total_seconds()
+    return {"seconds": seconds, "back": on_failure == "back", "dead_letters": dead_letters}
+
+
+def _checked(flow: Path | None) -> None:
+    from millstream.flow.load import load
+    from millstream.plan.groups import plan
+
+    # Mistakes are told here, where the file is, with their line.
+    if flow is not None:
+        plan(load(flow))
+
+
+# plans
+
+
+def _compare(old: Path, new: Path | None, consent: list[str], *, plan: bool, json: bool) -> None:
+    """Compare two files, without an engine: columns that nobody uses are not known then, which needs Spark."""
+    from millstream.flow.apart import load_apart
+    from millstream.flow.load import load
+    from millstream.plan.groups import plan as plan_flow
+    from millstream.switch import show
+    from millstream.switch.changes import Version
+    from millstream.switch.plan import switch_plan
+
+    if not plan or new is None:
+        hint = f"millstream switch JOB {new or 'NEW'} switches a job; {old} is compared with --plan"
+        raise InvalidOption(f'"{old}" is a flow, not a job', hint=hint)
+    before = Version.of(plan_flow(load(old)))
+    found = switch_plan(before, Version.of(plan_flow(load_apart(new, old))), consent=consent)
+    _show(show.to_json(found), show.table(found), json=json)
+
+
+def _plan(found: Cluster, job: str, flow: Path | None, consent: list[str], *, json: bool) -> None:
+    _checked(flow)
+    with Console(stderr=True).status("asking the job"):
+        planned = found.plan_switch(job, flow, consent=consent)
+    _show(planned.plan, planned.text, json=json)
+
+
+def _show(plan: dict[str, Any], text: str, *, json: bool) -> None:
+    print(encoded(plan) if json else text)
+    if not plan["possible"]:
+        raise typer.Exit(1)
+
+
+# switching
+
+
+def _begin(
+    found: Cluster,
+    job: str,
+    flow: Path | None,
+    consent: list[str],
+    limit: str,
+    probation: dict[str, Any] | None,
+    *,
+    json: bool,
+) -> None:
+    from millstream.flow.durations import duration
+
+    seconds = duration(limit).total_seconds()
+    with Console(stderr=True).status("planning"):
+        begun = found.switch(job, flow, consent=consent, limit_s=seconds, probation=probation)
+    assert begun.switch is not None
+    if not json:
+        text = f"switching {begun.name} from version {begun.switch.previous} to {begun.switch.version}"
+        Console(highlight=False, soft_wrap=True).print(text)
+
+
+def _wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
+    try:
+        with _progress() as progress:
+            status = found.wait_switch(job, timeout, progress=progress)
+    except KeyboardInterrupt:
+        text = f"the switch goes on: millstream status {job} shows it, millstream switch {job} --give-up ends it until its cut"
+        print(text, file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
+    assert status.switch is not None
+    told(status, outcome(status), json=json)
+    code = {"done": 0, "given up": GIVEN_UP, "refused": 1}.get(status.switch.state, TIME_OVER)
+    if code:
+        raise typer.Exit(code)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[JobStatus], None] | None]:
+    """Show a person how a switch goes."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    most = 0.0
+    with console.status("") as shown:
+
+        def update(status: JobStatus) -> None:
+            nonlocal most
+            if status.switch is not None:
+                most = max(most, status.switch.left_s or 0.0)
+                shown.update(line(status.switch, time.time(), most))
+
+        yield update
+
+
+# what is shown
+
+
+def line(switch: SwitchStatus, now: float, most_left_s: float) -> str:
+    """Return how a switch goes, in a line: the phases that are over with their times, and the one that goes on."""
+    parts = [f"{name} ✓ {_length(seconds)}" for name, seconds in phases(switch) if seconds is not None]
+    began = _phase_began(switch)
+    since = "" if began is None else f" {_length(max(0.0, now - began))}"
+    going = _NAMES.get(switch.phase, switch.phase)
+    if switch.phase == "overlapping" and switch.left_s is not None and most_left_s > 0:
+        done = max(0.0, min(1.0, 1 - switch.left_s / most_left_s))
+        full = round(done * _BAR)
+        going += f" {'█' * full}{'░' * (_BAR - full)} {done:.0%}"
+    return "   ".join([*parts, f"{going}{since}"])
+
+
+_NAMES: Final = {
+    "asked": "planning",
+    "asking": "cutting",
+    "confirming": "cutting",
+    "overlapping": "overlap",
+    "aborting": "giving up",
+}
+
+
+def phases(switch: SwitchStatus) -> list[tuple[str, float | None]]:
+    """Return how long a switch took to prepare, to cut, to overlap and to retire; None for what is not over."""
+    first: dict[str, float] = {}
+    for step in switch.steps:
+        first.setdefault(_NAMES.get(step.what, step.what), _seconds(step.at))
+    ended = None if switch.ended_at is None else _seconds(switch.ended_at)
+    marks = [("preparing", "cutting"), ("cutting", "overlap"), ("overlap", "retiring")]
+    found = [(name, _between(first.get(name), first.get(until))) for name, until in marks]
+    return [*found, ("retiring", _between(first.get("retiring"), first.get("running", ended)))]
+
+
+def _between(begin: float | None, end: float | None) -> float | None:
+    return None if begin is None or end is None else end - begin
+
+
+def _phase_began(switch: SwitchStatus) -> float | None:
+    return next((_seconds(one.at) for one in reversed(switch.steps) if one.what == switch.phase), None)
+
+
+def outcome(status: JobStatus) -> str:
+    """Return how a switch has ended, or where it stands."""
+    switch = status.switch
+    assert switch is not None
+    match switch.state:
+        case "done":
+            times = [f"{name} {_length(seconds)}" for name, seconds in phases(switch) if seconds is not None]
+            cut = "" if switch.cut is None else f"; cut at {switch.cut}"
+            watched = "" if switch.probation is None else f"; on probation {switch.probation}"
+            return f"{status.name} runs version {switch.version}{cut}   {'   '.join(times)}{watched}"
+        case "given up":
+            return f"the switch was given up: {switch.why or 'nobody knows why'}; version {status.version} runs on"
+        case "refused":
+            return f"the switch was refused: {switch.why}; version {status.version} runs on"
+    return f"the switch of {status.name} to version {switch.version} is {switch.phase}"
+
+
+def _length(seconds: float) -> str:
+    if seconds >= 120:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
