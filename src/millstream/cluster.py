@@ -32,7 +32,17 @@ from millstream.engine.contents import MOST_BYTES, Content
 from millstream.engine.lifecycle import SETTLED, JobState
 from millstream.engine.openapi import JSON, OCTETS
 from millstream.engine.package import pack
-from millstream.engine.status import BinaryStatus, EngineStatus, Happening, JobStatus, Place, Prepared, SourceStatus
+from millstream.engine.status import (
+    BinaryStatus,
+    EngineStatus,
+    Happening,
+    JobStatus,
+    Place,
+    Prepared,
+    SourceStatus,
+    VersionStatus,
+)
+from millstream.engine.switching import OVER
 from millstream.errors import (
     BadBinary,
     EngineAway,
@@ -51,6 +61,8 @@ _POLL_S: Final = 1.0
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.2
 _CONNECT_S: Final = 5.0
+#: How much longer a driver may take to answer that asks Spark first.
+_PLANNING_S: Final = 120.0
 _PIECE: Final = 4 << 20
 
 Answer = TypeVar("Answer")
@@ -91,13 +103,22 @@ class EngineClient:
     def get(self, path: str, kind: type[Answer], **query: Any) -> Answer:
         return self._ask("GET", path, kind, query)
 
-    def post(self, path: str, kind: type[Answer], body: Any = None, **query: Any) -> Answer:
-        return self._ask("POST", path, kind, query, body)
+    def post(self, path: str, kind: type[Answer], body: Any = None, *, patience_s: float = 0.0, **query: Any) -> Answer:
+        return self._ask("POST", path, kind, query, body, patience_s=patience_s)
 
     def delete(self, path: str, kind: type[Answer], **query: Any) -> Answer:
         return self._ask("DELETE", path, kind, query)
 
-    def _ask(self, method: str, path: str, kind: type[Answer], query: Mapping[str, Any], body: Any = None) -> Answer:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        kind: type[Answer],
+        query: Mapping[str, Any],
+        body: Any = None,
+        *,
+        patience_s: float = 0.0,
+    ) -> Answer:
         if body is None:
             return self._decoded(self._send(method, path, query), kind)
         # Bytes go as they are.
@@ -112,7 +133,7 @@ class EngineClient:
             headers["Content-Type"] = media
         given = {name: _text(value) for name, value in query.items() if value is not None}
         limit = httpx.Timeout(
-            self._timeout_s + float(query.get("limit", 0.0)), connect=min(_CONNECT_S, self._timeout_s)
+            self._timeout_s + patience_s + float(query.get("limit", 0.0)), connect=min(_CONNECT_S, self._timeout_s)
         )
         try:
             return self._http.request(method, path, params=given, headers=headers, content=content, timeout=limit)
@@ -172,6 +193,13 @@ class EngineClient:
 
     def close(self) -> None:
         self._http.close()
+
+
+class SwitchPlanned(msgspec.Struct, frozen=True):
+    """What a switch would do: as data, and as people read it."""
+
+    plan: dict[str, Any]
+    text: str
 
 
 class _Log(msgspec.Struct):
@@ -529,6 +557,83 @@ class Cluster:
         self._complain()
         return merged(gone)
 
+    # switching
+
+    def plan_switch(self, job: str, flow: Path | None, *, consent: Sequence[str] = ()) -> SwitchPlanned:
+        """Say what a switch of a job to another version, without a flow to the one before, would do; nothing is touched.
+
+        Raises:
+            FlowError: The new version has a mistake.
+            InvalidTransition: The job does not run.
+        """
+        body, driver = _switching(flow, consent), self._driver(job)
+        return driver.post(_job(job, "switch/plan"), SwitchPlanned, body, patience_s=_PLANNING_S)
+
+    def switch(
+        self,
+        job: str,
+        flow: Path | None,
+        *,
+        consent: Sequence[str] = (),
+        limit_s: float | None = None,
+        probation: Mapping[str, Any] | None = None,
+    ) -> JobStatus:
+        """Begin to put another version of a job, without a flow the one before, in the place of the one that runs.
+
+        It does not wait until that is done: `wait_switch` does.
+
+        Args:
+            job: Its name or id.
+            flow: The new version; None goes back.
+            consent: The stages whose state may be lost.
+            limit_s: How long it may take until the cut.
+            probation: How the new version is watched: "seconds", "back", "errors", "dead_letters" and "lag_seconds".
+
+        Raises:
+            FlowError: The new version has a mistake.
+            SwitchImpossible: It cannot take the place of the one that runs.
+            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
+        """
+        body = _switching(flow, consent)
+        body |= {} if limit_s is None else {"limit": limit_s}
+        body |= {} if probation is None else {"probation": dict(probation)}
+        return self._driver(job).post(_job(job, "switch"), JobStatus, body, patience_s=_PLANNING_S)
+
+    def give_up_switch(self, job: str) -> JobStatus:
+        """Have a switch given up, which goes until its cut.
+
+        Raises:
+            SwitchRefused: There is none, or it is past its cut.
+        """
+        return self._driver(job).delete(_job(job, "switch"), JobStatus)
+
+    def versions(self, job: str) -> list[VersionStatus]:
+        """Return the versions of a job, oldest first, each with the switch that led to it."""
+        return self._driver(job).get(_job(job, "versions"), list[VersionStatus])
+
+    def wait_switch(self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None) -> JobStatus:
+        """Wait until no switch of a job is going on, or the time is over; return the job as it is then.
+
+        An engine that is away meanwhile is waited for, for a minute.
+        """
+        engine, heard_at = self._driver(job), time.monotonic()
+        until = None if timeout_s is None else heard_at + timeout_s
+        while True:
+            try:
+                status = engine.get(_job(job), JobStatus)
+            except EngineAway:
+                if time.monotonic() - heard_at > _PATIENCE_S:
+                    raise
+                time.sleep(_PAUSE_S)
+                continue
+            heard_at = time.monotonic()
+            if progress is not None:
+                progress(status)
+            over = status.switch is None or status.switch.state in OVER
+            if over or status.state in SETTLED or (until is not None and heard_at >= until):
+                return status
+            time.sleep(_PAUSE_S)
+
     def stop(self, *, force: bool = False) -> None:
         """Stop all engines.
 
@@ -622,6 +727,13 @@ def _content(sha256: str) -> str:
 def _read_at(file: BinaryIO, offset: int, limit: int) -> bytes:
     file.seek(offset)
     return file.read(limit)
+
+
+def _switching(flow: Path | None, consent: Sequence[str]) -> dict[str, Any]:
+    body: dict[str, Any] = {"consent": list(consent)}
+    if flow is None:
+        return {**body, "back": True}
+    return {**body, "package": pack(flow), "root": str(flow.resolve().parent)}
 
 
 def _drain(engine: EngineClient, job: str, *, flush: bool) -> JobStatus:

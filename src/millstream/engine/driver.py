@@ -323,15 +323,10 @@ class Driver:
         # The flow's modules are those of the package, wherever its paths count from.
         ship_modules(Path(how.flow).parent)
         terminal = Console(stderr=True, width=200)
-        able = hasattr(FlowRun, "switching")  # TEMPORARY until the seam lands
-        more = {"versions": versions.flow, "version": how.version} if able else {}
-        running = FlowRun(spark, flow, options, terminal=terminal, **more)
-        if not able:
-            self._versions = None
+        running = FlowRun(spark, flow, options, terminal=terminal, versions=versions.flow, version=how.version)
         running.start()
         try:
-            if able:
-                self._line.say(Report(standing=versions.standing(running)))
+            self._line.say(Report(standing=versions.standing(running)))
             self._line.say(Report(ready=Nothing()))
             last = self._watched(running)
         finally:
@@ -385,8 +380,7 @@ class Driver:
             self._line.say(Report(switch=refused))
 
     def _tell_switch(self, running: FlowRun) -> None:
-        if self._versions is None:
-            return
+        assert self._versions is not None
         news = self._versions.news(running)
         if news is not None:
             self._line.say(Report(switch=news))
