@@ -1,0 +1,73 @@
+"""Made-up events for patterns, the same every time, as CSV files.
+
+Event n happens n milliseconds after the start, so no two have the same time, and the same number of events covers the same time whatever
+the size of the stream: 1,000 a second. They arrive up to two seconds out of order, on two lanes. The lanes are there as one file each, which
+is how Flink reads them (in order, one reader for each), and cut into parts of equal size, which is how Spark reads them (two parts a batch).
+The last event of each lane is a day later: then everything before is certain.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from benchmarks.events import _mixed
+
+DDL = "key string, kind string, value double, at timestamp, n long"
+LATENESS_S = 5
+SHAKEN = 2_000
+START = np.datetime64("2023-11-14T00:00:00.000", "ms")
+DAY_MS = 86_400_000
+KINDS = "ABCDEFGHIJ"
+LANES = 2
+
+
+def table(events: int, keys: int) -> pa.Table:
+    """Return events in the order of their arrival."""
+    order = np.arange(events, dtype=np.uint64)
+    late = (_mixed(order + np.uint64(1 << 40)) % np.uint64(SHAKEN)).astype(np.int64)
+    number = order[np.argsort(order.astype(np.int64) + late, kind="stable")]
+    key, other = _mixed(number), _mixed(number + np.uint64(1 << 34))
+    names = pa.array([f"key-{n:07}" for n in range(keys)])
+    return pa.table(
+        {
+            "key": names.take(pa.array(key % np.uint64(keys))),
+            "kind": pa.array(list(KINDS)).take(pa.array(other % np.uint64(10))),
+            # Eighths add up without rounding, in whatever order.
+            "value": (other // np.uint64(10) % np.uint64(1000)).astype(np.float64) / 8,
+            "at": pa.array(START + number.astype(np.int64).astype("timedelta64[ms]")),
+            "n": number.astype(np.int64),
+        }
+    )
+
+
+def last(events: int, lane: int) -> pa.Table:
+    at = pa.array([START + np.timedelta64(events + DAY_MS + lane, "ms")])
+    return pa.table({"key": ["end"], "kind": ["Z"], "value": [0.0], "at": at, "n": [events + lane]})
+
+
+def write(place: Path, events: int, keys: int, rows_per_batch: int) -> None:
+    """Write the files: place/lanes/ and place/parts/."""
+    rows = table(events, keys)
+    (place / "lanes").mkdir(parents=True)
+    (place / "parts").mkdir()
+    half = rows_per_batch // LANES
+    for lane in range(LANES):
+        own = rows.take(pa.array(np.arange(lane, events, LANES)))
+        _csv(pa.concat_tables([own, last(events, lane)]), place / "lanes" / f"lane-{lane}.csv")
+        firsts = range(0, own.num_rows, half)
+        for number, first in enumerate(firsts):
+            part = own.slice(first, half)
+            if first == firsts[-1]:
+                part = pa.concat_tables([part, last(events, lane)])
+            path = place / "parts" / f"part-{number:05}-{lane}.csv"
+            _csv(part, path)
+            # Spark's file source goes by time of change.
+            os.utime(path, (1_700_000_000 + number * LANES + lane,) * 2)
+
+
+def _csv(rows: pa.Table, path: Path) -> None:
+    pa.csv.write_csv(rows, path, pa.csv.WriteOptions(include_header=False, quoting_style="none"))

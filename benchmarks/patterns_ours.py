@@ -1,0 +1,57 @@
+"""A job of ours as a process of its own: one case over a stream of CSV files, its results as CSV files.
+
+    python -m benchmarks.patterns_ours CASE PARTS OUT [--sql]
+
+With --sql: the case's MATCH_RECOGNIZE clauses, the text that Flink gets, over the same files as a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import reduce
+from pathlib import Path
+
+from benchmarks.patterns_cases import CASES, Case
+from benchmarks.patterns_events import DDL, LANES, LATENESS_S
+from pyspark.sql import DataFrame, SparkSession, functions
+
+import millstream as ms
+from millstream.spark.session import session
+
+
+def stream(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
+    frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", LANES).csv(str(parts))
+    frame = frame.withWatermark("at", f"{LATENESS_S} seconds")
+    frame = frame.where(case.only) if case.only else frame
+    found = ms.match(frame, case.what, key="key", emit=case.emit)
+    writer = found.select(*case.columns).writeStream.format("csv").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(out.with_suffix(".checkpoint"))).start(str(out))
+    query.awaitTermination()
+    out.with_suffix(".json").write_text(json.dumps([dict(progress) for progress in query.recentProgress], default=str))
+
+
+def batch(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
+    spark.read.schema(DDL).csv(str(parts)).createOrReplaceTempView("all_events")
+    found = reduce(DataFrame.unionByName, [recognized(spark, case, number) for number in range(len(case.clauses))])
+    found.select(*case.columns).write.csv(str(out))
+
+
+def recognized(spark: SparkSession, case: Case, number: int) -> DataFrame:
+    """Return what a clause of the case finds; the query within it becomes a view, as ours read tables."""
+    inner, clause = case.clauses[number].split(") MATCH_RECOGNIZE", maxsplit=1)
+    chosen = inner.strip().removeprefix("(").replace("FROM events", "FROM all_events")
+    spark.sql(chosen).createOrReplaceTempView(f"events_{number}")
+    found = ms.sql(spark, f"SELECT * FROM events_{number} MATCH_RECOGNIZE{clause}")
+    return found.withColumn("pattern", functions.lit(case.patterns[number].name))
+
+
+def main() -> None:
+    name, parts, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    spark = session("benchmark", log=out.with_suffix(".log") / "spark.log")
+    (batch if "--sql" in sys.argv else stream)(spark, CASES[name], parts, out)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Patterns on Spark beside Flink's MATCH_RECOGNIZE: the same files, cold processes in turn, equal matches.
+
+    python -m benchmarks.patterns_spark                    250,000 and 1 M events
+    python -m benchmarks.patterns_spark --full             1 and 4 M events, the other patterns at 500,000 and 2 M
+    python -m benchmarks.patterns_spark --case kleene      one of the patterns
+    python -m benchmarks.patterns_spark --alone            without Flink
+
+Each run is a process that starts with nothing and ends with its results written. The slope between the two sizes is what an event costs
+once everything runs; both are given in seconds and in seconds of the processor, which other work on the machine disturbs less. At the
+smallest size, the text of Flink's MATCH_RECOGNIZE is also given to `ms.sql`, and must find the same. `--growth` draws how the cost of an event
+grows (patterns_growth.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+from benchmarks import patterns_events, peers
+from benchmarks.common import folder, save, show
+from benchmarks.patterns_cases import CASES, Case, flink_statements
+from benchmarks.patterns_growth import growth
+from benchmarks.processes import Cost, cost_of
+
+ROOT = Path(__file__).parents[1]
+OURS, FLINK = "millstream", "flink"
+CHECKED = 100_000
+TYPES = {"key": pa.string(), "pattern": pa.string(), "total": pa.float64()}
+
+
+@dataclass
+class Runs:
+    """What one system took for a case at one size."""
+
+    costs: list[Cost] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def median(self, name: str) -> float:
+        return float(statistics.median(getattr(cost, name) for cost in self.costs))
+
+    def plain(self) -> dict[str, Any]:
+        medians = {name: round(self.median(name), 2) for name in ("seconds", "cpu_seconds", "peak_mb")}
+        return {**medians, "runs": [asdict(cost) for cost in self.costs], **self.state}
+
+
+# One run
+
+
+def ours(case: Case, files: Path, out: Path, *, sql: bool = False) -> Cost:
+    command = [sys.executable, "-m", "benchmarks.patterns_ours", case.name, str(files / "parts"), str(out)]
+    return cost_of([*command, *(["--sql"] if sql else [])], log=out.with_suffix(".said"), cwd=ROOT)
+
+
+def flink(case: Case, files: Path, out: Path) -> Cost:
+    statements = out.with_suffix(".sql.json")
+    statements.write_text(json.dumps(flink_statements(case, str(files / "lanes"), str(out))))
+    job = Path(__file__).with_name("patterns_flink.py")
+    return cost_of([str(peers.flink()), str(job), str(statements)], log=out.with_suffix(".said"), cwd=ROOT)
+
+
+def matches(case: Case, out: Path) -> pa.Table:
+    """Return what a run has found, in order."""
+    columns = {name: TYPES.get(name, pa.int64()) for name in case.columns}
+    read = pa.csv.ReadOptions(column_names=list(columns))
+    convert = pa.csv.ConvertOptions(column_types=columns)
+    written = [path for path in sorted(out.rglob("part-*")) if path.stat().st_size]
+    tables = [pa.csv.read_csv(path, read_options=read, convert_options=convert) for path in written]
+    whole = pa.concat_tables(tables) if tables else pa.schema(list(columns.items())).empty_table()
+    return whole.sort_by([(name, "ascending") for name in columns]).combine_chunks()
+
+
+def state_of(out: Path) -> dict[str, Any]:
+    """Return how large the state of a run of ours has been, as Spark says."""
+    progress = json.loads(out.with_suffix(".json").read_text())
+    operators = [operator for one in progress for operator in one["stateOperators"]]
+    metrics = [operator.get("customMetrics", {}) for operator in operators]
+    written = out.with_suffix(".checkpoint")
+    return {
+        "state_memory_mb": round(max((operator["memoryUsedBytes"] for operator in operators), default=0) / 2**20, 1),
+        "state_files_mb": round(max((one.get("rocksdbSstFileSize", 0) for one in metrics), default=0) / 2**20, 1),
+        "checkpoint_mb": round(sum(path.stat().st_size for path in written.rglob("*") if path.is_file()) / 2**20, 1),
+        "batches": len(progress),
+    }
+
+
+# One case
+
+
+def measure(case: Case, sizes: list[int], turns: int, rows_per_batch: int, *, alone: bool) -> dict[str, Any]:
+    """Return what a case takes, at each size, with ours and Flink in turn."""
+    found: dict[str, Any] = {"title": case.title, "keys": case.keys, "sizes": {}}
+    for size in sizes:
+        with folder("patterns") as place:
+            patterns_events.write(place, size, case.keys, rows_per_batch)
+            found["sizes"][size] = _at(case, place, turns, alone=alone)
+        _say(case, size, found["sizes"][size])
+    if len(sizes) > 1:
+        found["slope"] = slope(found["sizes"], sizes[0], sizes[-1])
+    return found
+
+
+def _at(case: Case, place: Path, turns: int, *, alone: bool) -> dict[str, Any]:
+    systems = {OURS: Runs()} if alone else {OURS: Runs(), FLINK: Runs()}
+    expected: pa.Table | None = None
+    for turn in range(turns):
+        for name, runs in systems.items():
+            out = place / f"{name}-{turn}"
+            runs.costs.append((ours if name == OURS else flink)(case, place, out))
+            if name == OURS:
+                runs.state = state_of(out)
+            got = matches(case, out)
+            if expected is not None and not got.equals(expected):
+                raise SystemExit(f"error: {case.name}: {name} finds other matches: {_difference(expected, got)}")
+            expected = got
+            shutil.rmtree(out)
+    assert expected is not None
+    return {"matches": len(expected), **{name: runs.plain() for name, runs in systems.items()}}
+
+
+def _difference(expected: pa.Table, got: pa.Table) -> str:
+    one, other = ({tuple(row.values()) for row in table.to_pylist()} for table in (expected, got))
+    missing, extra = sorted(one - other), sorted(other - one)
+    return f"{len(missing)} of {len(one)} are missing, like {missing[:2]}, and {len(extra)} more, like {extra[:2]}"
+
+
+def slope(sizes: dict[int, Any], small: int, large: int) -> dict[str, Any]:
+    """Return the events per second, and per second of the processor, between two sizes."""
+    rates: dict[str, Any] = {}
+    for name in (OURS, FLINK):
+        if name in sizes[small]:
+            took = {what: sizes[large][name][what] - sizes[small][name][what] for what in ("seconds", "cpu_seconds")}
+            rates[name] = {
+                "events_per_s": round((large - small) / max(0.01, took["seconds"])),
+                "events_per_cpu_s": round((large - small) / max(0.01, took["cpu_seconds"])),
+            }
+    if FLINK in rates:
+        rates["times"] = round(rates[OURS]["events_per_s"] / rates[FLINK]["events_per_s"], 2)
+        rates["times_by_cpu"] = round(rates[OURS]["events_per_cpu_s"] / rates[FLINK]["events_per_cpu_s"], 2)
+    return rates
+
+
+def check_sql(case: Case, *, alone: bool) -> dict[str, Any]:
+    """Give `ms.sql` what Flink gets, and compare it with Flink's matches and with those of our own pattern."""
+    with folder("patterns-sql") as place:
+        patterns_events.write(place, CHECKED, min(case.keys, 1_000), CHECKED)
+        ours(case, place, place / "pattern")
+        found = {"pattern": matches(case, place / "pattern")}
+        ours(case, place, place / "sql", sql=True)
+        found["ms.sql"] = matches(case, place / "sql")
+        if not alone:
+            flink(case, place, place / FLINK)
+            found[FLINK] = matches(case, place / FLINK)
+    first = found["pattern"]
+    differs = {name: _difference(first, got) for name, got in found.items() if not got.equals(first)}
+    return {"events": CHECKED, "matches": len(first), "compared": list(found), "differences": differs}
+
+
+# Showing
+
+
+def _say(case: Case, size: int, found: dict[str, Any]) -> None:
+    rows = [
+        (
+            name,
+            found[name]["seconds"],
+            found[name]["cpu_seconds"],
+            found[name]["peak_mb"],
+            found[name]["runs"][-1]["load"],
+        )
+        for name in (OURS, FLINK)
+        if name in found
+    ]
+    title = f"{case.title}, {size:,} events, {case.keys:,} keys: {found['matches']:,} matches"
+    show(title, ("system", "seconds", "CPU seconds", "peak MB", "load"), rows)
+
+
+def _say_slopes(results: dict[str, Any]) -> None:
+    rows = [
+        (
+            one["title"],
+            *(f"{one['slope'][name]['events_per_s']:,}" if name in one["slope"] else "-" for name in (OURS, FLINK)),
+            one["slope"].get("times", "-"),
+            one["slope"].get("times_by_cpu", "-"),
+        )
+        for one in results.values()
+        if "slope" in one
+    ]
+    show("between the two sizes", ("pattern", "ours, events/s", "Flink", "times", "times by CPU"), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="the sizes of the results that are kept")
+    parser.add_argument("--sizes", type=int, nargs="+", help="numbers of events")
+    parser.add_argument("--case", choices=sorted(CASES), action="append", help="some of the patterns")
+    parser.add_argument("--turns", type=int, help="how often the sequence is run at each size; the others once")
+    parser.add_argument("--rows-per-batch", type=int, default=500_000)
+    parser.add_argument("--alone", action="store_true", help="without Flink")
+    parser.add_argument("--growth", action="store_true", help="only draw how the cost of an event grows")
+    parser.add_argument("--check", action="store_true", help="only compare matches, also those of MATCH_RECOGNIZE")
+    args = parser.parse_args()
+    if args.growth:
+        growth()
+        return
+    cases = [CASES[name] for name in args.case or CASES]
+    checked = {case.name: check_sql(case, alone=args.alone) for case in cases if args.check or not args.full}
+    _say_checked(checked)
+    if args.check:
+        save("patterns_check", {"events": CHECKED}, checked)
+        return
+    results = {}
+    for case in cases:
+        first = case.name == "sequence"
+        sizes = args.sizes or ([1_000_000, 4_000_000] if first else [500_000, 2_000_000])
+        if not args.full and not args.sizes:
+            sizes = [250_000, 1_000_000] if first else [250_000]
+        turns = (args.turns or (3 if args.full else 1)) if first else 1
+        results[case.name] = measure(case, sizes, turns, args.rows_per_batch, alone=args.alone)
+    _say_slopes(results)
+    settings = {"rows_per_batch": args.rows_per_batch, "flink": peers.FLINK, "alone": args.alone}
+    name = "patterns_spark" + ("-full" if args.full else "") + (f"-{'-'.join(args.case)}" if args.case else "")
+    save(name, settings, {**results, "checked": checked})
+
+
+def _say_checked(checked: dict[str, Any]) -> None:
+    for name, found in checked.items():
+        told = "; ".join(f"{who}: {what}" for who, what in found["differences"].items()) or "all equal"
+        print(f"{name}: {found['matches']:,} matches in {found['events']:,} events, {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
