@@ -120,13 +120,20 @@ class EngineClient:
         patience_s: float = 0.0,
     ) -> Answer:
         if body is None:
-            return self._decoded(self._send(method, path, query), kind)
+            return self._decoded(self._send(method, path, query, patience_s=patience_s), kind)
         # Bytes go as they are.
         media, content = (OCTETS, body) if isinstance(body, bytes) else (JSON, msgspec.json.encode(body))
-        return self._decoded(self._send(method, path, query, content, media), kind)
+        return self._decoded(self._send(method, path, query, content, media, patience_s=patience_s), kind)
 
     def _send(
-        self, method: str, path: str, query: Mapping[str, Any], content: bytes | None = None, media: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        content: bytes | None = None,
+        media: str | None = None,
+        *,
+        patience_s: float = 0.0,
     ) -> httpx.Response:
         headers = self._headers(method, path)
         if media is not None:
