@@ -6,9 +6,10 @@ recordings or the journals, and by other code than the flow's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,18 @@ from millstream.web import Check
 
 FLIGHT = ["origin", "carrier", "flight", "at"]
 HOUR = ["origin", "hour"]
+PLANE = ["plane", "began"]
+TIME = "datetime64[ns, UTC]"
+#: With their types, as a few days may have none of them.
+GROUNDED = {
+    "plane": "object",
+    "began": TIME,
+    "carrier": "object",
+    "flight": "int64",
+    "late": "int64",
+    "later": "int64",
+    "at": TIME,
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class Tables:
     totals: pd.DataFrame
     hourly: pd.DataFrame
     delays: pd.DataFrame
+    grounded: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,10 @@ def checks(wanted: Tables, got: Tables, dead: dict[str, int]) -> list[Check]:
             wanted.hourly, got.hourly, HOUR
         ),
         "every hour has met the weather of its airport and hour, or none": compare(wanted.delays, got.delays, HOUR),
+        "every plane that left late, then later, then not at all was found": compare(
+            wanted.grounded[list(GROUNDED)], got.grounded[list(GROUNDED)], PLANE
+        ),
+        "a program in a process of its own named the airline of each": compare(wanted.grounded, got.grounded, PLANE),
     }
     promised = [Check(promise, str(difference), difference.same) for promise, difference in found.items()]
     said = ", ".join(f"{count:,} {reason}" for reason, count in dead.items()) or "no late rows, no dead letters"
@@ -107,7 +125,8 @@ def expected(days: int | None = None) -> Tables:
     flights, weather = prepare.departures(days), prepare.weather(days)
     hourly = hours(flights)
     delays = hourly.merge(weather, on=HOUR, how="left")
-    return Tables(flights[[*FLIGHT, "dest", "delay"]], running(flights), hourly, delays)
+    named = grounded(flights).merge(prepare.airlines(), on="carrier", how="left")
+    return Tables(flights[[*FLIGHT, "dest", "delay"]], running(flights), hourly, delays, named)
 
 
 def running(flights: pd.DataFrame) -> pd.DataFrame:
@@ -132,6 +151,27 @@ def hours(flights: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def grounded(flights: pd.DataFrame) -> pd.DataFrame:
+    """Return the planes that left late, then later, and then were cancelled, all in less than two days."""
+    own = flights[flights["plane"].notna() & ((flights["delay"] > 30) | flights["delay"].isna())]
+    found = []
+    for _, plane in own.groupby("plane", sort=False):
+        rows = list(plane.itertuples())
+        for place, first in enumerate(rows):
+            if pd.notna(first.delay):
+                found += ended(first, (row for row in rows[place + 1 :] if row.at < first.at + pd.Timedelta("2 days")))
+    return pd.DataFrame(found, columns=list(GROUNDED)).astype(GROUNDED)
+
+
+def ended(first: Any, rest: Iterator[Any]) -> list[tuple[Any, ...]]:
+    """Return how a plane that was late went on, if it was later and then cancelled."""
+    worse = next((row for row in rest if pd.notna(row.delay) and row.delay > first.delay), None)
+    last = next((row for row in rest if pd.isna(row.delay)), None)
+    if worse is None or last is None:
+        return []
+    return [(first.plane, first.at, last.carrier, last.flight, first.delay, worse.delay, last.at)]
+
+
 # What there is
 
 
@@ -145,7 +185,16 @@ def found(flow: Path, journals: Path) -> Tables:
         totals=pq.read_table(out / "totals").to_pandas(),
         hourly=rows(journals / "hourly", [*HOUR, *hourly]),
         delays=pq.read_table(out / "delays", columns=[*HOUR, *hourly, *weather]).to_pandas(),
+        grounded=matches(out / "grounded"),
     )
+
+
+def matches(sink: Path) -> pd.DataFrame:
+    """Return what the pattern has found; a sink that got no rows has no files."""
+    columns = [*GROUNDED, "airline"]
+    if not any(sink.glob("*.parquet")):
+        return pd.DataFrame(columns=columns).astype(GROUNDED)
+    return pq.read_table(sink, columns=columns).to_pandas().astype(GROUNDED)
 
 
 def rows(journal: Path, columns: list[str]) -> pd.DataFrame:

@@ -33,7 +33,7 @@ from millstream.plan.groups import plan
 from millstream.web import Sample, write
 
 HERE = Path(__file__).parent
-GROUPS = ("hourly", "delays", "totals")
+GROUPS = ("hourly", "delays", "totals", "grounded")
 #: The kill comes when so much is committed, as soon as batches are under way; later than so much, in any case.
 EARLIEST, LATEST = 0.35, 0.6
 PATIENCE_S = 900.0
@@ -284,7 +284,7 @@ def judge(settings: Settings, story: page.Story, console: Console) -> Path:
         sign = "[green]✓[/]" if one.ok else "[red]✗[/]"
         console.print(f"{sign} {one.promise}: {one.found}")
     path = settings.flow.parent / "out" / "report.html"
-    write(page.report(plan(load(settings.flow)), story, got.totals, got.delays, checks), path)
+    write(page.report(plan(load(settings.flow)), story, got, checks), path)
     console.print(f"report: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     broken = [one.promise for one in checks if not one.ok]
     if broken:

@@ -4,11 +4,12 @@
     millstream plan examples/flights/flow.py
     millstream run examples/flights/flow.py --until-end
 
-Three groups, each with a checkpoint of its own:
+Four groups, each with a checkpoint of its own:
 
-    hourly   flights and delays per airport and hour, into a journal
-    delays   that journal, joined with the weather of the same airport and hour
-    totals   a running total per airport, one row for every flight
+    hourly     flights and delays per airport and hour, into a journal
+    delays     that journal, joined with the weather of the same airport and hour
+    totals     a running total per airport, one row for every flight
+    grounded   planes that left late, then later, and then not at all, with the name of the airline from a program
 """
 
 import millstream as ms
@@ -16,7 +17,7 @@ import millstream as ms
 #: Times as fast as it happened: a year in half a minute.
 SPEED = 1_000_000
 #: `at` is when a flight should have left; one that never left has no delay.
-FLIGHT = "carrier string, flight int, origin string, dest string, delay int, at timestamp"
+FLIGHT = "carrier string, flight int, plane string, origin string, dest string, delay int, at timestamp"
 
 flow = ms.Flow("flights", window="1 day")
 
@@ -70,3 +71,25 @@ departures.fold(
     initial={"number": 0, "cancelled": 0, "minutes": 0},
     output=f"{FLIGHT}, number long, cancelled long, minutes long",
 ).sink("totals", ms.parquet("out/totals"))
+
+# Some flights were cancelled before they had a plane: there is none to follow.
+planes = departures.sql("planes", "SELECT * FROM departures WHERE plane IS NOT NULL")
+
+grounded = planes.match(
+    "late_later_cancelled",
+    ms.Pattern()
+    .begin("late", "delay > 30")
+    .followed_by("later", "delay > late.delay")
+    .followed_by("cancelled", "delay IS NULL")
+    .within("2 days"),
+    by="plane",
+    emit="plane, cancelled.carrier, cancelled.flight, late.at as began, late.delay as late, later.delay as later",
+)
+# A program of its own knows the airlines; it could be written in any language.
+grounded.action(
+    "airline",
+    ["./airline", "data/airlines.csv"],
+    input="carrier",
+    output="airline string",
+    files=["../../sdk/python/millstream_action.py", "data/airlines.csv"],
+).sink("grounded", ms.parquet("out/grounded"))

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Any
 
 import pandas as pd
+from examples.flights.check import Tables
 
 from millstream.plan import draw
 from millstream.plan.groups import Plan
 from millstream.web import (
     Check,
+    Dot,
     Figure,
     Mark,
     Number,
@@ -23,11 +26,13 @@ from millstream.web import (
     Sample,
     Section,
     Series,
+    Span,
     bars,
     heat,
     lags,
     lines,
     rates,
+    timeline,
 )
 from millstream.web.plots import FULL, HALF, THIRD
 from millstream.web.scale import elapsed
@@ -60,7 +65,7 @@ class Story:
     flights: int
 
 
-def report(plan: Plan, story: Story, totals: pd.DataFrame, delays: pd.DataFrame, checks: Sequence[Check]) -> Report:
+def report(plan: Plan, story: Story, got: Tables, checks: Sequence[Check]) -> Report:
     """Put the report together from the results of the flow."""
     kept = all(check.ok for check in checks)
     return Report(
@@ -70,10 +75,10 @@ def report(plan: Plan, story: Story, totals: pd.DataFrame, delays: pd.DataFrame,
             f"groups on Spark, killed with kill -9 after {story.counted:,} flights and started again."
         ),
         made_at=datetime.now(UTC),
-        numbers=numbers(plan, story, totals, delays),
+        numbers=numbers(plan, story, got),
         checks=checks,
         graph=draw.svg(plan),
-        sections=[run(plan, story), results(story, totals, delays)],
+        sections=[run(plan, story), results(story, got.totals, got.delays), patterns(got.grounded)],
         facts=[
             ("millstream", version("millstream")),
             ("Spark", version("pyspark")),
@@ -84,11 +89,13 @@ def report(plan: Plan, story: Story, totals: pd.DataFrame, delays: pd.DataFrame,
     )
 
 
-def numbers(plan: Plan, story: Story, totals: pd.DataFrame, delays: pd.DataFrame) -> list[Number]:
+def numbers(plan: Plan, story: Story, got: Tables) -> list[Number]:
     last, down = story.samples[-1].statistics, story.back_at - story.killed_at
+    written = len(got.totals) + len(got.delays) + len(got.grounded)
     return [
-        Number("flights", f"{len(totals):,}", f"counted, {int(delays['cancelled'].sum()):,} of them cancelled"),
-        Number("rows written", f"{len(totals) + len(delays):,}", "into two sinks"),
+        Number("flights", f"{len(got.totals):,}", f"counted, {int(got.delays['cancelled'].sum()):,} of them cancelled"),
+        Number("rows written", f"{written:,}", "into three sinks"),
+        Number("patterns found", f"{len(got.grounded):,}", "late, later, cancelled"),
         Number("groups", str(len(plan.groups)), "each with its own checkpoint"),
         Number("restarts", "1", f"killed at {story.counted / story.flights:.0%}, back after {elapsed(down)}"),
         Number("late", f"{last['late']:,}", "rows behind their lateness"),
@@ -141,7 +148,65 @@ def run(plan: Plan, story: Story) -> Section:
 def listed(batches: Sequence[str]) -> str:
     if not batches:
         return "no batch was"
-    return f"{' and '.join(batches)} {'was' if len(batches) == 1 else 'were'}"
+    *others, last = batches
+    return f"{', '.join(others)} and {last} were" if others else f"{last} was"
+
+
+# What the planes did
+
+
+def patterns(grounded: pd.DataFrame) -> Section:
+    counts = grounded["airline"].value_counts()
+    found = grounded.groupby(grounded["at"].dt.floor("7D")).size()
+    weeks = found.asfreq("7D", fill_value=0) if len(found) else found
+    worst = stormy(grounded, pd.Timedelta(days=4))
+    return Section(
+        "Late, later, cancelled",
+        "A plane that left more than half an hour late, then later still, and then not at all, within two days: "
+        "a pattern over the flights of each plane. A program of its own, beside Spark, named the airlines.",
+        [
+            Figure(
+                "By airline",
+                bars([(str(name), float(count), "") for name, count in counts.items()], label="matches by airline"),
+                "Planes that were grounded.",
+                "half",
+            ),
+            Figure(
+                "By week",
+                lines(
+                    [Series("planes", [(week.timestamp(), float(count)) for week, count in weeks.items()])],
+                    x="date",
+                    unit="planes",
+                    width=HALF,
+                    height=200,
+                    filled=True,
+                    label="matches by week",
+                ),
+                "The week in which the last flight was cancelled.",
+                "half",
+            ),
+            Figure(
+                "The worst four days",
+                Plot(timeline([history(row) for row in worst.itertuples()], title="", width=FULL).svg),
+                "From the first late departure of a plane to the one that was cancelled, in UTC.",
+            ),
+        ],
+    )
+
+
+def stormy(grounded: pd.DataFrame, length: pd.Timedelta) -> pd.DataFrame:
+    """Return the matches of the days that had most of them."""
+    days = grounded["began"].dt.floor("D").unique()
+    found = [grounded[(grounded["began"] >= day) & (grounded["at"] < day + length)] for day in days]
+    return max(found, key=len, default=grounded).sort_values(["airline", "began", "plane"])
+
+
+def history(row: Any) -> Span:
+    dots = [
+        Dot(row.began.timestamp(), "late", f"{row.plane}: {row.late} min late"),
+        Dot(row.at.timestamp(), "cancelled", f"{row.plane}: {row.carrier} {row.flight} cancelled"),
+    ]
+    return Span(row.airline, dots, f"{row.plane}: {row.late} min late, then {row.later}, then cancelled")
 
 
 # What the flights were like

@@ -25,12 +25,14 @@ DEPARTURES = pa.schema(
     [
         ("carrier", pa.string()),
         ("flight", pa.int32()),
+        ("plane", pa.string()),
         ("origin", pa.string()),
         ("dest", pa.string()),
         ("delay", pa.int32()),
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
+AIRLINES = ["carrier", "airline"]
 WEATHER = pa.schema(
     [
         ("origin", pa.string()),
@@ -57,16 +59,20 @@ def prepare(folder: Path = DATA, days: int | None = None) -> Recordings:
     """Make the recordings, the first `days` of the year or all of it, unless they are there."""
     flights, reports = folder / "departures.parquet", folder / "weather.parquet"
     folder.mkdir(parents=True, exist_ok=True)
-    if not made(flights, days):
+    if not made(flights, DEPARTURES, days):
         write(flights, departures(days), DEPARTURES, days)
-    if not made(reports, days):
+    if not made(reports, WEATHER, days):
         write(reports, weather(days), WEATHER, days)
+    airlines().to_csv(folder / "airlines.csv", index=False)
     return Recordings(flights, reports, pq.read_metadata(flights).num_rows, pq.read_metadata(reports).num_rows)
 
 
-def made(path: Path, days: int | None) -> bool:
-    """Tell whether a recording is there, and as long as it should be."""
-    return path.exists() and (pq.read_schema(path).metadata or {}).get(b"days") == str(days).encode()
+def made(path: Path, schema: pa.Schema, days: int | None) -> bool:
+    """Tell whether a recording is there, with these columns and as long as it should be."""
+    if not path.exists():
+        return False
+    found = pq.read_schema(path)
+    return found.equals(schema) and (found.metadata or {}).get(b"days") == str(days).encode()
 
 
 def departures(days: int | None = None) -> pd.DataFrame:
@@ -76,6 +82,7 @@ def departures(days: int | None = None) -> pd.DataFrame:
     columns = {
         "carrier": table["carrier"],
         "flight": table["flight"].astype("int32"),
+        "plane": table["tailnum"],
         "origin": table["origin"],
         "dest": table["dest"],
         "delay": table["dep_delay"].astype("Int32"),
@@ -98,6 +105,11 @@ def weather(days: int | None = None) -> pd.DataFrame:
     }
     reports = pd.DataFrame(columns).sort_values("hour", kind="stable", ignore_index=True)
     return first(reports, "hour", days)
+
+
+def airlines() -> pd.DataFrame:
+    """Return the names of the airlines by their codes."""
+    return original("airlines.csv").rename(columns={"name": "airline"})[AIRLINES]
 
 
 def original(name: str) -> pd.DataFrame:

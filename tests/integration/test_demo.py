@@ -18,9 +18,13 @@ DAYS = 21
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(tmp_path):
-    # Recordings and results lie beside the flow: this one has its own.
-    flow = Path(shutil.copy(ROOT / "examples/flights/flow.py", tmp_path))
+    # Recordings and results lie beside the flow, and its program reads the SDK: this one has its own.
+    for name in ("examples/flights/flow.py", "examples/flights/airline", "sdk/python/millstream_action.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    flow = tmp_path / "examples/flights/flow.py"
     options = ["--days", str(DAYS), "--batches", "6"]
     ended = subprocess.run(
         [sys.executable, "examples/flights/demo.py", *options, "--flow", flow, "--data", tmp_path / "state"],
@@ -28,7 +32,7 @@ def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(
         env={**os.environ, "PYTHONPATH": "."},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=840,
         check=False,
     )
     lines = ended.stdout.splitlines()
@@ -37,8 +41,10 @@ def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(
     (killed,) = (line for line in lines if line.startswith("kill -9"))
     processed = int(re.search(r"([\d,]+) flights processed", killed)[1].replace(",", ""))
     assert 0 < processed < len(check.expected(DAYS).totals)
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "6 of 6 promises kept" in page
+    assert any("then not at all was found: 2 rows, all equal" in line for line in lines)
+    page = (flow.parent / "out" / "report.html").read_text()
+    assert "8 of 8 promises kept" in page
+    assert "ExpressJet Airlines" in page
     assert "kill -9" in page
 
 
@@ -85,6 +91,22 @@ def test_weather_where_there_should_be_none_is_seen(tables):
     delays = tables.delays.copy()
     delays.loc[0, "wind"] = None
     assert broken(check.checks(replace(tables, delays=delays), tables, {}))
+
+
+@pytest.fixture(scope="module")
+def planes() -> check.Tables:
+    return check.expected(days=DAYS)
+
+
+def test_a_plane_that_was_not_found_is_missed(planes):
+    got = replace(planes, grounded=planes.grounded.iloc[1:])
+    assert [said.partition(";")[0] for said in broken(check.checks(planes, got, {}))] == ["of 2 rows 1 missing"] * 2
+
+
+def test_a_wrong_name_of_an_airline_is_seen(planes):
+    got = replace(planes, grounded=planes.grounded.assign(airline="Delta Air Lines Inc."))
+    (said,) = broken(check.checks(planes, got, {}))
+    assert said.startswith("of 2 rows 2 wrong")
 
 
 def test_dead_letters_break_a_promise(tables):

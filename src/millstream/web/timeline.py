@@ -12,7 +12,7 @@ from pathlib import Path
 from millstream.web import scale
 from millstream.web.plots import FULL
 
-_MARGIN, _HEAD, _AXIS, _PITCH, _PAD = 24.0, 64.0, 30.0, 20.0, 7.0
+_MARGIN, _AXIS, _PITCH, _PAD = 24.0, 30.0, 20.0, 7.0
 _RADIUS, _THICK = 4.5, 6.0
 #: The colours of events; a seventh name has the first again.
 COLOURS = 6
@@ -101,7 +101,14 @@ class Timeline:
 
 
 def timeline(spans: Sequence[Span], *, title: str, note: str = "", width: int = FULL) -> Timeline:
-    """Draw spans in the lanes that they name, in the order in which lanes first come; those that overlap below each other."""
+    """Draw spans in the lanes that they name, in the order in which lanes first come; those that overlap below each other.
+
+    Args:
+        spans: What is drawn.
+        title: What stands above it; nothing, if it is empty.
+        note: What stands at the right.
+        width: Of the picture, in pixels; it shrinks with its place.
+    """
     return Timeline("".join(_Picture(spans, title, note, width).parts()), title)
 
 
@@ -110,6 +117,7 @@ class _Picture:
 
     def __init__(self, spans: Sequence[Span], title: str, note: str, width: int) -> None:
         self.title, self.note, self.width = title, note, float(width)
+        self.head = 64.0 if title else 38.0
         names = dict.fromkeys(dot.name for span in spans for dot in span.dots)
         self.colours = {name: place % COLOURS + 1 for place, name in enumerate(names)}
         lanes = list(dict.fromkeys(span.lane for span in spans))
@@ -138,7 +146,7 @@ class _Picture:
     @property
     def ground(self) -> float:
         """The height at which the lanes end."""
-        return _HEAD + sum(_height(rows) for _, rows in self.lanes)
+        return self.head + sum(_height(rows) for _, rows in self.lanes)
 
     def parts(self) -> Iterator[str]:
         wide, high = f"{self.width:.0f}", f"{self.ground + _AXIS:.0f}"
@@ -146,8 +154,8 @@ class _Picture:
         yield f'height="{high}" role="img" aria-label="{escape(self.title)}" style="max-width:100%;height:auto">'
         yield f"<style>{_style()}</style>"
         yield f'<rect class="page" width="{wide}" height="{high}" rx="12"/>'
-        yield f'<text class="title" x="{_MARGIN}" y="28">{escape(self.title)}</text>'
-        yield f'<text class="end" x="{self.width - _MARGIN}" y="28">{escape(self.note)}</text>'
+        yield f'<text class="title" x="{_MARGIN}" y="28">{escape(self.title)}</text>' if self.title else ""
+        yield f'<text class="end" x="{self.width - _MARGIN}" y="{28 if self.title else 24}">{escape(self.note)}</text>'
         yield from self._legend()
         yield from self._bands()
         if self.lanes:
@@ -158,12 +166,12 @@ class _Picture:
     def _legend(self) -> Iterator[str]:
         x = _MARGIN
         for name, colour in self.colours.items():
-            yield f'<circle class="dot c{colour}" cx="{x + _RADIUS:.1f}" cy="46" r="{_RADIUS}"/>'
-            yield f'<text x="{x + 15:.1f}" y="50">{escape(_short(name))}</text>'
+            yield f'<circle class="dot c{colour}" cx="{x + _RADIUS:.1f}" cy="{self.head - 18}" r="{_RADIUS}"/>'
+            yield f'<text x="{x + 15:.1f}" y="{self.head - 14}">{escape(_short(name))}</text>'
             x += 34 + 6.6 * len(_short(name))
 
     def _bands(self) -> Iterator[str]:
-        y = _HEAD
+        y = self.head
         for place, (lane, rows) in enumerate(self.lanes):
             tall = _height(rows)
             if place % 2 == 0:
@@ -179,11 +187,11 @@ class _Picture:
             x = f"{self.px(tick.at):.1f}"
             if self.px(tick.at) + 3.3 * len(tick.label) > self.width or self.px(tick.at) < 3.3 * len(tick.label):
                 continue  # its label would be cut off
-            yield f'<line class="tick" x1="{x}" x2="{x}" y1="{_HEAD}" y2="{self.ground + 5:.1f}"/>'
+            yield f'<line class="tick" x1="{x}" x2="{x}" y1="{self.head}" y2="{self.ground + 5:.1f}"/>'
             yield f'<text class="middle" x="{x}" y="{self.ground + 20:.1f}">{escape(tick.label)}</text>'
 
     def _spans(self) -> Iterator[str]:
-        y = _HEAD
+        y = self.head
         for _, rows in self.lanes:
             for place, row in enumerate(rows):
                 for span in row:
