@@ -35,9 +35,11 @@ class Matching:
         self._answer_bytes = answer_bytes
         self._waiting: deque[Input] = deque()
         self._given: deque[Input] = deque()
+        self._closed: list[Input] = []
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._alone = 0
+        self._together = False
         self._failures = 0
         #: The payloads that are here, in bytes.
         self.bytes = 0
@@ -61,6 +63,8 @@ class Matching:
             return []
         count = 1 if self._alone else len(self._waiting)
         given = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        # One that is left of several was not alone: the program has read the others too.
+        self._together = len(self._given) + len(given) > 1 or (self._together and bool(self._given))
         self._given.extend(given)
         return given
 
@@ -68,10 +72,17 @@ class Matching:
         """Take frames that the program wrote; return the answers that are complete by them.
 
         Raises:
-            TooManyAnswers: Nothing was asked.
-            FrameTooLarge: The answers to one input are too many.
+            TooManyAnswers: Nothing was asked; nobody knows which of these answers are the right ones, so none of them counts.
+            FrameTooLarge: The answers to one input are too many; none of these counts.
         """
-        return [answer for frame in frames if (answer := self._frame(frame)) is not None]
+        self._closed.clear()
+        before = (self._alone, self._failures, self.bytes)
+        try:
+            return [answer for frame in frames if (answer := self._frame(frame)) is not None]
+        except (TooManyAnswers, FrameTooLarge):
+            self._given.extendleft(reversed(self._closed))
+            self._alone, self._failures, self.bytes = before
+            raise
 
     def _frame(self, frame: bytes) -> Answer | None:
         if not self._given:
@@ -88,6 +99,7 @@ class Matching:
 
     def _close(self, payloads: list[bytes]) -> Answer:
         one = self._given.popleft()
+        self._closed.append(one)
         self.bytes -= len(one.payload)
         self._alone = max(0, self._alone - 1)
         self._failures = 0
@@ -98,7 +110,7 @@ class Matching:
         self._parts, self._part_bytes = [], 0
         if not self._given:
             return None
-        if len(self._given) > 1:
+        if self._together:
             self._alone = len(self._given)
             self._again()
             return None

@@ -38,6 +38,33 @@ def test_nothing_may_be_answered_unasked():
         matching.answered([b"a", b"b"])
 
 
+def test_of_answers_that_are_too_many_none_counts_and_nothing_is_lost():
+    matching = Matching("one", attempts=2)
+    matching.add(inputs(1, 2, 3))
+    matching.give()
+    assert len(matching.answered([b"a"])) == 1
+    with pytest.raises(TooManyAnswers):
+        matching.answered([b"x"] * 10)
+    assert (matching.outstanding, matching.bytes) == (2, 2)
+    assert matching.failed() is None
+    assert [one.serial for one in matching.give()] == [2]
+    for failed in (None, inputs(2)[0]):
+        with pytest.raises(TooManyAnswers):
+            matching.answered([b"x"] * 10)
+        assert matching.failed() == failed
+        assert [one.serial for one in matching.give()] == ([2] if failed is None else [3])
+
+
+def test_the_last_of_several_is_not_blamed():
+    matching = Matching("one", attempts=1)
+    matching.add(inputs(1, 2))
+    matching.give()
+    matching.answered([b"a"])
+    assert matching.failed() is None
+    assert [one.serial for one in matching.give()] == [2]
+    assert matching.failed() == inputs(2)[0]
+
+
 def test_the_answers_to_one_input_are_bounded():
     matching = Matching("stream", answer_bytes=10)
     matching.add(inputs(1))
