@@ -5,6 +5,9 @@ worker     what a Python worker of Spark does with an Arrow column
 action     the stage in Spark, raw bytes; against RDD.pipe, which knows only lines of text
 runtime    source to sink over TCP with the disk queue on, and one message at a time
 recovery   from kill -9 of a runtime to the next message of its successor
+
+Beside the seconds of the clock stand those of the processors, of all processes together: on a machine that has other
+work to do they are what can be compared. "best" compares the fastest turns.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 from benchmarks.common import Timing, folder, save, show
 
@@ -46,13 +51,49 @@ def echo_python() -> tuple[str, ...]:
     return (sys.executable, "-S", str(SDK / "python" / "programs.py"), "echo")
 
 
-def timed(turns: int, run: Callable[[], None]) -> Timing:
-    seconds = []
-    for _ in range(turns):
-        began = time.perf_counter()
+class Turns:
+    """Measurements of one thing, turn by turn: seconds of the clock, and of the processors for all that we have started."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.cpu: list[float] = []
+
+    def take(self, run: Callable[[], Any]) -> None:
+        used, began = cpu_seconds(), time.perf_counter()
         run()
-        seconds.append(time.perf_counter() - began)
-    return Timing(tuple(seconds))
+        self.seconds.append(time.perf_counter() - began)
+        self.cpu.append(cpu_seconds() - used)
+
+    def plain(self) -> dict[str, Any]:
+        return {**Timing(tuple(self.seconds)).plain(), "cpu_s": round(statistics.median(self.cpu), 3)}
+
+    def times(self, other: Turns) -> dict[str, float]:
+        """Return how many times as long this takes as another: turn by turn, at best, and in processor time."""
+        pairs = [ours / theirs for ours, theirs in zip(self.seconds, other.seconds, strict=True)]
+        return {
+            "median": round(statistics.median(pairs), 2),
+            "best": round(min(self.seconds) / min(other.seconds), 2),
+            "cpu": round(statistics.median(self.cpu) / max(0.01, statistics.median(other.cpu)), 2),
+        }
+
+
+def cpu_seconds() -> float:
+    """Return the processor time of this process and all that it has started, those that have ended too."""
+    found = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.Error):
+            found += sum(process.cpu_times()[:4])
+    return found
+
+
+def by_program(name: str) -> list[float]:
+    """Return the processor time of each program of that name."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.name() == name:
+                found.append(sum(process.cpu_times()[:2]))
+    return found
 
 
 def bare(argv: tuple[str, ...], data: bytes) -> Callable[[], None]:
@@ -92,7 +133,8 @@ def pipes(where: Path, rows: int, turns: int) -> dict[str, Any]:
     data = bytes(frames_of(values))
     results: dict[str, Any] = {}
     for name, argv in (("c", echo_c(where)), ("python", echo_python())):
-        worker, loop, found = Worker(Program(argv), where, print), bare(argv, data), {"bare": [], "worker": []}
+        worker, loop = Worker(Program(argv), where, print), bare(argv, data)
+        found = {"bare": Turns(), "worker": Turns()}
 
         def work(worker: Worker = worker) -> None:
             got = 0
@@ -100,15 +142,18 @@ def pipes(where: Path, rows: int, turns: int) -> dict[str, Any]:
                 got += len(worker.answer(values.slice(begin, BATCH)).outputs)
             assert got == rows
 
-        for _ in range(turns):
-            found["bare"] += timed(1, loop).seconds
-            found["worker"] += timed(1, work).seconds
+        for _ in range(5 * turns):
+            found["bare"].take(loop)
+            found["worker"].take(work)
         worker.close()
-        results[name] = {kind: Timing(tuple(seconds)).plain() for kind, seconds in found.items()}
-        results[name]["part_of_bare"] = round(
-            statistics.median(b / w for b, w in zip(found["bare"], found["worker"], strict=True)), 3
-        )
+        results[name] = {kind: one.plain() for kind, one in found.items()}
+        results[name]["part_of_bare"] = found["bare"].times(found["worker"])
+        results[name]["load_1min"] = load()
     return results
+
+
+def load() -> float:
+    return round(os.getloadavg()[0], 1)
 
 
 def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
@@ -119,16 +164,24 @@ def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
     mapInArrow that does nothing: what Spark itself takes to get rows to Python and back.
     """
     from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
-
-    from millstream.spark.action_stage import Shipping, action
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    argv, cat = echo_c(where), lines_c(where)
-    stage = Action("echo", "rows", argv, ("value",), Schema.parse("value binary"), "one", "raw")
+    results: dict[str, Any] = {}
+    for name, argv, cat in (("c", echo_c(where), lines_c(where)), ("python", echo_python(), lines_python(where))):
+        stage = Action("echo", "rows", argv, ("value",), Schema.parse("value binary"), "one", "raw")
+        results[name] = _in_spark(session, stage, cat, where, rows, turns)
+    session.stop()
+    return results
+
+
+def _in_spark(session: Any, stage: Action, cat: str, where: Path, rows: int, turns: int) -> dict[str, Any]:
+    from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
+
+    from millstream.spark.action_stage import Shipping, action
+
     results: dict[str, Any] = {}
     for partitions in (1, 2):
         frame = session.range(rows, numPartitions=partitions)
@@ -149,18 +202,24 @@ def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
         }
         for run in cases.values():
             run()  # starts the workers and their programs
-        seconds: dict[str, list[float]] = {name: [] for name in cases}
+        measured, program = {name: Turns() for name in cases}, Path(stage.argv[0]).name
+        before = by_program(program)
         for _ in range(turns):
             for name, run in cases.items():
-                seconds[name] += timed(1, run).seconds
-        found: dict[str, Any] = {name: Timing(tuple(one)).plain() for name, one in seconds.items()}
+                measured[name].take(run)
+        found: dict[str, Any] = {name: one.plain() for name, one in measured.items()}
         for name in ("identity", "pipe to columns", "pipe, counted", "pipe of lines"):
-            pairs = zip(seconds[name], seconds["action"], strict=True)
-            found[name]["times_action"] = round(statistics.median(other / ours for other, ours in pairs), 2)
+            found[name]["times_action"] = measured[name].times(measured["action"])
+        # Each worker has a program of its own: two of them work when there are two.
+        used = sorted(now - then for now, then in zip(by_program(program), before, strict=False))
+        found["action"]["programs_cpu_s"] = [round(one / turns, 3) for one in used if one > 0]
+        found["action"]["cores"] = round(
+            max(c / s for c, s in zip(measured["action"].cpu, measured["action"].seconds, strict=True)), 2
+        )
+        found["load_1min"] = load()
         results[f"{partitions} worker{'s'[: partitions > 1]}"] = found
         frame.unpersist()
         lines.unpersist()
-    session.stop()
     return results
 
 
@@ -175,6 +234,13 @@ def lines_c(where: Path) -> str:
     source.write_text(f"#include <stdio.h>\nint main(void) {{ {loop} return 0; }}\n")
     subprocess.run(["gcc", "-O2", "-o", str(target), str(source)], check=True)
     return str(target)
+
+
+def lines_python(where: Path) -> str:
+    """Return an echo of lines, in Python."""
+    source = where / "lines.py"
+    source.write_text("import sys\nfor line in sys.stdin.buffer:\n    sys.stdout.buffer.write(line)\n")
+    return f"{sys.executable} -S {source}"
 
 
 def port() -> str:
@@ -269,6 +335,7 @@ def runtimes(where: Path, rows: int, pings: int) -> dict[str, Any]:
             "p99": round(delays[int(len(delays) * 0.99)] * 1000, 2),
         },
         "recovery_s": [round(one, 2) for one in recovered],
+        "load_1min": load(),
     }
 
 
@@ -300,13 +367,24 @@ def main() -> None:
         results["runtimes"] = runtimes(where, given.runtime_rows, 200)
         results["spark"] = spark(where, given.rows, given.turns)
     rows = [
-        (f"echo in {name}", found["bare"]["median_s"], found["worker"]["median_s"], found["part_of_bare"])
+        (
+            f"echo in {name}",
+            found["bare"]["median_s"],
+            found["worker"]["median_s"],
+            *found["part_of_bare"].values(),
+            found["load_1min"],
+        )
         for name, found in results["pipes"].items()
     ]
-    show("one worker, seconds", ["", "bare loop", "worker", "part of bare"], rows)
-    kinds = list(results["spark"]["1 worker"])
-    rows = [(name, *(found[kind]["median_s"] for kind in kinds)) for name, found in results["spark"].items()]
-    show("in Spark, echo in C, seconds", ["", *kinds], rows)
+    show("one worker, seconds", ["", "bare loop", "worker", "part of bare", "at best", "in CPU time", "load"], rows)
+    for name, by_workers in results["spark"].items():
+        kinds = [kind for kind in by_workers["1 worker"] if kind != "load_1min"]
+        rows = [
+            (f"{workers}, {what}", *(found[kind][key] for kind in kinds), found["load_1min"])
+            for workers, found in by_workers.items()
+            for what, key in (("seconds", "median_s"), ("CPU seconds", "cpu_s"))
+        ]
+        show(f"in Spark, echo in {name}", ["", *kinds, "load"], rows)
     print(results["runtimes"])
     save("actions", {"rows": given.rows, "bytes": SIZE, "turns": given.turns, "batch": BATCH}, results)
 

@@ -160,7 +160,7 @@ class _Batch:
         self._alone = 0
         self._failures = 0
         self._settle = False
-        self._inputs: list[Any] = [np.empty(0, np.int64)]
+        self._inputs: list[Any] = []
         self._outputs: list[pa.Array] = []
         self._failed: list[Failed] = []
 
@@ -187,7 +187,7 @@ class _Batch:
 
     def _keep(self, answers: Answers, inputs: int) -> None:
         index, outputs = answers.outputs(inputs)
-        self._inputs.append(index + self._at)
+        self._inputs.append(index + self._at if self._at else index)
         self._outputs.append(outputs)
         self._at += inputs
 
@@ -207,8 +207,12 @@ class _Batch:
         self._settle = False
 
     def answered(self) -> Answered:
+        failed = tuple(self._failed)
+        if len(self._outputs) == 1:  # all went well: nothing is copied
+            return Answered(self._inputs[0], self._outputs[0], failed)
+        inputs = np.concatenate(self._inputs) if self._inputs else np.empty(0, np.int64)
         outputs = pa.concat_arrays(self._outputs) if self._outputs else pa.array([], pa.large_binary())
-        return Answered(np.concatenate(self._inputs), outputs, tuple(self._failed))
+        return Answered(inputs, outputs, failed)
 
 
 def _settle(child: Child) -> None:
