@@ -37,6 +37,7 @@ from millstream.engine.status import (
     EngineStatus,
     Happening,
     JobStatus,
+    Peer,
     Place,
     Prepared,
     SourceStatus,
@@ -382,9 +383,10 @@ class Cluster:
     def _begin(self, prepared: Sequence[Prepared]) -> JobStatus:
         """Tell all engines where all inboxes are; the driver comes last, when nobody it needs is missing."""
         places = _places(prepared)
+        peers = [Peer(engine.url, engine.about().inbox.ip) for engine in self._engines]
         begun = []
         for node, engine in reversed(list(enumerate(self._engines))):
-            body = {"places": places, "driver": node == 0}
+            body = {"places": places, "driver": node == 0, "engines": peers}
             begun.append(engine.post(_job(prepared[node].name, "begin"), JobStatus, body))
         return merged(begun)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import yaml
 from millstream.cluster import Cluster
 from millstream.engine.lifecycle import JobState
 from millstream.engine.status import JobStatus, RuntimeStatus
+from millstream.engine.tokens import token_of
 from support.actions import ROOT
 from support.engines import drivers_of, wait_until
 from support.runtimes import free_port
@@ -34,7 +36,7 @@ class Engine:
 
     def __init__(self, data: Path, *options: str) -> None:
         self.data = data
-        command = [sys.executable, "-m", "millstream", "engine", "--data", str(data), "--port", "0", "--json", *options]
+        command = [sys.executable, "-m", "millstream", "engine", "--data", str(data), "--json", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = json.loads(self.process.stdout.readline())["url"]
@@ -67,7 +69,8 @@ def engines(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
     started: list[Engine] = []
 
     def start(name: str = "data", *options: str) -> Engine:
-        started.append(Engine(tmp_path / name, *options))
+        port = [] if "--port" in options else ["--port", "0"]
+        started.append(Engine(tmp_path / name, *port, *options))
         return started[-1]
 
     yield start
@@ -163,6 +166,113 @@ def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
         assert drivers_of(engine.data) == []
         assert not (engine.data / "jobs" / "simplepipe").exists()
     engine.stop()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_nodes_and_the_engine_are_killed_in_a_loop(
+    go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
+) -> None:
+    chance, count = random.Random(7), 60_000
+    scheme, engine = simplepipe(tmp_path, count, 0.02), engines()
+    with Cluster([engine.url]) as cluster:
+        cluster.deploy(scheme)
+    for _ in range(5):
+        with Cluster([engine.url]) as cluster:
+            until(cluster, running, "it runs")
+            for node in chance.sample(NODES, 3):
+                time.sleep(chance.uniform(0.0, 1.0))
+                kill_node(cluster, node)
+        engine.kill()
+        engine = engines()
+    with Cluster([engine.url]) as cluster:
+        complete(tmp_path, cluster, count)
+
+
+@pytest.mark.soak
+def test_a_runtime_that_is_silent_is_replaced_at_its_spare_address(
+    go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
+) -> None:
+    scheme, engine = simplepipe(tmp_path, 20_000, 0.02), engines()
+    with Cluster([engine.url]) as cluster:
+        cluster.deploy(scheme)
+        before = runtime(until(cluster, running, "it runs"), "filter2")
+        assert before.pid is not None
+        os.kill(before.pid, signal.SIGSTOP)  # it neither answers nor ends
+        after = until(cluster, lambda status: runtime(status, "filter2").generation == 2, "it is replaced")
+        assert runtime(after, "filter2").address != before.address
+        until(cluster, running, "all run")
+        assert not psutil.pid_exists(before.pid)
+        complete(tmp_path, cluster, 20_000)
+
+
+@pytest.fixture
+def two(engines: Callable[..., Engine], tmp_path: Path) -> Callable[[int], Engine]:
+    """Two engines, as if on two hosts: they have addresses of their own."""
+    token = token_of(tmp_path / "data0")
+
+    def start(node: int) -> Engine:
+        data = tmp_path / f"data{node}"
+        data.mkdir(exist_ok=True)
+        (data / "token").write_text(token)
+        (data / "token").chmod(0o600)
+        port = tmp_path / f"port{node}"
+        options = ["--node", str(node), "--of", "2", "--host", f"127.0.0.{1 + node}"]
+        engine = engines(f"data{node}", *options, *(["--port", port.read_text()] if port.exists() else []))
+        port.write_text(engine.url.rpartition(":")[2])
+        return engine
+
+    return start
+
+
+def over_two(folder: Path, count: int) -> Path:
+    """The filters on the second host, with their spares on the first."""
+    places = {name: {"addresses": [at("127.0.0.2"), at("127.0.0.1")]} for name in ("filter2", "filter3")}
+    return simplepipe(folder, count, 0.02, **places)
+
+
+def at(host: str) -> str:
+    return f"{host}:{free_port().rpartition(':')[2]}"
+
+
+@pytest.mark.soak
+def test_a_machine_is_lost_with_all_its_runtimes(go_filter: Path, two: Callable[[int], Engine], tmp_path: Path) -> None:
+    first, second = two(0), two(1)
+    with Cluster([first.url, second.url], token_of(first.data)) as cluster:
+        cluster.deploy(over_two(tmp_path, 20_000))
+        until(cluster, running, "it runs")
+        kill_node(cluster, "filter2")
+        assert runtime(until(cluster, running, "it runs again"), "filter2").generation == 1
+    second.kill()
+    shutil.rmtree(second.data)
+    with Cluster([first.url], token_of(first.data)) as cluster:
+        status = until(
+            cluster,
+            lambda status: running(status) and runtime(status, "filter3").generation == 2,
+            "the filters run on the first host",
+        )
+        assert {runtime(status, name).generation for name in ("filter2", "filter3")} == {2}
+        complete(tmp_path, cluster, 20_000)
+
+
+@pytest.mark.soak
+def test_an_engine_without_the_supervisor_comes_back_and_nothing_moves(
+    go_filter: Path, two: Callable[[int], Engine], tmp_path: Path
+) -> None:
+    first, second = two(0), two(1)
+    with Cluster([first.url, second.url], token_of(first.data)) as cluster:
+        cluster.deploy(over_two(tmp_path, 20_000))
+        until(cluster, running, "it runs")
+        second.kill()
+        second = two(1)
+        status = until(cluster, lambda s: running(s) and runtime(s, "filter3").restarts > 0, "it runs again")
+        assert {runtime(status, name).generation for name in ("filter2", "filter3")} == {1}
+        complete(tmp_path, cluster, 20_000)
+        cluster.drain("simplepipe")
+        assert cluster.wait("simplepipe", LIMIT_S).state is JobState.DRAINED
+        wait_until(lambda: drivers_of(second.data) == [], limit_s=LIMIT_S, what="the end of the runtimes")
+        cluster.undeploy("simplepipe", purge=True)
+        assert not (second.data / "jobs" / "simplepipe").exists()
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -15,6 +15,7 @@ import msgspec
 from millstream.clock import SystemClock
 from millstream.engine import lifecycle as life
 from millstream.engine.binaries import Binaries
+from millstream.engine.guests import GuestOrder, GuestStatus
 from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import Job, JobState
 from millstream.engine.status import (
@@ -23,6 +24,7 @@ from millstream.engine.status import (
     Happening,
     InboxStatus,
     JobStatus,
+    Peer,
     Place,
     Prepared,
     SourceStatus,
@@ -31,7 +33,15 @@ from millstream.engine.status import (
 from millstream.engine.store import Binary, JobSettings, Store, Version
 from millstream.engine.switches import Wanted, switch_status, version_statuses
 from millstream.engine.switching import Planned, Switch, SwitchState, Told, heard
-from millstream.errors import InvalidName, JobExists, JobsRunning, NoSuchJob, SwitchImpossible, SwitchRefused
+from millstream.errors import (
+    InvalidName,
+    JobExists,
+    JobsRunning,
+    NoSuchJob,
+    RequestRefused,
+    SwitchImpossible,
+    SwitchRefused,
+)
 from millstream.flow.flow import Flow
 from millstream.journal.summary import Summary, summary
 from millstream.links.host import Host, declared_inboxes
@@ -125,7 +135,15 @@ class PeerEngine:
         }
         return Prepared(self._id(name), name, {"s": here}, pinned)
 
-    def begin(self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool) -> JobStatus:
+    def host(self, job: str, node: str, order: GuestOrder) -> GuestStatus:
+        self._job(job)
+        if node != "filter":
+            raise RequestRefused(f'"{node}" is no node that could run at "{order.address}"')
+        return GuestStatus(4711, order.generation, answer=order.command or None)
+
+    def begin(
+        self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool, engines: Sequence[Peer] = ()
+    ) -> JobStatus:
         name = self._job(job).name
         self.begun[name] = (places, driver)
         log = Folders(self.data).log(name)

@@ -4,7 +4,7 @@
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
     GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
     POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
-    POST    /jobs/{job}/drain, resume, wait    and, between engines, begin, settled, missed
+    POST    /jobs/{job}/drain, resume, wait    and, between engines, begin, settled, missed, runtimes/{node}
     POST    /jobs/{job}/switch    /jobs/{job}/switch/plan    GET /jobs/{job}/versions    DELETE /jobs/{job}/switch
     POST    /jobs/{job}/sources/{source}/events
     DELETE  /jobs/{job}    /actions/{name}    /contents/{sha256}
@@ -31,6 +31,7 @@ from millstream import __version__
 from millstream.engine import intake, tail
 from millstream.engine.binaries import Binaries
 from millstream.engine.contents import MOST_BYTES, SHA256, Content
+from millstream.engine.guests import GuestOrder, GuestStatus
 from millstream.engine.intake import Intake, Numbering, Taken
 from millstream.engine.keeper import Folders
 from millstream.engine.lifecycle import SETTLED, JobState
@@ -43,6 +44,7 @@ from millstream.engine.status import (
     GroupStatus,
     Happening,
     JobStatus,
+    Peer,
     Place,
     Prepared,
     VersionStatus,
@@ -83,7 +85,8 @@ class Served(Protocol):
         options: dict[str, Any],
         binaries: dict[str, str] | None,
     ) -> Prepared: ...
-    def begin(self, job: str, places: dict[str, list[Place]], *, driver: bool) -> JobStatus: ...
+    def begin(self, job: str, places: dict[str, list[Place]], *, driver: bool, engines: list[Peer]) -> JobStatus: ...
+    def host(self, job: str, node: str, order: GuestOrder) -> GuestStatus: ...
     def jobs(self) -> list[JobStatus]: ...
     def status(self, job: str) -> JobStatus: ...
     def wait(self, job: str, timeout_s: float | None) -> JobStatus: ...
@@ -133,10 +136,14 @@ class Preparation(Deployment, frozen=True, forbid_unknown_fields=True):
 
 
 class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the inboxes of a prepared job are, one for each partition of each source; whether its driver runs here."""
+    """Where the inboxes of a prepared job are, one for each partition of each source; whether its driver runs here.
+
+    `engines` are all engines of the cluster, by their nodes.
+    """
 
     places: dict[str, list[Place]]
     driver: bool = True
+    engines: list[Peer] = []
 
 
 class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -379,7 +386,12 @@ def prepare(api: Api, asked: Asked) -> Prepared:
 def begin(api: Api, asked: Asked) -> JobStatus:
     """Begin a job that was prepared."""
     given: Beginning = asked.body
-    return api.engine.begin(asked.job, given.places, driver=given.driver)
+    return api.engine.begin(asked.job, given.places, driver=given.driver, engines=given.engines)
+
+
+def host(api: Api, asked: Asked) -> GuestStatus:
+    """Start, end, drain or ask the runtime of a node, for the engine that has the job's driver."""
+    return api.engine.host(asked.job, asked.values["node"], asked.body)
 
 
 def job(api: Api, asked: Asked) -> JobStatus:
@@ -638,6 +650,15 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409,),
     ),
     Operation("POST", "/jobs/{job}/begin", begin, JobStatus, (_JOB,), body=Beginning, refusals=(409, 422)),
+    Operation(
+        "POST",
+        "/jobs/{job}/runtimes/{node}",
+        host,
+        GuestStatus,
+        (_JOB, Parameter("node", _Name, "A node of the job's scheme.", "path")),
+        body=GuestOrder,
+        refusals=(409, 422),
+    ),
     Operation("GET", "/jobs/{job}/groups", groups, list[GroupStatus], (_JOB,)),
     Operation("GET", "/jobs/{job}/journals", journals, list[JournalStatus], (_JOB,)),
     Operation("GET", "/jobs/{job}/statistics", statistics, dict[str, Any], (_JOB,)),

@@ -30,6 +30,7 @@ import msgspec
 
 from millstream import ingest
 from millstream.actions import scheme as schemes
+from millstream.engine.status import Peer
 from millstream.engine.switching import Begin, Compare, Planned, Standing, Told
 from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
 from millstream.flow import binary
@@ -83,6 +84,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     log: str
     options: dict[str, Any] = {}
+    #: All engines of the cluster, by their nodes: this is the first. Empty if it is the only one.
+    engines: list[Peer] = []
     #: Where programs that the engine keeps are, by the name that the flow has for them.
     binaries: dict[str, str] = {}
     #: Which version of the job that flow is, and the files of all that may be needed besides.

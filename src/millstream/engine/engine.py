@@ -38,6 +38,7 @@ from millstream.engine import package as packages
 from millstream.engine.binaries import Binaries
 from millstream.engine.driver import Command, Declare, Describe, Described
 from millstream.engine.drivers import Driver
+from millstream.engine.guests import Guest, GuestOrder, GuestStatus
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.keeper import Folders, Keeper, Kept
 from millstream.engine.lifecycle import Event, Job, JobState
@@ -46,6 +47,7 @@ from millstream.engine.status import (
     Happening,
     InboxStatus,
     JobStatus,
+    Peer,
     Place,
     Prepared,
     RuntimeStatus,
@@ -60,6 +62,7 @@ from millstream.errors import (
     EngineClosed,
     EngineRunning,
     InvalidOption,
+    InvalidTransition,
     JobExists,
     JobsRunning,
     JournalError,
@@ -341,15 +344,21 @@ class Engine:
     def _now(self) -> float:
         return self._clock.now_us() / 1e6
 
-    def begin(self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool) -> JobStatus:
+    def begin(
+        self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool, engines: Sequence[Peer] = ()
+    ) -> JobStatus:
         """Begin a prepared job, whose inboxes are at `places`, one for each partition of each source.
+
+        `engines` are all of them, by their nodes.
 
         Raises:
             NoSuchJob: It was not prepared here.
         """
         kept = self._kept(job)
         settings = msgspec.structs.replace(
-            kept.stored.settings, places={source: list(all_of_it) for source, all_of_it in places.items()}
+            kept.stored.settings,
+            places={source: list(all_of_it) for source, all_of_it in places.items()},
+            engines=list(engines),
         )
 
         def begin() -> None:
@@ -362,6 +371,27 @@ class Engine:
 
         self._open.keeper.call(begin)
         return self._status(kept)
+
+    def host(self, job: str, node: str, order: GuestOrder) -> GuestStatus:
+        """Start, end, drain or ask the runtime of a node for the engine that has the job's driver.
+
+        Raises:
+            NoSuchJob: It was not prepared here.
+            InvalidTransition: Its driver is here.
+            InvalidScheme: It is no scheme.
+            RequestRefused: There is no such node.
+        """
+        kept, keeper = self._kept(job), self._open.keeper
+        if kept.job.driver:
+            raise InvalidTransition(f'job "{kept.name}" has its driver here, or has not begun')
+
+        def obey() -> Guest:
+            guest = keeper.guests.of(kept.name)
+            guest.check(node, order)
+            guest.obey(node, order)
+            return guest
+
+        return keeper.call(obey).status(node, order.command)
 
     # looking
 

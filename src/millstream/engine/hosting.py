@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,10 +19,12 @@ from typing import Final
 import msgspec
 
 from millstream.actions import scheme as schemes
-from millstream.actions.scheme import Scheme
+from millstream.actions.scheme import Node, Scheme
 from millstream.engine.driver import Command, Described, Line, Nothing, Report, Run, failure
+from millstream.engine.elsewhere import Elsewhere, Places, owners_of
 from millstream.engine.runtimes import Runtimes
 from millstream.engine.supervisor import Memory, Supervisor, keep, remembered
+from millstream.engine.tokens import read_token
 from millstream.errors import InvalidScheme, SwitchImpossible
 from millstream.flow import binary
 from millstream.flow.flow import Flow
@@ -70,15 +73,15 @@ class SchemeRun:
         self._line, self._scheme = line, scheme
         folder = Path(how.data) / how.name
         programs = {name: Path(file) for name, file in how.binaries.items()}
-        _check(scheme, Path(how.root), programs)
+        owners = owners_of(scheme, how.engines)
+        here = [one for one in scheme.nodes if any(owners[address] == 0 for address in one.addresses)]
+        _check(here, Path(how.root), programs)
         self._supervisor = Supervisor(scheme, _memory(folder), wake=line.wake)
-        self._host = Runtimes(
-            scheme,
-            folder=folder / "runtimes",
-            root=Path(how.root),
-            on_exit=self._supervisor.exited,
-            programs=programs,
-        )
+        heard = self._supervisor.exited
+        own = Runtimes(scheme, folder=folder / "runtimes", root=Path(how.root), on_exit=heard, programs=programs)
+        token = read_token(Path(how.data).parents[1] / "token") if len(how.engines) > 1 else ""
+        others = {n: Elsewhere(one.url, token, how.name, heard) for n, one in enumerate(how.engines) if n}
+        self._host = Places(own, others, owners)
         self._ready = False
         self._flush: bool | None = None
         self._told: object = None
@@ -139,13 +142,13 @@ class SchemeRun:
         return float("inf")
 
 
-def _check(scheme: Scheme, root: Path, programs: dict[str, Path]) -> None:
-    """Refuse a scheme with a program that is not there: no new start would find it.
+def _check(nodes: Sequence[Node], root: Path, programs: dict[str, Path]) -> None:
+    """Refuse nodes with a program that is not there: no new start would find it.
 
     Raises:
         InvalidScheme: One is not there, or may not be run.
     """
-    for node in scheme.nodes:
+    for node in nodes:
         if node.action in programs:
             continue
         found = shutil.which(root / node.action) if "/" in node.action else _on_path(node)
@@ -156,5 +159,5 @@ def _check(scheme: Scheme, root: Path, programs: dict[str, Path]) -> None:
             )
 
 
-def _on_path(node: schemes.Node) -> str | None:
+def _on_path(node: Node) -> str | None:
     return shutil.which(node.action, path=dict(node.env).get("PATH", f"/usr/local/bin:{os.defpath}"))

@@ -31,6 +31,7 @@ from millstream.engine import package
 from millstream.engine.binaries import Binaries
 from millstream.engine.driver import Command, Drain, Report, Run
 from millstream.engine.drivers import Driver, Drivers
+from millstream.engine.guests import Guest, Guests
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.lifecycle import Event, Job, JobState, Order
 from millstream.engine.store import JobSettings, Noted, Store, Stored, Version
@@ -171,6 +172,7 @@ class Keeper:
             spares=spares,
         )
         self.switches = Switches(folders, store, inboxes, binaries, self, self._now)
+        self.guests = Guests(self._guest)
         self.changed = threading.Condition()
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._refused: list[tuple[Kept, Event]] = []
@@ -489,10 +491,25 @@ class Keeper:
                 root=str(self._folders.root(settings)),
                 log=str(self._folders.log(kept.name)),
                 options=settings.options,
+                engines=settings.engines,
                 binaries={name: str(self._binaries.path(sha256)) for name, sha256 in programs.items()},
                 version=str(kept.current),
                 versions={str(number): str(file) for number, file in files.items()},
             )
+        )
+
+    def _guest(self, job: str) -> Guest:
+        """Return the runtimes of a job, whose driver is on another engine, that this one hosts."""
+        from millstream.engine import hosting
+
+        kept, settings = self.jobs[job], self.jobs[job].stored.settings
+        return Guest(
+            hosting.loaded(self._unpacked(kept, kept.current), kept.name),
+            folder=self._folders.flow(job) / "runtimes",
+            root=self._folders.root(settings),
+            programs={name: self._binaries.path(sha256) for name, sha256 in settings.binaries.items()},
+            log=self._folders.log(job),
+            engine=self._folders.data,
         )
 
     def _unpacked(self, kept: Kept, number: int) -> Path:
@@ -522,6 +539,7 @@ class Keeper:
 
     def _kill_driver(self, kept: Kept) -> None:
         driver, kept.driver, kept.running, kept.held = kept.driver, None, False, None
+        self.guests.close_job(kept.name)
         if driver is not None:
             _killed(driver)
         self._kill_leaving(kept)
@@ -580,6 +598,7 @@ class Keeper:
     def _finish(self) -> None:
         for kept in self.jobs.values():
             self._kill_driver(kept)
+        self.guests.close()
         self.drivers.close()
         self._over = True
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import IO, Final, Protocol
 
 from millstream.actions import hosted, wire
 from millstream.actions.hosted import settings_of
@@ -44,7 +44,15 @@ class Runtimes:
     """Runtimes on this host. Call from one thread that lives as long as this process: the kernel ends them with it."""
 
     def __init__(
-        self, scheme: Scheme, *, folder: Path, root: Path, on_exit: Exited, programs: Mapping[str, Path] | None = None
+        self,
+        scheme: Scheme,
+        *,
+        folder: Path,
+        root: Path,
+        on_exit: Exited,
+        programs: Mapping[str, Path] | None = None,
+        log: IO[bytes] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Host the nodes of a scheme.
 
@@ -54,9 +62,12 @@ class Runtimes:
             root: What the paths of programs count from.
             on_exit: Told, from another thread, when a runtime is gone that nobody has ended here.
             programs: The files of programs that an engine keeps, by the name that the scheme has for them.
+            log: Where they and their programs say what they have to; None: where this process does.
+            env: Their environment; None: that of this process. Programs have their own.
         """
         self._scheme, self._folder, self._root = scheme, folder.resolve(), root.resolve()
         self._on_exit, self._programs = on_exit, dict(programs or {})
+        self._log, self._env = log, env
         self._processes: dict[str, tuple[int, subprocess.Popen[bytes]]] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._place = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -74,7 +85,7 @@ class Runtimes:
         )
         source = self._scheme.role(order.node) == "source"
         command = hosted.command(replace(settings, once=source, drain=source and drain))
-        process = subprocess.Popen(command, cwd=self._root, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=self._root, stdin=subprocess.DEVNULL, stderr=self._log, env=self._env)
         self._processes[order.node] = (order.generation, process)
         threading.Thread(
             target=self._await, args=(order.node, order.generation, process), name=f"runtime {order.node}", daemon=True

@@ -159,6 +159,13 @@ class Place(msgspec.Struct, frozen=True):
     folder: str | None = None
 
 
+class Peer(msgspec.Struct, frozen=True):
+    """An engine of a cluster: where it is asked, and the address of its inboxes."""
+
+    url: str
+    ip: str
+
+
 class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An engine as it is now."""
 

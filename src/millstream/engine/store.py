@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.engine.lifecycle import Job
-from millstream.engine.status import Place
+from millstream.engine.status import Peer, Place
 from millstream.engine.switching import Switch
 from millstream.errors import StoreBroken
 
@@ -70,6 +70,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[str, list[Place]] = {}
     #: The partitions of each source that events are sent to.
     inboxes: dict[str, int] = {}
+    #: All engines of the cluster, by their nodes; empty if this is the only one.
+    engines: list[Peer] = []
     #: The content (SHA-256) of each program that an engine keeps, by the name that the flow has for it.
     binaries: dict[str, str] = {}
 
