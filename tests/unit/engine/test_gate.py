@@ -26,7 +26,7 @@ READS = [operation for operation in OPERATIONS if operation not in GUARDED]
 
 
 def path_of(path: str) -> str:
-    return path.format(job="f", source="s", name="echo", sha256="0" * 64)
+    return path.format(job="f", source="s", name="echo", sha256="0" * 64, node="filter")
 
 
 # tokens
