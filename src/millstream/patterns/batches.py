@@ -41,6 +41,7 @@ class Found:
     Attributes:
         keys: Whose each is.
         at: When it was known, in microseconds.
+        started: When its first event was.
         late: Whether it ran out of time.
         ends: Where its history ends in `blocks` and `rows`; it begins where the one before ends.
         blocks: The block that took each event.
@@ -50,6 +51,7 @@ class Found:
 
     keys: pa.Array
     at: Numbers
+    started: Numbers
     late: Truths
     ends: Numbers
     blocks: Numbers
@@ -71,6 +73,7 @@ class Found:
         return Found(
             self.keys.filter(pa.array(chosen)),
             self.at[chosen],
+            self.started[chosen],
             self.late[chosen],
             np.cumsum(lengths[chosen]),
             self.blocks[rows],
@@ -89,6 +92,7 @@ class Found:
         return Found(
             self.keys.take(pa.array(owners)),
             self.at[owners],
+            self.started[owners],
             self.late[owners],
             ends,
             self.blocks[places],
@@ -105,6 +109,7 @@ class Found:
         return Found(
             self.keys.take(pa.array(owners)),
             self.at[owners],
+            self.started[owners],
             self.late[owners],
             ends,
             self.blocks[places],

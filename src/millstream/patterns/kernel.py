@@ -67,7 +67,8 @@ M_START: Final = 3
 M_AT: Final = 4
 M_ENDED: Final = 5
 M_LATE: Final = 6
-MATCH_WIDTH: Final = 7
+M_STARTED_AT: Final = 7
+MATCH_WIDTH: Final = 8
 
 # Columns of a node.
 EVENT: Final = 0
@@ -411,6 +412,7 @@ def record(table, place, run, at, ended, late):
     table[place, M_AT] = at
     table[place, M_ENDED] = ended
     table[place, M_LATE] = late
+    table[place, M_STARTED_AT] = run[STARTED_AT]
 
 
 @compiled

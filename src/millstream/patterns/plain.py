@@ -105,6 +105,7 @@ def _found(found: list[tuple[Any, Match]], rows: _Rows, kind: pa.DataType) -> Fo
     return Found(
         pa.array([name for name, _ in found], kind),
         np.array([match.at for _, match in found], np.int64),
+        np.array([history[0][1].at for history in histories], np.int64),
         np.array([match.timed_out for _, match in found], np.bool_),
         np.cumsum([len(history) for history in histories]).astype(np.int64),
         np.array([block for history in histories for block, _ in history], np.int64),

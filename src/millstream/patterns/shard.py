@@ -222,6 +222,7 @@ def _found(found: Table, nodes: Table, keys: pa.Array, rows: _Rows) -> Found:
     return Found(
         keys.take(pa.array(found[:, kernel.M_KEY])),
         found[:, kernel.M_AT].copy(),
+        found[:, kernel.M_STARTED_AT].copy(),
         found[:, kernel.M_LATE] == 1,
         ends,
         blocks,

@@ -18,6 +18,7 @@ from millstream.flow.targets import Table
 from millstream.spark.action_stage import Shipping, action
 from millstream.spark.ordered import Folding, Keeping, ordered
 from millstream.spark.source import DELAY, MARKER, PLACE
+from millstream.switch.starts import MATCH_START
 
 #: The mark of a column that carries the watermark, in Spark's metadata.
 WATERMARK: Final = "spark.watermarkDelayMs"
@@ -68,6 +69,11 @@ class Builder:
         if name not in self._frames:
             self._frames[name] = self._build(self._flow.stages[name])
         return self._frames[name]
+
+    def results(self, name: str) -> DataFrame:
+        """Return the rows of stage `name`, with which nothing more is done: those of a pattern say also when each match began."""
+        stage = self._flow.stages[name]
+        return self._match(stage, start=MATCH_START) if isinstance(stage, s.Match) else self.frame(name)
 
     def _time(self, name: str) -> str:
         time = self._flow.stream(name).time
@@ -236,12 +242,13 @@ class Builder:
             above = self._flow.stages[above.inputs[0]]
         return above.name
 
-    def _match(self, stage: s.Match) -> DataFrame:
+    def _match(self, stage: s.Match, start: str | None = None) -> DataFrame:
         # Loaded for flows that match: it brings numba.
         from millstream.spark.match_stage import around, matched, stage_recipe
 
         frame = self.frame(stage.input)
-        found = matched(frame, stage_recipe(stage, frame, self._time(stage.input)), shards=stage.shards)
+        recipe = stage_recipe(stage, frame, self._time(stage.input))
+        found = matched(frame, recipe, shards=stage.shards, start=start)
         return self._one_time(around(stage, found), stage.name)
 
 

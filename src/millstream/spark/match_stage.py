@@ -46,18 +46,24 @@ from millstream.spark.session import ROCKSDB
 from millstream.spark.source import PLACE
 
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
-DEAD, JSON = "__dead", "__json"
+STARTED, DEAD, JSON = "__started", "__dead", "__json"
 SHARDS: Final = 64
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 def matched(
-    frame: DataFrame, recipe: Recipe, *, shards: int = SHARDS, drop_late: bool = False, counted: str | None = None
+    frame: DataFrame,
+    recipe: Recipe,
+    *,
+    shards: int = SHARDS,
+    drop_late: bool = False,
+    counted: str | None = None,
+    start: str | None = None,
 ) -> DataFrame:
     """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
 
-    With `drop_late`, rows of a stream that come behind the watermark are left out, and counted in its progress under the name `counted`;
-    without it, whoever hands them out lets none through.
+    The column `start`, if it is named, has the time of the first event of each. With `drop_late`, rows of a stream that come behind the
+    watermark are left out, and counted in its progress under the name `counted`; without it, whoever hands them out lets none through.
     """
     prepared = _prepared(frame, recipe, shards)
     schema = StructType([one for one in prepared.schema.fields if one.name != SHARD])
@@ -78,7 +84,7 @@ def matched(
         found = found.observe(f"{counted} late", F.count_if(F.col(DEAD).eqNullSafe("late")).alias("late"))
     if drop_late and not recipe.letters:
         found = found.where(F.col(DEAD).isNull())
-    return found.select(*_results(recipe))
+    return found.select(*_results(recipe), *([] if start is None else [F.col(STARTED).alias(start)]))
 
 
 def readied(frame: DataFrame, recipe: Recipe, counted: str) -> DataFrame:
@@ -210,7 +216,7 @@ def _key(keys: list[Column]) -> Column:
 
 def _output(recipe: Recipe, prepared: StructType, *, letters: bool) -> StructType:
     """Return the columns in which pieces leave Python."""
-    fields = [f"{TIME} timestamp", f"{COURSE} int", f"{LATE} boolean"]
+    fields = [f"{TIME} timestamp", f"{STARTED} timestamp", f"{COURSE} int", f"{LATE} boolean"]
     fields += [f"{DEAD} string", f"{JSON} string"] if letters else []
     for number, course in enumerate(recipe.courses):
         for place, piece in enumerate(course.outputs.pieces):
@@ -345,6 +351,7 @@ class Stage:
         columns = [self._piece(course, place, piece, parts, whole) for place, piece in enumerate(course.outputs.pieces)]
         arrays = {_piece(number, place): column for place, column in enumerate(columns)}
         arrays[TIME] = pa.array(parts.at, pa.int64()).cast(self.output.field(TIME).type)
+        arrays[STARTED] = pa.array(parts.started, pa.int64()).cast(self.output.field(STARTED).type)
         arrays[COURSE] = pa.array(np.full(len(parts), number), pa.int32())
         arrays[LATE] = pa.array(parts.late)
         filled = [arrays.get(one.name, pa.nulls(len(parts), one.type)) for one in self.output]

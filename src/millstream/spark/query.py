@@ -87,7 +87,7 @@ class GroupQuery:
             self.finish()
             return
         builder = Builder(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries)
-        frame = builder.frame(self.group.output)
+        frame = builder.results(self.group.output)
         # Spark copies these from the session when a query starts; a restart takes those of the checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
         writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)

@@ -25,6 +25,7 @@ from millstream.spark.source import Offset, has_late, late_rows
 from millstream.spark.targets import Epoch, Target
 from millstream.spark.turns import Turns
 from millstream.switch.cut import newest
+from millstream.switch.starts import MATCH_START
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class GroupSink:
     def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""
         parts = newest(offset.owns for offset in logged.offsets.values() if offset.owns is not None)
-        return frame if parts is None or self.start is None else frame.where(owned(parts, self.start, self.key))
+        own = frame if parts is None or self.start is None else frame.where(owned(parts, self.start, self.key))
+        return own.drop(MATCH_START)
 
     def floor(self, logged: Logged) -> int | None:
         """Return the lowest time that may still come out of the group after this batch."""

@@ -1,7 +1,7 @@
 """Where a result's start is found: the column by which results are owned.
 
-A window's rows say when it started. Further down that column may be gone, or be the user's own; there the stream's time takes its
-place. A window's time is its end and a join's is its left row's, so a result that is timed after the cut may have read rows from
+A window's rows say when it started, and those of a pattern that goes out as it is carry the time of their first event in a hidden column.
+Further down that column may be gone, or be the user's own; there the stream's time takes its place. A window's time is its end and a join's is its left row's, so a result that is timed after the cut may have read rows from
 before it: such ownership looks further back, and nothing else changes.
 """
 
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Window
+from millstream.flow.stages import Match, Window
 from millstream.plan.horizon import ZERO, begun_before, chain_reach
 
 WINDOW_START = "window_start"
+MATCH_START = "__start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,11 @@ class Start:
 
 def start_of(flow: Flow, stages: tuple[str, ...], output: str) -> Start | None:
     """Return by what the results of `output` are owned, given the stages above it; None if they have no time."""
-    if isinstance(flow.stages[output], Window):
+    stage = flow.stages[output]
+    if isinstance(stage, Window):
         return Start(WINDOW_START)
+    if isinstance(stage, Match) and stage.pattern.independent:
+        return Start(MATCH_START)
     time = flow.stream(output).time
     if time is None:
         return None

@@ -80,6 +80,7 @@ rows = pa.table({"v": pa.array([1, 5, None, 7], pa.int64())})
 FOUND = Found(
     pa.array(["k", "l"]),
     np.array([10, 20]),
+    np.array([8, 20]),
     np.array([False, False]),
     np.array([3, 4]),
     np.array([0, 1, 1, 0]),

@@ -352,8 +352,8 @@ def alerts(least: int, *, singleton: bool = False) -> Build:
 def test_matches_are_owned_by_start_and_reach_as_far_as_their_pattern() -> None:
     plan = planned(alerts(1), alerts(2))
     assert change_of(plan, "alerts", "rising") == (Change.REPLACED, Move.OWNED)
-    # Its time is that of the last event, by which it is owned here: the first may lie ten minutes before.
-    assert (plan.units[0].horizon, plan.units[0].look_back) == (10 * MINUTE, 10 * MINUTE)
+    # What begins at the cut needs nothing from before it, though its time is that of its last event.
+    assert (plan.units[0].horizon, plan.units[0].look_back) == (10 * MINUTE, 0 * MINUTE)
 
 
 def test_matches_that_depend_on_each_other_are_handed_over_only_if_the_pattern_stays() -> None:
