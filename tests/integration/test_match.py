@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.errors import DuplicateName, NoTime, PatternError, UnboundedState, UnknownColumn
@@ -178,6 +179,13 @@ def test_a_python_predicate_gets_whole_events(spark: SparkSession) -> None:
     found = [match(batch(spark, rows), one, key="k", emit="k, a.n as a, b.n as b").collect() for one in (pattern, same)]
     assert sorted(found[0]) == sorted(found[1])
     assert found[0]
+
+    def alone(event: dict[str, Any]) -> bool:
+        return event["y"] > 2
+
+    broken = Pattern().begin("a", "x = 0").followed_by("b", alone).within("1 minute")
+    with pytest.raises(PythonException, match=r'predicate alone\(\) of block "b" failed with KeyError'):
+        match(batch(spark, rows), broken, key="k", emit="k").collect()
 
 
 def test_match_recognize_on_batch_and_stream(spark: SparkSession, tmp_path: Path) -> None:

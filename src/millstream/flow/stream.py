@@ -17,6 +17,7 @@ from millstream.errors import (
     TimeDropped,
     TimesDiffer,
     UnboundedJoin,
+    UnboundedState,
 )
 from millstream.flow import actions, joins, windows
 from millstream.flow import query as queries
@@ -261,6 +262,7 @@ class Stream:
         *,
         by: str | Sequence[str] | None = None,
         emit: str | None = None,
+        strict: bool = False,
     ) -> Stream:
         """Return the matches of a pattern in this stream, in the order of event time, behind the watermark.
 
@@ -274,12 +276,16 @@ class Stream:
             pattern: A Pattern, or a Phenomenon of several.
             by: The columns that make a key; the pattern's own key, else the stream's, if it is left out, [] for one sequence over all.
             emit: The columns of a match; the pattern's own, or its key and the events of each block, if it is left out.
+            strict: Refuse a pattern whose runs may live for ever; without it the plan warns of it.
         """
         site = self._site(name)
         self._check_timed(site, "match")
         if not isinstance(pattern, Matchable):
             fact = f"is given {type(pattern).__name__} where a pattern should be"
             raise site.mistake(InvalidOption, fact, hint='say what to look for: ms.Pattern().begin("a", "x > 1")...')
+        if strict and pattern.warnings:
+            fact = f"would keep what nothing limits: {pattern.warnings[0]}"
+            raise site.mistake(UnboundedState, fact, hint='say within("1 hour")')
         given = pattern.own_keys if by is None else by
         columns = self._columns(site, (self.key or ()) if given is None else given, "matches by")
         assert self.time is not None, "checked above"

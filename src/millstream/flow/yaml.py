@@ -68,7 +68,7 @@
         match:                        # blocks in order: begin, next, followed_by, followed_by_any, not_next, not_followed_by
           - {begin: first, where: delay > 60}
           - {followed_by: worse, where: delay > first.delay, times: 3}   # also: at_least, optional, greedy, until, ...
-        within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts
+        within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts, strict
         emit: origin, first.at as began, count(worse.*) as n
       change:
         from: departures
@@ -289,7 +289,8 @@ def _match(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     # By its name: a flow takes any pattern and knows none.
     document = import_module("millstream.patterns.document")
     pattern = document.read_pattern(entry) if entry.has("match") else document.read_phenomenon(entry, name)
-    return inputs[0].match(name, pattern, by=entry.texts("by"), emit=entry.text("emit"))
+    by, emit = entry.texts("by"), entry.text("emit")
+    return inputs[0].match(name, pattern, by=by, emit=emit, strict=entry.flag("strict"))
 
 
 def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:

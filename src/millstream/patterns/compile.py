@@ -121,6 +121,7 @@ def compile_pattern(
     check(pattern)
     build = Build(pattern, Parts.of(pattern, schema))
     automaton = build.automaton()
+    check_reached(build, automaton)
     warnings = tuple(endless(pattern))
     if strict and warnings:
         raise UnboundedState(warnings[0], hint=_LIMIT, where=pattern.where)
@@ -149,6 +150,27 @@ def check(pattern: Pattern) -> None:
             if sequence[0].negated or sequence[-1].negated:
                 negated = sequence[0] if sequence[0].negated else sequence[-1]
                 raise _impossible(negated, "is negated at the edge of a group", "negate between two blocks")
+
+
+def check_reached(build: Build, automaton: Automaton) -> None:
+    """Refuse a pattern whose conditions leave no way to a match: one is forbidden where it must hold."""
+    reached: set[int] = set()
+    waiting = list(automaton.start)
+    while waiting:
+        edge = waiting.pop()
+        if edge.completes:
+            return
+        if edge.target != END and edge.target not in reached:
+            reached.add(edge.target)
+            waiting += automaton.states[edge.target].edges
+    if any(automaton.states[target].pending for target in reached):
+        return
+    never = [block for number, block in enumerate(build.parts.blocks) if number not in build.taken]
+    stuck = next((block for block in never if not block.nullable), never[0] if never else build.parts.blocks[-1])
+    hint = "what it must meet is forbidden there, by a negation, until, a greedy loop, or a halt condition"
+    raise ImpossiblePattern(
+        f'block "{stuck.name}" can never take an event', hint=hint, where=stuck.where or build.pattern.where
+    )
 
 
 def ending(pattern: Pattern) -> list[Block]:
@@ -245,6 +267,7 @@ class Build:
         self.ways: dict[tuple[object, ...], list[Way]] = {}
         self.pending: set[tuple[object, ...]] = set()
         self.waits: dict[tuple[object, ...], _Wait] = {}
+        self.taken: set[int | None] = set()
 
     def automaton(self) -> Automaton:
         pattern, parts = self.pattern, self.parts
@@ -275,8 +298,8 @@ class Build:
         )
 
     def _owner(self, what: str) -> Owner:
-        called = f' "{self.pattern.name}"' if self.pattern.name else ""
-        return Owner(f"the {what} of pattern{called}", self.pattern.where)
+        called = f'pattern "{self.pattern.name}"' if self.pattern.name else "the pattern"
+        return Owner(f"the {what} of {called}", self.pattern.where)
 
     # What an event must meet
 
@@ -514,6 +537,8 @@ class Build:
         self, begins: list[Way], required: list[Wish], halting: list[Wish]
     ) -> tuple[tuple[State, ...], tuple[Edge, ...]]:
         extra = Wish(frozenset().union(*(w.need for w in required)), frozenset().union(*(w.need for w in halting)))
+        ways = [way for some in (begins, *self.ways.values()) for way in some]
+        self.taken = {way.take for way in ways if way.wish.also(extra).possible}
         numbers = {key: number for number, key in enumerate(self.ways)}
         states = [self._state(key, numbers, extra) for key in self.ways]
         start = list(self._as_edges(begins, numbers, extra))

@@ -66,6 +66,8 @@ _LENGTHS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6, "MINUTE": 60
 _LENGTHS |= {"DAY": 24 * _LENGTHS["HOUR"], "WEEK": 7 * 24 * _LENGTHS["HOUR"]}
 #: How values begin that are not computed of the event: what another value was some rows before.
 EARLIER = "__prev"
+_ARITHMETIC = ("+", "-", "*", "/", "%", "div")
+_INCOMPARABLE = [{"number", "text"}, {"number", "boolean"}, {"text", "boolean"}, {"number", "time"}, {"number", "date"}]
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -230,6 +232,7 @@ def _read_test(text: str, reader: Reader) -> Test:
         (history if reader.historic(part) else event).append(part)
     for part in event:
         reader.check_columns(part)
+        reader.check_kinds(part)
     nodes = tuple(reader.node(part) for part in history)
     said = " AND ".join(
         f"({part.sql(dialect='spark')})" if len(event) > 1 else part.sql(dialect="spark") for part in event
@@ -319,14 +322,34 @@ class Reader:
         return Node("case", (*args, Node("literal") if default is None else self.node(default)))
 
     def _checked(self, node: Node, tree: exp.Expr) -> Node:
-        """Refuse a comparison of things that are of different kinds."""
-        if node.op in COMPARISONS:
+        """Refuse a comparison of things that are of different kinds, and arithmetic with text."""
+        if node.op in COMPARISONS or node.op in _ARITHMETIC:
             left, right = (self.words.type_of(arg) for arg in node.args)
-            if left is not None and right is not None and left != right:
-                raise self.owner.mistake(
-                    InvalidCondition, f'compares a {left} with a {right}: "{_shown(tree)}"', hint="cast one of them"
-                )
+            if node.op in _ARITHMETIC and "text" in (left, right):
+                fact = f'calculates with text: "{_shown(tree)}"'
+                raise self.owner.mistake(InvalidCondition, fact, hint="cast it to a number in a column before")
+            if node.op in COMPARISONS and left is not None and right is not None and left != right:
+                raise self._incomparable(left, right, tree)
         return node
+
+    def _incomparable(self, left: str, right: str, tree: exp.Expr) -> FlowError:
+        fact = f'compares a {left} with a {right}: "{_shown(tree)}"'
+        return self.owner.mistake(InvalidCondition, fact, hint="cast one of them")
+
+    def check_kinds(self, tree: exp.Expr) -> None:
+        """Refuse a comparison of an event's columns that Spark could make only by guessing what a text means."""
+        if self.words.schema is None:
+            return
+        for node in tree.find_all(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE):
+            left, right = (self._kind(side) for side in (node.this, node.expression))
+            if {left, right} in _INCOMPARABLE:
+                raise self._incomparable(str(left), str(right), node)
+
+    def _kind(self, tree: exp.Expr) -> str | None:
+        """Return the coarse kind of a part that is about the event alone; a text that is written there may be a time."""
+        if isinstance(tree, exp.Literal) and not tree.is_string:
+            return "number"
+        return kind_of(expressions.type_in(tree, self.words.schema or Schema(())))
 
     def _aggregate(self, function: Function, tree: exp.Expr) -> Node:
         argument = argument_of(tree)
@@ -335,7 +358,15 @@ class Reader:
             if function != "count":
                 raise self.owner.mistake(InvalidCondition, f'asks for "{_shown(tree)}"', hint="only count() takes a *")
             return Node("register", of=self.words.register("count", blocks, None))
+        self.check_summed(function, self.unqualified(argument), tree)
         return self._register(function, blocks, self.unqualified(argument))
+
+    def check_summed(self, function: str, argument: exp.Expr, tree: exp.Expr) -> None:
+        """Refuse a sum or an average of what is plainly no number."""
+        kind = None if self.words.schema is None else self._kind(argument)
+        if function in ("sum", "avg") and kind not in (None, "number"):
+            fact = f'asks for "{_shown(tree)}", and "{_shown(argument)}" is {_a(kind)} and no number'
+            raise self.owner.mistake(InvalidCondition, fact, hint="count it, or cast it in a column before")
 
     def blocks_in(self, argument: exp.Expr, tree: exp.Expr) -> frozenset[int]:
         """Return the blocks that the argument of an aggregate is about; all, if it names none."""
@@ -383,14 +414,22 @@ class Reader:
             if qualified and (close := get_close_matches(name.lower(), self.words.blocks, n=1)):
                 fact, hint = f'looks at block "{name}", which is not before it', f'did you mean "{close[0]}"?'
                 raise self.owner.mistake(UnknownBlock, fact, hint=hint)
+            if qualified:
+                fact = f'looks at "{_shown(node)}", and "{name}" is neither a block nor a column'
+                hint = f"its blocks are {', '.join(self.words.blocks)}; its columns are {', '.join(schema.names)}"
+                raise self.owner.mistake(UnknownBlock, fact, hint=hint)
             raise self.owner.mistake(
                 UnknownColumn, f'reads column "{name}", which the events do not have', hint=meant(schema, name)
             )
 
     def check_boolean(self, tree: exp.Expr, text: str) -> None:
         found = expressions.type_in(tree, self.words.schema) if self.words.schema is not None else None
-        if isinstance(tree, exp.Literal) or (found is not None and found != "boolean"):
-            kind = found or "a literal"
+        if isinstance(tree, exp.Boolean) and not tree.this:
+            hint = "say which events it means, or leave it out"
+            raise self.owner.mistake(InvalidCondition, f'has the condition "{text}", which no event meets', hint=hint)
+        calculated = isinstance(tree, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod | exp.Neg)
+        if isinstance(tree, exp.Literal) or calculated or (found is not None and found != "boolean"):
+            kind = found or ("a number" if calculated else "a literal")
             fact = f'has the condition "{text}", which is {kind} and not true or false'
             raise self.owner.mistake(InvalidCondition, fact, hint="compare it with something")
 
@@ -445,6 +484,10 @@ def _micros(tree: exp.Interval) -> int | None:
         msg = f'"{_shown(tree)}" is an interval without a fixed length'
         raise InvalidCondition(msg, hint="use seconds, minutes, hours, days or weeks: interval 5 minutes")
     return round(timedelta(microseconds=length * float(tree.this.this)) / timedelta(microseconds=1))
+
+
+def _a(kind: str | None) -> str:
+    return "text" if kind == "text" else f"a {kind}"
 
 
 def _shown(tree: exp.Expr) -> str:

@@ -172,6 +172,7 @@ def _aggregate(function: str, node: exp.Expr, reader: Reader, collector: Collect
         return collector.piece(Piece("count", blocks))
     plain = reader.unqualified(argument)
     reader.check_columns(plain)
+    reader.check_summed(function, plain, node)
     return collector.piece(Piece(function, blocks, collector.value(plain.sql(dialect="spark"))))
 
 

@@ -9,11 +9,13 @@ import pytest
 import millstream as ms
 from millstream.errors import (
     DuplicateName,
+    InvalidCondition,
     InvalidFunction,
     InvalidOption,
     NoTime,
     NotLoadable,
     PatternError,
+    UnboundedState,
     UnknownColumn,
 )
 from millstream.flow.describe import describe
@@ -70,6 +72,8 @@ def test_the_key_is_the_call_s_then_the_pattern_s_then_the_stream_s():
         (lambda s: s.match("x", meltdown, emit="first.at as at"), DuplicateName, 'output "at"'),
         (lambda s: s.match("x", meltdown, emit="first.at as a, worse.at as A"), DuplicateName, 'two outputs "a"'),
         (lambda s: s.match("x", meltdown, emit="count(worse.*)"), PatternError, "without a name"),
+        (lambda s: s.match("x", meltdown, emit="sum(worse.origin) as s"), InvalidCondition, "is text and no number"),
+        (lambda s: s.match("x", a.followed_by("b"), strict=True), UnboundedState, 'stage "x" .* may live for ever'),
     ],
 )
 def test_a_mistake_is_found_while_building(make, error, said):

@@ -315,6 +315,23 @@ schema = Schema.parse("x int, at timestamp, e string, s struct<y: int>")
 @pytest.mark.parametrize(
     ("pattern", "error", "said"),
     [
+        (a.one_or_more().until("e = 'a'").next("b"), ImpossiblePattern, 'block "a" can never take an event'),
+        (a.not_next("n", "x = 2").next("b", "x = 2"), ImpossiblePattern, 'block "b" can never take an event'),
+        (
+            a.not_followed_by("n", "x = 2").followed_by("b", "x = 2").next("c"),
+            ImpossiblePattern,
+            'block "b" can never take an event',
+        ),
+        (a.next("b", "x = 1").halt("x = 1"), ImpossiblePattern, 'block "b" can never take an event'),
+        (a.next("b", "false"), InvalidCondition, "which no event meets"),
+        (a.next("b", "x + 1"), InvalidCondition, "which is a number and not true or false"),
+        (a.next("b", "e > 5"), InvalidCondition, "compares a text with a number"),
+        (a.next("b", "x = 'one'"), InvalidCondition, "compares a number with a text"),
+        (a.next("b", "at > 3"), InvalidCondition, "compares a time with a number"),
+        (a.next("b", "x > a.e"), InvalidCondition, "compares a number with a text"),
+        (a.next("b", "a.e + 1 > x"), InvalidCondition, "calculates with text"),
+        (a.next("b", "sum(a.e) > 1"), InvalidCondition, 'and "e" is text and no number'),
+        (a.next("b", "x > zzz.x"), UnknownBlock, '"zzz" is neither a block nor a column'),
         (Pattern(), ImpossiblePattern, "no blocks"),
         (a.optional(), ImpossiblePattern, "no block that must match"),
         (a.not_followed_by("b", "x = 1"), ImpossiblePattern, 'block "b" is negated and may be the last'),
