@@ -30,9 +30,9 @@ def test_a_switch_changes_no_result_of_any_kind_of_stage(spark: SparkSession, tm
     # What the old version had is gone, and so are its readers; what did not change is where it was.
     changed = ("acted", "joined", "noted", "outer", "risen", "sessions")
     groups = sorted(path.name for path in (run.folder / "groups").iterdir())
-    assert groups == sorted(["kept", *(f"{name}@2" for name in changed)])
+    assert groups == sorted(["kept", "totals", "apart", *(f"{name}@2" for name in changed)])
     readers = {one.reader for one in committed(run.journal("events"))}
-    assert readers == {f"switched.{name}@2" for name in changed}
+    assert readers == {"switched.totals", "switched.apart", *(f"switched.{name}@2" for name in changed)}
     assert {one.reader for one in committed(run.journal("noted"))} == {"switched.kept"}
 
 
@@ -46,8 +46,8 @@ def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_p
         run.switch(build("2"), "1")
     with pytest.raises(SwitchRefused, match="cannot be called"):
         run.switch(build("2"), "a/b")
-    renamed = large(tmp_path / "twice")("2")
-    renamed.name = "other"
+    renamed = ms.Flow("other")
+    renamed.source("more", ms.inbox("k string, at timestamp"), time="at").sink("more", ms.jsonl("more"))
     with pytest.raises(SwitchImpossible, match='of flow "other"'):
         run.switch(renamed, "2")
     with pytest.raises(SwitchRefused, match="nothing to abort"):

@@ -62,6 +62,10 @@ def large(program: Path) -> Build:
     program.write_text(TWICE)
     program.chmod(0o755)
 
+    # Inside: Spark's workers cannot import this file.
+    def summed(total: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return total + row["v"], {"k": row["k"], "at": row["at"], "total": total + row["v"]}
+
     def build(version: str) -> ms.Flow:
         flow = ms.Flow("switched", window="10 s")
         events = flow.source("events", ms.inbox(DDL), time="at", lateness="3 s", key="k", partitions=3, idle="1 day")
@@ -80,12 +84,18 @@ def large(program: Path) -> Build:
         left.join("joined", right, on="k", within="5 s", how="left").sink("joined", ms.jsonl("joined"))
         rise = ms.Pattern().begin("a", "v < 50").followed_by("b", "v > a.v + 20").within("6 s")
         rows.match("risen", rise, emit="k, a.v as low, b.v as high").sink("risen", ms.jsonl("risen"))
+        # These keep what no time bounds: their state is handed over.
+        once = rows.distinct("once", by=["k", "v"], within="30 s")
+        totals = once.fold("summed", summed, initial=0, output="k string, at timestamp, total long", by="k")
+        totals.sink("totals", ms.jsonl("totals"))
+        skipping = rise.skip_past_last()
+        rows.match("apart", skipping, emit="k, a.v as low, b.v as high").sink("apart", ms.jsonl("apart"))
         return flow
 
     return build
 
 
-LARGE = ("acted", "kept", "outer", "sessions", "joined", "risen")
+LARGE = ("acted", "kept", "outer", "sessions", "joined", "risen", "totals", "apart")
 
 
 def piece(seed: int, turn: int) -> list[tuple[int, Any]]:

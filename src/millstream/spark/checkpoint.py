@@ -71,6 +71,18 @@ class Checkpoint:
             write_whole(record, json.dumps({"checkpoint": self.id, "description": self.description}, indent=1))
         return self
 
+    def handed_to(self, description: dict[str, Any]) -> Checkpoint:
+        """Give the checkpoint, with all its state, to a version of the group that means something else."""
+        record = self.folder / "group.json"
+        write_whole(record, json.dumps({"checkpoint": self.id, "description": description}, indent=1))
+        return Checkpoint(self.folder, self.group, self.id, description)
+
+    @classmethod
+    def belongs(cls, folder: Path, description: dict[str, Any]) -> bool:
+        """Tell whether there is a checkpoint in a folder that was made for, or handed to, such a group."""
+        record = folder / "group.json"
+        return record.exists() and not difference(json.loads(record.read_text())["description"], description)
+
     @property
     def location(self) -> Path:
         return self.folder / self.id

@@ -38,7 +38,7 @@ from millstream.spark.claim import Claim
 from millstream.spark.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.switching import LIMIT, SwitchStatus, Versions
 from millstream.spark.targets import MemoryTarget
-from millstream.spark.version import Ground
+from millstream.spark.version import Ground, at_rest
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan
 
@@ -282,7 +282,7 @@ class FlowRun:
         for feed in self._levelled:
             feed.tick()
         before = self._ends()
-        done = self.caught_up() and all(map(_at_rest, self.queries.values())) and self._ends() == before
+        done = self.caught_up() and all(map(at_rest, self.queries.values())) and self._ends() == before
         # Twice: a group that has caught up may have a batch to run because the watermark has moved.
         self._still = self._still + 1 if done else 0
         return self._still >= 2
@@ -445,13 +445,6 @@ class FlowRun:
             if not other.inputs_ended(outside) or not other.caught_up():
                 return False
         return True
-
-
-def _at_rest(query: GroupQuery) -> bool:
-    if query.finished or query.query is None:
-        return True
-    committed = query.checkpoint.last("offsets") == query.checkpoint.last("commits")
-    return committed and not query.query.status["isDataAvailable"]
 
 
 def cause(error: Any) -> tuple[str, str | None]:

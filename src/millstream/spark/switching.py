@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -22,23 +22,24 @@ from msgspec.structs import replace as changed
 
 from millstream.clock import Clock
 from millstream.errors import MillstreamError, RunError, SwitchRefused
+from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.journal import PartitionReader, Reader, align
 from millstream.spark.book import Book
-from millstream.spark.checkpoint import Logged
+from millstream.spark.checkpoint import Checkpoint, Logged
 from millstream.spark.control import Orders, Question
 from millstream.spark.failpoints import passing
 from millstream.spark.query import GroupQuery
 from millstream.spark.targets import JournalTarget
 from millstream.spark.turns import Turns
-from millstream.spark.version import FlowVersion, Ground, forget_readers, remove_unless
+from millstream.spark.version import FlowVersion, Ground, at_rest, forget_readers, remove_unless
 from millstream.switch import cut as cuts
 from millstream.switch import events as e
 from millstream.switch import instructions as i
 from millstream.switch import machine
 from millstream.switch.changes import Change
 from millstream.switch.machine import Entry
-from millstream.switch.plan import SwitchPlan, switch_plan
+from millstream.switch.plan import Obstacle, SwitchPlan, switch_plan
 from millstream.switch.record import Homes, Phase
 from millstream.switch.units import Unit
 
@@ -143,7 +144,8 @@ class Versions:
         """Return a version that might come next, and what a switch to it would do."""
         new = FlowVersion(self._ground, version, flow)
         new.check_binaries()
-        return new, switch_plan(self.current.meanings, new.meanings, consent=consent)
+        plan = switch_plan(self.current.meanings, new.meanings, consent=consent)
+        return new, replace(plan, obstacles=(*plan.obstacles, *reshaped(self.current, new, plan)))
 
     def switch(self, flow: Flow, version: str, consent: Collection[str], limit: timedelta) -> None:
         """Begin to put a version in the place of the current one.
@@ -204,6 +206,7 @@ class Versions:
         """Return where everything of the next version will be: what it changes is its own."""
         old = self._whole_homes()
         kept = {group.name for group in plan.groups if group.change is Change.KEPT}
+        kept |= {name for unit in plan.units if unit.moved for name in unit.groups}
         private = {name for unit in plan.units for name in unit.private}
         groups = {group.name: old.groups[group.name] if group.name in kept else new.name for group in new.plan.groups}
         journals = {}
@@ -229,15 +232,16 @@ class Versions:
         self._find_versions()
         for version in self.flows:
             version.check_binaries()
+        if self.next is not None:
+            self._plan = switch_plan(self.current.meanings, self.next.meanings)
+        for version in self.flows:
             checkpoints = version.checkpoints(self._own(version))
             # A start that is refused changes nothing: journals are made, or widened, after all groups are accepted.
             version.make_journals()
             for name, checkpoint in checkpoints.items():
                 self._settle(version.make(name, checkpoint))
         self._register()
-        if self.next is not None:
-            self._plan = switch_plan(self.current.meanings, self.next.meanings)
-            self._pair()
+        self._pair()
         self._take(step)
         self._work()
 
@@ -262,9 +266,20 @@ class Versions:
     def _own(self, version: FlowVersion) -> list[str]:
         """Return the groups whose queries a version makes: the next one does not make those that it keeps."""
         names = [group.name for group in version.plan.groups]
+        handed = self._handed_over
         if version is self.current:
-            return names
-        return [name for name in names if version.homes.groups.get(name) != self.current.homes.groups.get(name, "")]
+            return [name for name in names if name not in handed]
+        homes = self.current.homes.groups
+        return [name for name in names if version.homes.groups.get(name) != homes.get(name, "") or name in handed]
+
+    @property
+    def _handed_over(self) -> set[str]:
+        """The groups with which the next version has gone on where the current one had stopped."""
+        if self.next is None or not self._is_cut:
+            return set()
+        meanings = self.next.meanings.meanings
+        mine = {name for name in self._moved if name in meanings}
+        return {name for name in mine if Checkpoint.belongs(self.next.group_folder(name), meanings[name])}
 
     def _settle(self, query: GroupQuery) -> None:
         """Take back what was asked of a query before a stop."""
@@ -375,7 +390,7 @@ class Versions:
     @property
     def _asked(self) -> set[str]:
         """The groups of the current version that have a say in where the cut is."""
-        mine = {name for unit in self._units for name in unit.groups} & self.current.queries.keys()
+        mine = self._parted & self.current.queries.keys()
         read = {name for group in mine for name in self.current.queries[group].sink.inputs}
         assert self.next is not None
         wanted = {name for group in self._own(self.next) for name in self.next.plan.group(group).inputs} - read
@@ -416,6 +431,8 @@ class Versions:
         for query in version.queries.values():
             before = query.control.orders()
             orders = changed(before, held=False, question=None)
+            if query.group.name in self._moved and version is self.current and self._is_cut:
+                orders = changed(orders, question=self._standstill)
             if query.group.name in self._parted and self._is_cut:
                 first = self._state.firsts.get(name, {}).get(query.group.name, {})
                 orders = changed(orders, first=first or before.first)
@@ -439,7 +456,12 @@ class Versions:
     @property
     def _parted(self) -> set[str]:
         """The groups of which each version has its own."""
-        return {name for unit in self._units for name in unit.groups}
+        return {name for unit in self._units if not unit.moved for name in unit.groups}
+
+    @property
+    def _moved(self) -> set[str]:
+        """The groups with which the next version goes on where the current one stops."""
+        return {name for unit in self._units if unit.moved for name in unit.groups}
 
     @property
     def _inner(self) -> set[str]:
@@ -462,6 +484,47 @@ class Versions:
             if query is not None:
                 query.control.order(changed(query.control.orders(), close_us=close))
                 passing("switch-closed")
+
+    # state that moves
+
+    @property
+    def _standstill(self) -> Question:
+        """What makes the sources of a group read nothing more, and say so."""
+        return Question("report", -self._state.number, self._state.step_us, stop=True)
+
+    def _taken_over(self, unit: Unit) -> Iterator[e.Event]:
+        """Let the new version of a group go on once the old one stands still between two batches."""
+        (name,) = unit.groups
+        query = self.current.queries.get(name)
+        if query is not None and query.query is not None and self._still(query):
+            query.query.stop()
+            if query.checkpoint.last("offsets") == query.checkpoint.last("commits"):
+                self._take_over(query)
+            else:
+                _start(query)  # it had begun another batch, which is for the old version to finish
+        if name not in self.current.queries:
+            yield e.Beyond(unit.name)
+            yield e.Drained(unit.name)
+
+    def _still(self, query: GroupQuery) -> bool:
+        answers = [query.control.answered(name) for name in query.sink.inputs]
+        heard = all(one is not None and one.round == self._standstill.round for one in answers)
+        return heard and at_rest(query)
+
+    def _take_over(self, old: GroupQuery) -> None:
+        assert self.next is not None
+        name = old.group.name
+        old.stop()
+        passing("switch-still")
+        if name in self.next.homes.groups:
+            checkpoint = old.checkpoint.handed_to(self.next.meanings.meanings[name])
+            passing("switch-handed-over")
+            query = self.next.make(name, checkpoint)
+            query.paired = True
+            self._settle(query)
+            passing("switch-settled")
+            _start(query)
+        del self.current.queries[name]
 
     def _retire(self, name: str) -> None:
         """Let a version go that has put out all that it owns."""
@@ -501,7 +564,7 @@ class Versions:
 
     def _pair(self) -> None:
         for query in self.everything:
-            query.paired = query.group.name in self._parted
+            query.paired = query.group.name in self._parted | self._moved
 
     def _end_switch(self) -> None:
         self._plan = None
@@ -520,7 +583,7 @@ class Versions:
                 yield from self._answers()
             case Phase.OVERLAPPING:
                 for unit in self._units:
-                    yield from self._progress(unit)
+                    yield from self._taken_over(unit) if unit.moved else self._progress(unit)
 
     def _prepared(self) -> Iterator[e.Event]:
         """Start one query more; once all are warm, say so."""
@@ -590,7 +653,7 @@ class Versions:
         most = 0.0
         if self._state.phase is not Phase.OVERLAPPING:
             return None
-        for unit in self._units:
+        for unit in [unit for unit in self._units if not unit.moved]:
             for query in (self.current.queries[name] for name in unit.groups if name in self.current.queries):
                 logged = query.checkpoint.committed()
                 if logged is None or unit.horizon is None:
@@ -617,6 +680,25 @@ class Versions:
 
     def _now(self) -> int:
         return self._clock.now_us()
+
+
+def reshaped(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Obstacle]:
+    """Yield the stages that are handed over and would be given rows of another shape than those that they keep."""
+    for name in [name for unit in plan.units if unit.moved for name in unit.groups]:
+        groups = [group for one in (old, new) for group in one.plan.groups if group.name == name]
+        for stage in groups[0].stages if len(groups) == 2 and groups[0].stateful else ():
+            shapes = [_shape(one, stage) for one in (old, new)]
+            if shapes[0] != shapes[1]:
+                fact = f'stage "{stage}" keeps rows of {shapes[0]}, and would get rows of {shapes[1]}'
+                yield Obstacle(fact, "leave the columns in front of it as they are")
+
+
+def _shape(version: FlowVersion, stage: str) -> str:
+    """Return the columns that a stage with state gets; nothing if it has none."""
+    known = version.flow.stages.get(stage)
+    if not isinstance(known, s.Fold | s.Distinct | s.Match | s.Window | s.Join):
+        return ""
+    return "; ".join(version.analysis.schemas[name].simpleString() for name in known.inputs)
 
 
 def _start(query: GroupQuery) -> None:

@@ -248,6 +248,14 @@ class FlowVersion:
                 journal.trim(self.journal(name), keep_for=stage.keep_for, keep_bytes=stage.keep_bytes, look_back=back)
 
 
+def at_rest(query: GroupQuery) -> bool:
+    """Tell whether no batch of a query runs, and none is about to for what is known now."""
+    if query.finished or query.query is None:
+        return True
+    committed = query.checkpoint.last("offsets") == query.checkpoint.last("commits")
+    return committed and not query.query.status["isDataAvailable"]
+
+
 def placed(name: str, homes: Mapping[str, str]) -> str:
     """Return the name of the folder of a group or a journal."""
     home = homes.get(name, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import lcm
@@ -104,7 +104,7 @@ def _states(found: Collection[GroupChange], consent: Collection[str]) -> Iterato
         for stage in group.stages:
             if stage.move is Move.DROPPED and stage.name not in consent:
                 fact = f'the state of stage "{stage.name}" in group "{group.name}" would be lost: {stage.why}'
-                yield Obstacle(fact, f"keep the stage as it was, or say --drop {stage.name} to lose its state")
+                yield Obstacle(fact, f"keep the stage as it was, or say --consent {stage.name} to lose its state")
 
 
 def _dropped(found: Iterable[GroupChange], consent: Collection[str]) -> Iterator[GroupChange]:
@@ -122,18 +122,14 @@ def _dropped(found: Iterable[GroupChange], consent: Collection[str]) -> Iterator
 def _not_yet(old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]) -> Iterator[Obstacle]:
     """Yield what Millstream cannot do yet while a flow runs."""
     start_anew = "stop the job, remove the checkpoint of the group, and start the new version"
-    for group in found:
-        for stage in group.stages if group.change is not Change.KEPT else ():
-            if stage.move is Move.CARRIED:
-                fact = f'the state of stage "{stage.name}" in group "{group.name}" cannot be handed over yet'
-                yield Obstacle(
-                    fact, f"leave the group as it is, or say --drop {stage.name} to begin with an empty state"
-                )
+    changed = {group.name: group for group in found}
     for unit in parts:
-        members = [group for plan in (old.plan, new.plan) for group in plan.groups if group.name in unit.groups]
-        if not all(group.timed for group in members):
-            yield Obstacle(f"results of {unit.name} have no time by which they could be owned", start_anew)
-        elif unit.horizon is None and not unit.cyclic:
+        why = _unmovable(old.plan, new.plan, [changed[name] for name in unit.groups]) if unit.moved else ""
+        if why:
+            drop = [stage.name for name in unit.groups for stage in changed[name].stages if stage.move is Move.CARRIED]
+            way = f"say {' '.join(f'--drop {name}' for name in drop)} to begin with an empty state; or " if drop else ""
+            yield Obstacle(f"{unit.name} cannot be taken over where it stands: {why}", way + start_anew)
+        elif unit.horizon is None and not unit.cyclic and not unit.moved:
             fact = f"nobody knows when the sessions of {unit.name} that are open at the cut will have ended"
             yield Obstacle(fact, "give the sessions a longest=; or " + start_anew)
     for name, after in new.flow.stages.items():
@@ -141,6 +137,24 @@ def _not_yet(old: Version, new: Version, found: Collection[GroupChange], parts: 
         if isinstance(after, Source) and isinstance(before, Source) and before.partitions < after.partitions:
             fact = f'source "{name}" has {before.partitions} partitions and would have {after.partitions}'
             yield Obstacle(fact, "a journal cannot be widened while it is written: keep them, or use another name")
+
+
+def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
+    """Say why the new version of a group cannot go on with the checkpoint of the old one; nothing if it can."""
+    (first, *others) = groups
+    if others:
+        return "neighbours of it change too, so they have journals of their own"
+    if first.change is Change.NEW:
+        return "it is new, and its results have no time from which on they could begin"
+    if first.change is Change.REMOVED:
+        return ""
+    before, after = old.group(first.name), new.group(first.name)
+    if before.inputs != after.inputs:
+        return f"it reads {', '.join(before.inputs)}, and would read {', '.join(after.inputs)}"
+    for stage in first.stages:
+        if stage.move in (Move.EMPTY, Move.DROPPED) or (stage.move is Move.OWNED and stage.change is not Change.KEPT):
+            return f'stage "{stage.name}" beside it is {stage.change}, which has state too'
+    return ""
 
 
 # what unchanged groups read
@@ -216,6 +230,9 @@ def _limited(version: Version, unit: Unit) -> str | None:
 
 def _open_ends(parts: Collection[Unit]) -> Iterator[str]:
     for unit in parts:
+        if unit.moved:
+            yield f"results of {unit.name} wait for the moment in which its query is started anew"
+            continue
         if unit.horizon is None and not unit.cyclic:
             yield f"both versions of {unit.name} run until the sessions that are open at the cut have ended"
         if unit.look_back is None and not unit.cyclic:

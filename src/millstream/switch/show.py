@@ -89,7 +89,7 @@ def _sentences(plan: SwitchPlan) -> Iterator[str]:
 
 
 def _overlap(unit: Unit) -> str:
-    if unit.by == "position":
+    if unit.moved:
         return f"{unit.name} is cut at a position: the new version begins where the old one ends"
     if unit.overlap is None:
         return f"both versions of {unit.name} run side by side, and nobody knows for how long"
@@ -137,6 +137,7 @@ def _unit_json(unit: Unit) -> dict[str, Any]:
         "private": list(unit.private),
         "shared": list(unit.shared),
         "by": unit.by,
+        "moved": unit.moved,
         "horizon": _seconds(unit.horizon),
         "look_back": _seconds(unit.look_back),
         "lateness": unit.lateness.total_seconds(),

@@ -36,6 +36,8 @@ class Unit:
     lateness: timedelta
     by: Literal["time", "position", "both"]
     cyclic: bool = False
+    #: The state moves: the new version goes on with the checkpoint where the old one has stopped.
+    moved: bool = False
 
     @property
     def name(self) -> str:
@@ -44,6 +46,8 @@ class Unit:
     @property
     def overlap(self) -> timedelta | None:
         """How long both versions run side by side, in event time."""
+        if self.moved:
+            return ZERO
         return None if self.horizon is None else self.horizon + self.lateness
 
 
@@ -110,6 +114,7 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
         lateness=max((group.lateness for group in members), default=ZERO),
         by=("both" if extended else "position") if carried or not timed else "time",
         cyclic=cyclic,
+        moved=carried or not timed,
     )
 
 
