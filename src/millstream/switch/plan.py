@@ -213,7 +213,7 @@ def _reaches(new: Version, parts: Collection[Unit]) -> Iterator[Obstacle]:
         if unit.cyclic:
             fact = f"the changed groups {unit.name} form a cycle, in which a result has no end"
             yield Obstacle(fact, "change one of them at a time, or stop the job and start the new version")
-        elif unit.look_back is None and (limited := _limited(new, unit)):
+        elif unit.look_back is None and not unit.moved and (limited := _limited(new, unit)):
             fact = f'a session of {unit.name} may have begun before what source "{limited}" keeps'
             yield Obstacle(fact, "give the sessions a longest=, or keep the whole journal")
 

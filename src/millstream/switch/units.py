@@ -105,16 +105,22 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
     extended = any(stage.move is Move.OWNED for name in names for stage in changed[name].stages)
     members = [group for plan in (old.plan, new.plan) for group in _members(plan, names)]
     timed = all(group.timed for group in members)
+    horizon = None if cyclic else longest(horizons)
+    look_back = None if cyclic else longest(list(_look_backs(new, names)))
+    stages = [stage for name in names for stage in changed[name].stages]
+    unchanged = all(stage.change is Change.KEPT for stage in stages if stage.move is Move.OWNED)
+    # Nobody knows how long both would run: but state that does not change can go over as it is.
+    endless = (horizon is None or look_back is None) and not cyclic and unchanged
     return Unit(
         groups=tuple(names),
         private=private,
         shared=shared,
-        horizon=None if cyclic else longest(horizons),
-        look_back=None if cyclic else longest(list(_look_backs(new, names))),
+        horizon=horizon,
+        look_back=look_back,
         lateness=max((group.lateness for group in members), default=ZERO),
         by=("both" if extended else "position") if carried or not timed else "time",
         cyclic=cyclic,
-        moved=carried or not timed,
+        moved=carried or not timed or endless,
     )
 
 

@@ -242,6 +242,20 @@ def test_sessions_without_an_end_make_the_overlap_open_ended_and_the_plan_says_s
     assert "run until the sessions that are open at the cut have ended" in " ".join(table(plan).split())
 
 
+def test_sessions_without_an_end_that_do_not_change_go_over_as_they_are() -> None:
+    def build(least: int) -> Build:
+        def made(flow: ms.Flow, rows: ms.Stream) -> None:
+            some = rows.sql("some", f"SELECT * FROM rows WHERE v > {least}")
+            some.window("visits", gap="5 min", n="count(*)").sink("out", ms.console())
+
+        return made
+
+    plan = planned(build(1), build(2))
+    assert plan.obstacles == ()
+    assert plan.units[0].moved
+    assert plan.overlap == timedelta(0)
+
+
 def test_sessions_that_may_have_begun_before_what_is_kept_are_refused() -> None:
     old, new = version(sessions(None, "5 min"), keep_for="1 d"), version(sessions(None, "6 min"), keep_for="1 d")
     assert "may have begun before what source" in switch_plan(old, new).obstacles[0].fact
