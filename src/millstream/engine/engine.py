@@ -615,10 +615,11 @@ class Engine:
         return self._open.binaries
 
     def users(self) -> dict[str, list[str]]:
-        """Return, by the hash of a program, the jobs that were deployed with it."""
+        """Return, by the hash of a program, the jobs that have it, in any version that one may go back to."""
         found: dict[str, list[str]] = {}
         for kept in list(self._open.keeper.jobs.values()):
-            for sha256 in set(kept.stored.settings.binaries.values()):
+            settings = [kept.stored.settings, *(version.settings for version in list(kept.versions.values()))]
+            for sha256 in {sha256 for one in settings for sha256 in one.binaries.values()}:
                 found.setdefault(sha256, []).append(kept.name)
         return found
 
