@@ -94,6 +94,16 @@ class PeerEngine:
             self._jobs[name], _ = life.advance(self._jobs[name], event, time.time())
             self._changed.notify_all()
 
+    def tell_once(self, name: str, state: JobState, event: life.Event) -> None:
+        """Tell something as soon as a job is in a state."""
+
+        def told() -> None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs[name].state is state)
+            self.tell(name, event)
+
+        threading.Thread(target=told, daemon=True).start()
+
     def _job(self, job: str) -> Job:
         for name, found in self._jobs.items():
             if job in (name, self._id(name)):

@@ -4,10 +4,11 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 import typer
@@ -18,7 +19,7 @@ from millstream.cli.send import send
 from millstream.errors import AlreadyWriting, Ended, NoAnswer, NotThere
 from millstream.flow import sources
 from millstream.journal import Kind, Writer
-from millstream.links.client import connect
+from millstream.links.client import Client, connect
 from millstream.links.host import Host, declared_inboxes
 from support.ingest import all_rows, kinds_of, letters_of, source
 from support.served import serving
@@ -180,16 +181,28 @@ def test_a_long_wait_is_not_silent(
 
 
 def test_who_gives_up_is_told_what_is_not_acknowledged(
-    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+    stdin: Feed, data: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = data / "flights"
+    clients: list[Client] = []
+
+    def connected(*where: Any, **how: Any) -> Client:
+        clients.append(connect(*where, **how))
+        return clients[-1]
+
+    def interrupt() -> None:
+        while not clients or clients[0].waiting < 2:
+            time.sleep(0.05)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    monkeypatch.setattr(sending, "connect", connected)
     with closing(Host(folder, declared_inboxes(folder))) as host:
         for partition in range(2):
             host.inbox("departures", partition).pause()
         stdin(event("JFK", 1) + event("LGA", 2))
         main = threading.main_thread().ident
         assert main is not None
-        threading.Timer(1.0, signal.pthread_kill, (main, signal.SIGINT)).start()
+        threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(typer.Exit) as left:
             send("flights.departures", data=data)
     assert left.value.exit_code == 130
