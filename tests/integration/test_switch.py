@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import millstream as ms
 from millstream.errors import SwitchImpossible, SwitchRefused
 from millstream.journal import committed
 from millstream.spark.run import FlowRun
-from support.switched import LARGE, large, lived, options, outcome, replayed
+from support.switched import DDL, END, LARGE, large, lived, options, outcome, perform, piece, replayed
 
 pytestmark = pytest.mark.spark
 
@@ -55,3 +57,41 @@ def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_p
     assert run.switching() is None
     assert run.history() == ()
     assert not run.folder.exists()
+
+
+def tiny(version: str) -> ms.Flow:
+    flow = ms.Flow("switched", window="10 s")
+    events = flow.source("events", ms.inbox(DDL), time="at", lateness="3 s", key="k", partitions=3, idle="1 day")
+    events.sql("some", f"SELECT k, v, at FROM events WHERE v > -{version}").sink("rows", ms.jsonl("rows"))
+    return flow
+
+
+def until(run: FlowRun, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline, run.history()
+        run.poll()
+        time.sleep(0.02)
+
+
+def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+    run = FlowRun(spark, tiny("1"), options(tmp_path))
+    run.start()
+    try:
+        perform(run, piece(5, 0), 0)
+        run.switch(tiny("2"), "2")
+        with pytest.raises(SwitchRefused, match='from version "1" to "2" is preparing'):
+            run.switch(tiny("3"), "3")
+        until(run, lambda: (run.folder / "groups" / "rows@2" / "group.json").exists())
+        run.give_up()
+        until(run, lambda: run.switching() is None)
+        assert run.version == "1"
+        assert [path.name for path in (run.folder / "groups").iterdir()] == ["rows"]
+        assert {one.reader for one in committed(run.journal("events"))} == {"switched.rows"}
+        assert "it was asked to end" in " ".join(entry.text for entry in run.history())
+        perform(run, END, 1)
+        assert run.wait(timeout=300)
+    finally:
+        run.stop()
+    replayed(spark, tmp_path, tmp_path / "alone", tiny)
+    assert outcome(tmp_path, ("rows",)) == outcome(tmp_path / "alone", ("rows",))

@@ -32,6 +32,9 @@ POINTS = {
     "before-switch-write-overlapping": 1,
     "switch-write-overlapping": 1,
     "switch-release": 2,
+    "switch-still": 1,
+    "switch-handed-over": 1,
+    "switch-settled": 1,
     "switch-closed": 3,
     "switch-close": 2,
     "switch-write-retiring": 1,
@@ -78,7 +81,7 @@ def check(spark: SparkSession, root: Path, seed: int, wishes: list[int]) -> None
         assert both[sink] == alone[sink], (sink, run.history())
         assert alone[sink].total() > 20
     groups = sorted(path.name for path in (root / "data" / "switched" / "groups").iterdir())
-    assert groups == ["kept", *(f"{name}@{run.version}" for name in ("most", "noted", "rows"))]
+    assert groups == ["kept", *(f"{name}@{run.version}" for name in ("most", "noted", "rows")), "totals"]
 
 
 @pytest.mark.timeout(2000)

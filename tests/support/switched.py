@@ -32,7 +32,10 @@ Build = Callable[[str], ms.Flow]
 
 
 def small(version: str) -> ms.Flow:
-    """Return a version of a flow with two changed groups around a journal, and a kept one; all give the same results."""
+    """Return a version of a flow; all give the same results.
+
+    Two changed groups have a journal between them, one hands its state over, and one is kept.
+    """
     flow = ms.Flow("switched", window="10 s")
     events = flow.source("events", ms.inbox(DDL), time="at", lateness="3 s", key="k", partitions=3, idle="1 day")
     # All values are above it.
@@ -41,11 +44,23 @@ def small(version: str) -> ms.Flow:
     windows = rows.window("windows", every="5 s", size="15 s", **WINDOWED).journal("noted", partitions=2, key="k")
     most = windows.sql("counted", f"SELECT k, n, total, window_time FROM noted WHERE n > -{version}")
     most.window("most", every="10 s", by="k", most="max(n)").sink("most", ms.jsonl("most"))
+    totals = rows.fold("summed", adder(), initial=0, output="k string, at timestamp, total long", by="k")
+    totals.sink("totals", ms.jsonl("totals"))
     events.window("kept", every="10 s", **WINDOWED).sink("kept", ms.jsonl("kept"))
     return flow
 
 
-SMALL = ("rows", "most", "kept")
+SMALL = ("rows", "most", "totals", "kept")
+
+
+def adder() -> Callable[[int, dict[str, Any]], tuple[int, dict[str, Any]]]:
+    """Return a function that is made here: Spark's workers cannot import this file."""
+
+    def summed(total: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return total + row["v"], {"k": row["k"], "at": row["at"], "total": total + row["v"]}
+
+    return summed
+
 
 TWICE = f"""#!{PYTHON} -S
 import json, sys
@@ -61,10 +76,6 @@ def large(program: Path) -> Build:
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(TWICE)
     program.chmod(0o755)
-
-    # Inside: Spark's workers cannot import this file.
-    def summed(total: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        return total + row["v"], {"k": row["k"], "at": row["at"], "total": total + row["v"]}
 
     def build(version: str) -> ms.Flow:
         flow = ms.Flow("switched", window="10 s")
@@ -86,7 +97,7 @@ def large(program: Path) -> Build:
         rows.match("risen", rise, emit="k, a.v as low, b.v as high").sink("risen", ms.jsonl("risen"))
         # These keep what no time bounds: their state is handed over.
         once = rows.distinct("once", by=["k", "v"], within="30 s")
-        totals = once.fold("summed", summed, initial=0, output="k string, at timestamp, total long", by="k")
+        totals = once.fold("summed", adder(), initial=0, output="k string, at timestamp, total long", by="k")
         totals.sink("totals", ms.jsonl("totals"))
         skipping = rise.skip_past_last()
         rows.match("apart", skipping, emit="k, a.v as low, b.v as high").sink("apart", ms.jsonl("apart"))
