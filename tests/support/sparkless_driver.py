@@ -1,7 +1,8 @@
 """A driver without Spark: it speaks and behaves as the real one does, and "processes" rows by reading past them.
 
 For tests of what the engine does around drivers. In the flow's folder, a file "die" ends it, "fail", "full" and
-"hopeless" make it fail, and "slow" keeps it from becoming ready.
+"hopeless" make it fail, "slow" keeps it from becoming ready, and "dead" says how many dead letters there are. How it is
+switched is in `sparkless_run`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from millstream import journal
 from millstream.engine import driver as d
+from millstream.engine.versions import Versions
 from millstream.errors import FlowError, RunError
+from support.sparkless_run import SparklessRun
 
 
 class Sparkless(d.Driver):
@@ -31,6 +37,8 @@ class Sparkless(d.Driver):
             (folder / name).write_bytes(Path(file).read_bytes())
         while (root / "slow").exists():
             time.sleep(0.02)
+        running = self._versioned(how, folder, root)
+        self._line.say(d.Report(standing=self._versions.standing(running)))
         self._line.say(d.Report(ready=d.Nothing()))
         print("running", how.name, file=sys.stderr, flush=True)
         while True:
@@ -39,15 +47,26 @@ class Sparkless(d.Driver):
                 return
             if command is not None and command.drain is not None:
                 self._draining = command.drain
+            elif command is not None:
+                self._heard(command, running)
             self._misbehave(root)
+            running.poll()
+            self._tell_switch(running)
             ended = [self._read(path) for path in sorted((folder / "journals").iterdir())]
-            self._line.say(d.Report(statistics={"groups": [], "sources": {}, "late": 0, "dead": 0}))
+            dead = int((root / "dead").read_text()) if (root / "dead").exists() else 0
+            self._line.say(d.Report(statistics={"groups": [], "sources": {}, "late": 0, "dead": dead}))
             if ended and all(ended):
                 self._line.say(d.Report(finished=d.Nothing()))
                 return
             if self._draining is not None and not self._draining.flush:
                 self._line.say(d.Report(drained=d.Nothing()))
                 return
+
+    def _versioned(self, how: d.Run, folder: Path, root: Path) -> Any:
+        flow = self._flow if self._flow is not None else d._loaded(how.flow, how.name)
+        self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, {})
+        self._versions.took(how.version, flow.name)
+        return SparklessRun(flow, how.version, folder, root, self._versions.flow)
 
     def _misbehave(self, root: Path) -> None:
         if (root / "die").exists():

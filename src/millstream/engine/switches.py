@@ -101,7 +101,8 @@ class Switches:
         self._keeper, self._now = keeper, now
         self._one = threading.Lock()
         self._unsaved: dict[tuple[str, int], tuple[Version, list[Noted]]] = {}
-        self._samples: dict[str, list[Sample]] = {}
+        #: Of versions on probation, by job and version.
+        self._samples: dict[tuple[str, int], list[Sample]] = {}
 
     # asking
 
@@ -275,7 +276,6 @@ class Switches:
                 kept.stored = replace(kept.stored, settings=version.settings)
                 self._inboxes.extend(kept.name, self._folders.flow(kept.name), version.settings.inboxes)
                 self._inboxes.reduce(kept.name, version.settings.inboxes)
-                self._samples.pop(kept.stored.id, None)
                 self._sweep(kept)
             case SwitchState.GIVEN_UP | SwitchState.REFUSED:
                 self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
@@ -311,9 +311,9 @@ class Switches:
             self._watch(kept, switch, switch.trial)
 
     def _watch(self, kept: Kept, switch: Switch, trial: Trial) -> None:
-        now, samples = self._now(), self._samples.setdefault(kept.stored.id, [])
         if trial.ended is not None or switch.ended_at is None:
             return
+        now, samples = self._now(), self._samples.setdefault((kept.stored.id, switch.version), [])
         if samples and now - samples[-1].at < SAMPLE_S:
             return
         if len(samples) < _MOST_SAMPLES and (kept.fresh or kept.job.state is JobState.RESTARTING):
@@ -347,6 +347,7 @@ class Switches:
         assert version.switch is not None
         version = replace(version, switch=replace(version.switch, trial=trial))
         kept.versions[version.number] = version
+        self._samples.pop((kept.stored.id, version.number), None)
         self._save(kept, version, [Noted(self._now(), "probation", text)])
 
 

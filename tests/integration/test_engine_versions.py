@@ -1,0 +1,228 @@
+"""Switches of jobs, with real processes, files and sockets around drivers that run no Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.engine import switches
+from millstream.engine.engine import Engine
+from millstream.engine.lifecycle import JobState
+from millstream.engine.package import pack
+from millstream.engine.status import SwitchStatus
+from millstream.engine.switches import Wanted
+from millstream.engine.switching import SwitchState, Trial
+from millstream.errors import InvalidTransition, NotThere, SwitchImpossible, SwitchRefused, UnknownColumn
+from millstream.switch.probation import Limits
+from support.engines import drivers_of, flow_file, rows, until, wait_until, without_spark
+
+pytestmark = pytest.mark.timeout(600)
+
+ORDERS = (
+    'flow.source("orders", ms.inbox("k string, n long, at timestamp"), time="at").sink("orders", ms.jsonl("orders"))\n'
+)
+FILTERED = 'events.sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'
+DONE, GIVEN_UP = SwitchState.DONE, SwitchState.GIVEN_UP
+
+
+@pytest.fixture(autouse=True)
+def sparkless(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "flow"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, root: Path) -> Iterator[Engine]:
+    one = Engine(tmp_path / "data")
+    one.start()
+    one.deploy(pack(flow_file(root)), root=str(root))
+    until(one, "counts", JobState.RUNNING)
+    yield one
+    one.close()
+    assert drivers_of(tmp_path / "data") == []
+
+
+def version(root: Path, least: int = 1, more: str = "") -> Wanted:
+    file = root / "flow.py"
+    file.write_text(flow_file(root).read_text() + FILTERED.format(least=least) + more)
+    return Wanted(package=pack(file), root=str(root))
+
+
+def switched(engine: Engine, *states: SwitchState) -> SwitchStatus:
+    """Wait until the last switch has come so far."""
+
+    def last() -> SwitchStatus:
+        found = engine.status("counts").switch
+        assert found is not None
+        return found
+
+    wait_until(lambda: last().state in states, limit_s=120, what=f"{states}")
+    return last()
+
+
+def let(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).touch()
+
+
+def forbid(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).unlink()
+
+
+def test_a_switch_is_planned_begun_followed_and_gone_back_from(engine: Engine, root: Path, tmp_path: Path) -> None:
+    planned = engine.plan_switch("counts", version(root))
+    assert (planned.plan["possible"], [group["change"] for group in planned.plan["groups"]]) == (True, ["kept", "new"])
+    assert len(list((tmp_path / "data/packages").iterdir())) == 1, "a plan leaves nothing"
+    engine.switch("counts", version(root))
+    with pytest.raises(SwitchRefused, match="is going on from version 1 to 2"):
+        engine.switch("counts", version(root, 5))
+    let(root, "cut", "drained")
+    done = switched(engine, DONE)
+    assert (done.version, done.previous, done.cut) == ("2", "1", "2026-01-01T12:00:00.000Z")
+    assert [step.what for step in done.steps] == ["preparing", "overlapping", "running"]
+    assert engine.status("counts").version == "2"
+    happened = [one.what for one in engine.history("counts") if one.what.startswith("switch")]
+    assert happened == ["switch asked", "switch preparing", "switch overlapping", "switch running", "switch done"]
+    with pytest.raises(SwitchRefused, match="means the same"):
+        engine.switch("counts", version(root))
+    engine.switch("counts", Wanted())
+    assert switched(engine, DONE).version == "3"
+    assert [(one.version, one.running, one.back_to) for one in engine.versions("counts")] == [
+        ("1", False, None),
+        ("2", False, None),
+        ("3", True, "1"),
+    ]
+    engine.undeploy("counts", force=True)
+    assert list((tmp_path / "data/packages").iterdir()) == []
+
+
+def test_inboxes_come_and_go_with_the_version_that_has_them(engine: Engine, root: Path) -> None:
+    assert engine.send("counts.events", rows(0, 5)) == 5
+    with pytest.raises(NotThere):
+        engine.send("counts.orders", rows(0, 1), time_limit_s=5)
+    engine.switch("counts", version(root, more=ORDERS))
+    switched(engine, SwitchState.GOING_ON)
+    wait_until(lambda: {one.source for one in engine.status("counts").inboxes} == {"events", "orders"})
+    assert engine.send("counts.orders", rows(0, 3)) == 3
+    let(root, "cut", "drained")
+    switched(engine, DONE)
+    assert engine.send("counts.events", rows(5, 9)) == 4
+    engine.switch("counts", Wanted())
+    switched(engine, DONE)
+    wait_until(lambda: {one.source for one in engine.status("counts").inboxes} == {"events"})
+    with pytest.raises(NotThere):
+        engine.send("counts.orders", rows(3, 4), time_limit_s=5)
+
+
+def test_a_switch_that_is_given_up_leaves_the_old_version_as_it_was(engine: Engine, root: Path, tmp_path: Path) -> None:
+    with pytest.raises(SwitchRefused, match="no switch"):
+        engine.give_up("counts")
+    engine.switch("counts", version(root, more=ORDERS))
+    switched(engine, SwitchState.GOING_ON)
+    engine.give_up("counts")
+    ended = switched(engine, GIVEN_UP)
+    assert (ended.why, engine.status("counts").version) == ("it was asked to end", "1")
+    wait_until(lambda: {one.source for one in engine.status("counts").inboxes} == {"events"})
+    wait_until(lambda: len(list((tmp_path / "data/packages").iterdir())) == 1)
+    let(root, "cut")
+    engine.switch("counts", version(root))
+    wait_until(lambda: switched(engine, SwitchState.GOING_ON).cut)
+    with pytest.raises(SwitchRefused, match="past its cut"):
+        engine.give_up("counts")
+
+
+def test_what_cannot_be_switched_is_refused_before_anything_is_touched(engine: Engine, root: Path) -> None:
+    flow_file(root, "other")
+    with pytest.raises(SwitchImpossible, match='is of flow "other"'):
+        engine.switch("counts", Wanted(package=pack(root / "flow.py")))
+    (root / "flow.py").write_text(flow_file(root).read_text() + 'events.window("w", every="1 h", m="sum(x)")\n')
+    with pytest.raises(UnknownColumn):
+        engine.switch("counts", Wanted(package=pack(root / "flow.py")))
+    with pytest.raises(SwitchRefused, match="no version before 1"):
+        engine.switch("counts", Wanted())
+    assert len(engine.versions("counts")) == 1
+    engine.drain("counts")
+    engine.wait("counts", 60)
+    with pytest.raises(InvalidTransition, match="only one that runs can be switched"):
+        engine.switch("counts", version(root))
+
+
+def kill_driver(engine: Engine) -> None:
+    before = engine.status("counts").restarts
+    pid = engine.status("counts").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: engine.status("counts").restarts == before + 1)
+    until(engine, "counts", JobState.RUNNING)
+
+
+def test_a_driver_that_dies_goes_on_by_the_record(engine: Engine, root: Path) -> None:
+    engine.switch("counts", version(root))
+    switched(engine, SwitchState.GOING_ON)
+    kill_driver(engine)
+    assert switched(engine, GIVEN_UP).why == "the driver ended before the cut"
+    let(root, "cut")
+    engine.switch("counts", version(root))
+    wait_until(lambda: switched(engine, SwitchState.GOING_ON).cut)
+    kill_driver(engine)
+    assert switched(engine, SwitchState.GOING_ON).version == "3"
+    let(root, "drained")
+    switched(engine, DONE)
+    kill_driver(engine)
+    assert engine.status("counts").version == "3"
+
+
+def test_an_engine_that_is_started_again_in_the_middle_finishes_a_switch(tmp_path: Path, root: Path) -> None:
+    first = Engine(tmp_path / "data")
+    first.start()
+    try:
+        first.deploy(pack(flow_file(root)), root=str(root))
+        until(first, "counts", JobState.RUNNING)
+        let(root, "cut")
+        first.switch("counts", version(root, more=ORDERS))
+        wait_until(lambda: switched(first, SwitchState.GOING_ON).cut)
+    finally:
+        first.close()
+    second = Engine(tmp_path / "data")
+    second.start()
+    try:
+        assert {one.source for one in second.status("counts").inboxes} == {"events", "orders"}
+        let(root, "drained")
+        assert switched(second, DONE).version == "2"
+        until(second, "counts", JobState.RUNNING)
+        assert second.status("counts").version == "2"
+    finally:
+        second.close()
+
+
+def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
+    let(root, "cut", "drained")
+    well = Wanted(package=version(root).package, trial=Trial(1.0, Limits(dead_letters=3), back=True))
+    engine.switch("counts", well)
+    switched(engine, DONE)
+    wait_until(lambda: switched(engine, DONE).probation == "passed")
+    unwell = Wanted(package=version(root, 5).package, trial=Trial(3_600.0, Limits(dead_letters=3), back=True))
+    engine.switch("counts", unwell)
+    assert switched(engine, DONE).version == "3"
+    wait_until(lambda: engine._open.keeper.switches._samples.get(("counts-1", 3)), what="a first sample")
+    (root / "dead").write_text("4")
+    wait_until(lambda: engine.status("counts").version == "4", what="the way back")
+    back = engine.versions("counts")
+    assert (back[-1].back_to, back[2].switch.probation if back[2].switch else None) == (
+        "2",
+        "it has made 4 dead letters, and 3 are allowed",
+    )
+    told = [one.detail for one in engine.history("counts") if one.what == "probation"]
+    assert told[-1] == "version 3 is unwell, and 2 comes back: it has made 4 dead letters, and 3 are allowed"
