@@ -192,3 +192,43 @@ def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: 
         engine.ended()
     expected = {("north", "09:00"): float(sum(range(50))), ("south", "09:00"): 10.0, ("north", "11:00"): 1.0}
     assert results(tmp_path) == expected
+
+
+SCORED = """
+import millstream as ms
+
+flow = ms.Flow("shop")
+orders = flow.source("orders", ms.inbox("amount double, at timestamp"), time="at")
+scored = orders.action("scored", ["score@latest"], input="amount", output="score double")
+scored.sink("scores", ms.jsonl("out"))
+"""
+SCORE = """#!/usr/bin/env python3
+import json, struct, sys
+while head := sys.stdin.buffer.read(4):
+    amount = json.loads(sys.stdin.buffer.read(*struct.unpack(">I", head)))["amount"]
+    answer = json.dumps({"score": amount * FACTOR}).encode()
+    sys.stdout.buffer.write(struct.pack(">I", len(answer)) + answer)
+    sys.stdout.buffer.flush()
+"""
+
+
+@pytest.mark.soak
+def test_a_job_runs_the_program_that_its_engine_keeps(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(SCORED)
+    (tmp_path / "events.jsonl").write_text('{"amount": 2.5, "at": "2024-05-04 09:00"}\n')
+    with service(tmp_path) as engine:
+        for factor in (2, 3):
+            (tmp_path / "score").write_text(SCORE.replace("FACTOR", str(factor)))
+            assert engine.shell("millstream actions add score score").startswith(f"added score@{factor - 1} ")
+            if factor == 2:
+                engine.shell("millstream deploy flow.py")
+        refused = engine.shell("millstream actions rm score@1", status=1)
+        assert 'error: version 1 of action "score" is in use by job "shop"' in refused
+        engine.shell(f"millstream send shop.orders --engine {engine.url} < events.jsonl")
+        assert engine.shell("millstream drain shop --flush") == "shop has finished\n"
+        engine.shell("millstream undeploy shop")
+        assert engine.shell("millstream actions rm score") == "removed score@1, score@2\n"
+        engine.shell("millstream stop")
+        engine.ended()
+    (line,) = [line for file in tmp_path.glob("out/*.jsonl") for line in file.read_text().splitlines()]
+    assert json.loads(line)["score"] == 5.0
