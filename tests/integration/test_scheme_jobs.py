@@ -22,6 +22,7 @@ from millstream.cluster import Cluster
 from millstream.engine.lifecycle import JobState
 from millstream.engine.status import JobStatus, RuntimeStatus
 from millstream.engine.tokens import token_of
+from millstream.journal import Reader
 from support.actions import ROOT
 from support.engines import drivers_of, wait_until
 from support.runtimes import free_port
@@ -166,6 +167,40 @@ def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
         assert drivers_of(engine.data) == []
         assert not (engine.data / "jobs" / "simplepipe").exists()
     engine.stop()
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_filters_run_in_spark_between_runtimes_and_each_number_is_in_their_journals_once(
+    go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
+) -> None:
+    bare: dict[str, Any] = {"addresses": []}
+    scheme = simplepipe(tmp_path, 3000, 0.05, numgen=bare, filter2=bare, filter3=bare)
+    engine = engines("data", "--master", "local[2]")
+    with Cluster([engine.url]) as cluster:
+        cluster.deploy(scheme)
+        printed = tmp_path / "out" / "printer6"
+        until(cluster, lambda _: len(first_arrivals(printed)) > 20, "some numbers")
+        pid = cluster.status("simplepipe").pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)  # the driver: Spark, and with it the runtimes
+        complete(tmp_path, cluster, 3000)
+        status = until(cluster, lambda status: status.state is JobState.RUNNING, "it runs")
+        assert {one.node for one in status.runtimes} == {"numgen", "printer2", "printer6"}
+        cluster.drain("simplepipe")
+        assert cluster.wait("simplepipe", LIMIT_S).state is JobState.DRAINED
+    journals = engine.data / "jobs" / "simplepipe" / "simplepipe" / "journals"
+    came, evens, sixes = (numbers(journals / name) for name in ("filter2_in", "filter2_out", "filter3_out"))
+    assert sorted(set(came)) == list(range(1, 3001))  # its program began anew, with the driver
+    assert evens == [number for number in came if number % 2 == 0]
+    assert sixes == [number for number in came if number % 6 == 0]
+
+
+def numbers(folder: Path) -> list[int]:
+    part = Reader(folder).partition(0)
+    found = [one.batch for one in part.read(part.begin, part.end, ["value"]) if one.batch is not None]
+    return [int.from_bytes(value, "big") for batch in found for value in batch.column(0).to_pylist()]
 
 
 @pytest.mark.soak

@@ -39,7 +39,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(?:_[A-Za-z0-9.-]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A program of a scheme. Without addresses it is a stage of a flow, and runs in Spark."""
+    """A program of a scheme. A processor without addresses runs in Spark, a source or sink beside its engine."""
 
     name: str
     action: str

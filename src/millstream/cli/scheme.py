@@ -24,6 +24,7 @@ def check(file: Annotated[Path, typer.Argument(help="A scheme, YAML or JSON.")])
     print(f"{found.name}  {len(found.nodes)} nodes")
     width = max(len(node.name) for node in found.nodes)
     for node in found.nodes:
-        where = ", ".join(node.addresses) or "in Spark"
+        bare = "in Spark" if found.role(node.name) == "processor" else "beside its engine"
+        where = ", ".join(node.addresses) or bare
         to = ", ".join(found.downstreams(node.name))
         print(f"  {node.name:<{width}}  {found.role(node.name):<9}  {where}" + (f"  -> {to}" if to else ""))

@@ -30,6 +30,7 @@ import msgspec
 
 from millstream import ingest
 from millstream.actions import scheme as schemes
+from millstream.engine import mixing
 from millstream.engine.status import Peer
 from millstream.engine.switching import Begin, Compare, Planned, Standing, Told
 from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
@@ -44,6 +45,8 @@ from millstream.plan.groups import plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from millstream.actions.scheme import Scheme
+    from millstream.engine.hosting import Beside
     from millstream.engine.versions import Versions
     from millstream.spark.run import FlowRun
 
@@ -86,6 +89,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     #: All engines of the cluster, by their nodes: this is the first. Empty if it is the only one.
     engines: list[Peer] = []
+    #: Where runtimes send to sources of the flow.
+    landings: dict[str, str] = {}
     #: Where programs that the engine keeps are, by the name that the flow has for them.
     binaries: dict[str, str] = {}
     #: Which version of the job that flow is, and the files of all that may be needed besides.
@@ -229,6 +234,8 @@ class Driver:
         self._master = master
         self._spark: SparkSession | None = None
         self._flow: Flow | None = None
+        self._scheme: Scheme | None = None
+        self._beside: Beside | None = None
         self._draining: Drain | None = None
         self._versions: Versions | None = None
         self._told_at = 0.0
@@ -261,33 +268,52 @@ class Driver:
         elif command.declare is not None:
             self._declare(Path(command.declare.folder))
         elif command.run is not None:
-            if schemes.described_in(Path(command.run.flow)):
+            self._read(command.run.flow, command.run.name)
+            if self._flow is None:
                 self._host(command.run)
             else:
                 self._run(command.run)
             return True
         return False
 
-    def _describe(self, asked: Describe) -> Described:
-        if schemes.described_in(Path(asked.flow)):
-            from millstream.engine import hosting
+    def _read(self, file: str, name: str | None) -> None:
+        """Read a flow, or a scheme, whose stages in Spark, if it has any, are a flow."""
+        if not schemes.described_in(Path(file)):
+            self._flow = self._flow or _loaded(file, name)
+            return
+        from millstream.engine import hosting
 
-            return hosting.described(hosting.loaded(Path(asked.flow), asked.name))
-        self._flow = _loaded(asked.flow, asked.name)
-        return described(self._flow)
+        self._scheme = hosting.loaded(Path(file), name)
+        self._flow = mixing.flow_of(self._scheme)
+
+    def _describe(self, asked: Describe) -> Described:
+        self._read(asked.flow, asked.name)
+        found = Described(self._scheme.name, {}) if self._flow is None and self._scheme else described(self._known)
+        if self._scheme is None:
+            return found
+        from millstream.engine import hosting
+
+        return msgspec.structs.replace(found, binaries=hosting.binaries(self._scheme))
+
+    @property
+    def _known(self) -> Flow:
+        assert self._flow is not None
+        return self._flow
 
     def _host(self, how: Run) -> None:
         from millstream.engine import hosting
 
-        last = hosting.SchemeRun(self._line, hosting.loaded(Path(how.flow), how.name), how).run()
+        assert self._scheme is not None
+        last = hosting.SchemeRun(self._line, self._scheme, how).run()
         if last is not None:
             self._line.say(last)
 
     def _declare(self, folder: Path) -> None:
-        if self._flow is None:
+        if self._scheme is not None:
             from millstream.engine import hosting
 
             hosting.declare(folder)
+        if self._flow is None:
             self._line.say(Report(declared=Nothing()))
             return
         for name, stage in _inboxes(self._flow).items():
@@ -310,7 +336,7 @@ class Driver:
         from millstream.spark.query import ship_modules
         from millstream.spark.run import FlowRun, Options
 
-        flow = self._flow if self._flow is not None else _loaded(how.flow, how.name)
+        flow = self._known
         binaries = {name: Path(file) for name, file in how.binaries.items()}
         versions = self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, binaries)
         versions.took(how.version, flow.name)
@@ -329,13 +355,23 @@ class Driver:
         running = FlowRun(spark, flow, options, terminal=terminal, versions=versions.flow, version=how.version)
         running.start()
         try:
+            self._begin_beside(how)
             self._line.say(Report(standing=versions.standing(running)))
             self._line.say(Report(ready=Nothing()))
             last = self._watched(running)
         finally:
+            if self._beside is not None:
+                self._beside.close()
             running.stop()
         if last is not None:
             self._line.say(last)
+
+    def _begin_beside(self, how: Run) -> None:
+        """Start the runtimes beside the stages of a scheme."""
+        if self._scheme is not None:
+            from millstream.engine.hosting import Beside
+
+            self._beside = Beside(self._scheme, how)
 
     def _watched(self, running: FlowRun) -> Report | None:
         """Watch over a run until it ends; return what there is to say about it once it has stopped."""
@@ -345,9 +381,13 @@ class Driver:
                 return None
             if command is not None:
                 self._heard(command, running)
-            ended = running.poll()
+            if self._beside is not None:
+                self._beside.step()
+            delivered = self._beside is None or self._beside.delivered
+            ended = running.poll() and delivered
             self._tell_switch(running)
             drained = not ended and self._draining is not None and not self._draining.flush and running.drained()
+            drained = drained and delivered
             self._tell(running, last=ended or drained)
             if ended:
                 return Report(finished=Nothing())
@@ -358,6 +398,10 @@ class Driver:
         if command.drain is not None:
             running.drain(flush=command.drain.flush)
             self._draining = command.drain
+        elif command.compare is not None and self._scheme is not None:
+            from millstream.engine import hosting
+
+            self._line.say(Report(unplanned=failure(hosting.no_switch(self._scheme))))
         elif command.compare is not None:
             self._line.say(self._planned(command.compare, running))
         elif command.begin is not None:
@@ -392,7 +436,10 @@ class Driver:
         now = time.monotonic()
         if last or now >= self._told_at + _STATISTICS_S:
             self._told_at = now
-            self._line.say(Report(statistics=msgspec.to_builtins(running.statistics())))
+            numbers = msgspec.to_builtins(running.statistics())
+            if self._beside is not None:
+                numbers["runtimes"] = msgspec.to_builtins(self._beside.status())
+            self._line.say(Report(statistics=numbers))
 
 
 def _loaded(file: str, name: str | None) -> Flow:

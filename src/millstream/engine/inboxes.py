@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from millstream.clock import Clock
 from millstream.engine.follow import Following
 from millstream.engine.landing import Landing, connecting
@@ -133,6 +135,7 @@ class Inboxes:
                 )
             if settings.runtimes is not None:
                 opened.landings[name] = self._landing(job, name, description.path, settings)
+                opened.landings[name].bind()
 
     def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
         """Open the inboxes of sources that a new version of a job adds, which all live here; again changes nothing.
@@ -168,6 +171,9 @@ class Inboxes:
     def _landing(self, job: str, source: str, folder: Path, settings: Settings) -> Landing:
         """Return where runtimes send to a source; its rows go by key to the inboxes of all engines."""
         keys = None if self._security is None else self._security.keys
+        if settings.runtimes == ":0":  # anywhere, where others can reach it as they do the inboxes
+            ip = f"[{self.address.ip}]" if ":" in self.address.ip else self.address.ip
+            settings = msgspec.structs.replace(settings, runtimes=f"{ip}:0")
 
         def highest(sender: str) -> int:
             with self._guard:
@@ -182,6 +188,12 @@ class Inboxes:
             highest=highest,
             clock=self._clock,
         )
+
+    def landings(self, job: str) -> dict[str, str]:
+        """Return where runtimes send to each source of a job that takes messages here."""
+        with self._guard:
+            found = self._jobs[job].landings if job in self._jobs else {}
+            return {name: landing.at for name, landing in found.items() if landing.open}
 
     def _follow(
         self, job: str, opened: _Open, found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]

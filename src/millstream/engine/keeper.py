@@ -492,6 +492,7 @@ class Keeper:
                 log=str(self._folders.log(kept.name)),
                 options=settings.options,
                 engines=settings.engines,
+                landings=self._inboxes.landings(kept.name),
                 binaries={name: str(self._binaries.path(sha256)) for name, sha256 in programs.items()},
                 version=str(kept.current),
                 versions={str(number): str(file) for number, file in files.items()},

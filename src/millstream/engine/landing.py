@@ -90,14 +90,14 @@ class Landing:
         self._names: dict[str, list[tuple[str, int]]] = {}
         self._life = uuid.uuid4().hex
         self._numbers = 0
-        self._closed = False
+        self._accepting = self._closed = False
 
     @property
     def open(self) -> bool:
         return self._listener is not None
 
-    def tick(self) -> None:
-        """Listen, if we do not yet."""
+    def bind(self) -> None:
+        """Take the address, if we have not yet: who connects waits until `tick`."""
         with self._guard:
             if self._closed or self._listener is not None:
                 return
@@ -110,9 +110,19 @@ class Landing:
                 return
             self.error = None
             self._listener.setblocking(True)
-            threading.Thread(
-                target=self._accept, args=(self._listener,), name=f"landing {self.target}", daemon=True
-            ).start()
+            host, port = self._listener.getsockname()[:2]
+            if self.at.endswith(":0"):
+                self.at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def tick(self) -> None:
+        """Listen, if we do not yet."""
+        self.bind()
+        with self._guard:
+            if self._listener is not None and not self._accepting:
+                self._accepting = True
+                threading.Thread(
+                    target=self._accept, args=(self._listener,), name=f"landing {self.target}", daemon=True
+                ).start()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -138,13 +138,13 @@ class Runtimes:
             with contextlib.suppress(ProcessLookupError):
                 found[1].send_signal(number)
 
-    def close(self) -> None:
-        """End all of them: programs may finish what they were given, for a moment."""
+    def close(self, grace_s: float = STOP_S) -> None:
+        """End all of them: for a moment, programs may finish what they were given."""
         processes, self._processes = dict(self._processes), {}
         for _, process in processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-        until = time.monotonic() + STOP_S
+        until = time.monotonic() + grace_s
         for _, process in processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))

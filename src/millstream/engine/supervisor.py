@@ -41,10 +41,14 @@ _ASKING: Final = 8
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What a supervisor keeps: each node's address, by its place in the list, and generation; sources that have ended."""
+    """What a supervisor keeps: each node's address, by its place in the list, and generation; sources that have ended.
+
+    `places` are the addresses of nodes that have none of their own.
+    """
 
     lives: dict[str, tuple[int, int]] = {}
     ended: list[str] = []
+    places: dict[str, str] = {}
 
 
 def remembered(file: Path) -> Memory:
@@ -162,6 +166,10 @@ class Supervisor:
         """Whether all sources have ended by themselves."""
         sources = [name for name in self._health if self._scheme.role(name) == "source"]
         return all(name in self._ended for name in sources)
+
+    def outs(self, node: str) -> tuple[str, ...]:
+        """Return where the runtimes are now that a node sends to."""
+        return tuple(self._state.address(one) for one in self._scheme.downstreams(node) if one in self._state.lives)
 
     def status(self) -> tuple[RuntimeStatus, ...]:
         """Return how each runtime is doing."""
@@ -339,7 +347,7 @@ class Supervisor:
 
     def _remember(self) -> None:
         lives = {name: (life.address, life.generation) for name, life in self._state.lives.items()}
-        memory = Memory({**self._memory.lives, **lives}, sorted(self._ended))
+        memory = Memory({**self._memory.lives, **lives}, sorted(self._ended), self._memory.places)
         if memory != self._memory:
             keep(self._file, memory)
             self._memory = memory
