@@ -38,6 +38,7 @@ def test_a_switch_changes_no_result_of_any_kind_of_stage(spark: SparkSession, tm
     assert {one.reader for one in committed(run.journal("noted"))} == {"switched.kept"}
 
 
+@pytest.mark.timeout(900)
 def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_path: Path) -> None:
     build = large(tmp_path / "twice")
     run = FlowRun(spark, build("1"), options(tmp_path))
@@ -67,13 +68,14 @@ def tiny(version: str) -> ms.Flow:
 
 
 def until(run: FlowRun, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900
     while not condition():
         assert time.monotonic() < deadline, run.history()
         run.poll()
         time.sleep(0.02)
 
 
+@pytest.mark.timeout(1800)
 def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
     run = FlowRun(spark, tiny("1"), options(tmp_path))
     run.start()
@@ -90,7 +92,7 @@ def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(spark
         assert {one.reader for one in committed(run.journal("events"))} == {"switched.rows"}
         assert "it was asked to end" in " ".join(entry.text for entry in run.history())
         perform(run, END, 1)
-        assert run.wait(timeout=300)
+        assert run.wait(timeout=900)
     finally:
         run.stop()
     replayed(spark, tmp_path, tmp_path / "alone", tiny)

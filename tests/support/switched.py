@@ -160,7 +160,7 @@ def lived(spark: Any, root: Path, build: Build, seed: int, wishes: list[int]) ->
             _wish(run, build, wishes, turn)
             _pause(run, settle=turn < 2)
         perform(run, END, turn)
-        assert run.wait(timeout=300), run.history()
+        assert run.wait(timeout=900), run.history()
     finally:
         run.stop()
     return run
@@ -194,7 +194,7 @@ def replayed(spark: Any, lived_in: Path, root: Path, build: Build) -> None:
     run = FlowRun(spark, flow, alone)
     run.start()
     try:
-        assert run.wait(timeout=300)
+        assert run.wait(timeout=900)
     finally:
         run.stop()
 
