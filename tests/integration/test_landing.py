@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,9 @@ from typing import Any
 import pytest
 
 from millstream import ingest
-from millstream.actions import wire
+from millstream.actions import hosted, wire
 from millstream.actions.program import Program
+from millstream.actions.runtime import Settings
 from millstream.clock import SystemClock
 from millstream.engine.inboxes import Inboxes
 from millstream.flow import sources
@@ -19,7 +22,7 @@ from millstream.flow.stages import Source
 from millstream.journal import Reader
 from millstream.journal.layout import dead_folder
 from millstream.links.host import Listening
-from support.actions import ROOT
+from support.actions import ROOT, sdk_program
 from support.engines import wait_until
 from support.runtimes import Hosted, Raw, free_port
 
@@ -189,3 +192,48 @@ def test_a_runtime_sends_to_a_job_whose_engine_comes_and_goes(landed: Landed, tm
     wait_until(lambda: len(landed.rows()) >= 3000, limit_s=LIMIT_S)
     runtime.stop()
     assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(range(1, 3001))
+
+
+class Killable:
+    """A process that can be killed and started again."""
+
+    def __init__(self, *command: str, ready: bool = False) -> None:
+        self._command, self._ready = command, ready
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE if self._ready else None)
+        if self._process.stdout is not None:
+            assert self._process.stdout.readline() == b"ready\n"
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(LIMIT_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def again(self) -> None:
+        self.kill()
+        self._start()
+
+
+@RAW
+def test_a_chain_of_runtimes_and_the_inboxes_are_killed_and_each_number_is_there_once(
+    landed: Landed, tmp_path: Path
+) -> None:
+    landed.inboxes.close()
+    middle, script = free_port(), Path(__file__).parents[1] / "support" / "landing_host.py"
+    inboxes = Killable(sys.executable, str(script), str(tmp_path), ready=True)
+    settings = Settings("s_echo", sdk_program("echo"), tmp_path / "echo", middle, (landed.at,), generation=1)
+    echo = Killable(*hosted.command(settings))
+    source = Hosted("s_numgen", Program((NUMGEN, "4000", "0.02")), tmp_path / "queue", outs=(middle,), generation=1)
+    try:
+        for number, victim in enumerate((echo, inboxes, echo, inboxes), 1):
+            wait_until(lambda share=400 * number: len(landed.rows()) >= share, limit_s=LIMIT_S)  # type: ignore[misc]
+            victim.again()
+        wait_until(lambda: len(landed.rows()) >= 4000, limit_s=LIMIT_S)
+        source.stop()
+    finally:
+        echo.kill()
+        inboxes.kill()
+    assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(range(1, 4001))
