@@ -30,8 +30,8 @@ def plot(
         ms.plot(ms.match(df, pattern, key="card"))                  # in a notebook
         ms.plot(rows, by="origin", title="delays").save("delays.html")
 
-    A match that ran out of time is drawn with dashes. Events are the blocks of a match, if it comes with them, and its columns that
-    are times. Times are shown in UTC; those without a zone are taken for that.
+    A run that ran out of time is drawn with dashes, and its events are faint. Events are the blocks of a match, if it comes with
+    them, else its columns that are times. Times are shown in UTC; those without a zone are taken for that.
 
     Args:
         matches: A DataFrame of Spark (not a stream), pandas, Polars or Arrow, or rows: dictionaries, as `millstream.testing.matches`

@@ -32,6 +32,7 @@ _RULES = (
     (".c4", "fill:#8250df", "fill:#b083f0"),
     (".c5", "fill:#cf222e", "fill:#f85149"),
     (".c6", "fill:#8c6a00", "fill:#d4a72c"),
+    (".faint", "fill-opacity:0.3", ""),
     ("text", f"font-family:{_FONT};font-size:12px;fill:#59636e", "fill:#9198a1"),
     (".title", "font-size:16px;font-weight:600;fill:#1f2328", "fill:#f0f6fc"),
     (".lane", "fill:#1f2328;text-anchor:end", "fill:#f0f6fc"),
@@ -206,7 +207,8 @@ class _Picture:
         for dot in span.dots:
             said = f"<title>{escape(dot.said)}</title>" if dot.said else ""
             place = f'cx="{self.px(dot.at):.1f}" cy="{y:.1f}" r="{_RADIUS}"'
-            yield f'<circle class="dot c{self.colours[dot.name]}" {place}>{said}</circle>'
+            kind = f"dot c{self.colours[dot.name]}{' faint' if span.open else ''}"
+            yield f'<circle class="{kind}" {place}>{said}</circle>'
         yield "</g>"
 
 
