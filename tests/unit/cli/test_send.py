@@ -4,11 +4,10 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import pytest
 import typer
@@ -184,25 +183,19 @@ def test_who_gives_up_is_told_what_is_not_acknowledged(
     stdin: Feed, data: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = data / "flights"
-    clients: list[Client] = []
+    flush = Client.flush
 
-    def connected(*where: Any, **how: Any) -> Client:
-        clients.append(connect(*where, **how))
-        return clients[-1]
+    def interrupted(client: Client) -> None:
+        threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+        flush(client)
 
-    def interrupt() -> None:
-        while not clients or clients[0].waiting < 2:
-            time.sleep(0.05)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    monkeypatch.setattr(sending, "connect", connected)
+    monkeypatch.setattr(Client, "flush", interrupted)
     with closing(Host(folder, declared_inboxes(folder))) as host:
         for partition in range(2):
             host.inbox("departures", partition).pause()
         stdin(event("JFK", 1) + event("LGA", 2))
         main = threading.main_thread().ident
         assert main is not None
-        threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(typer.Exit) as left:
             send("flights.departures", data=data)
     assert left.value.exit_code == 130
