@@ -22,14 +22,16 @@ from msgspec.structs import replace as changed
 
 from millstream.clock import Clock
 from millstream.errors import MillstreamError, RunError, SwitchRefused
-from millstream.flow import stages as s
 from millstream.flow.flow import Flow
-from millstream.journal import PartitionReader, Reader, align
+from millstream.journal import Reader
 from millstream.spark.book import Book
 from millstream.spark.checkpoint import Checkpoint, Logged
 from millstream.spark.control import Orders, Question
 from millstream.spark.failpoints import passing
+from millstream.spark.homes import homes_of, next_homes
 from millstream.spark.query import GroupQuery
+from millstream.spark.reading import ahead, views
+from millstream.spark.shapes import reshaped
 from millstream.spark.targets import JournalTarget
 from millstream.spark.turns import Turns
 from millstream.spark.version import FlowVersion, Ground, at_rest, forget_readers, remove_unless
@@ -37,9 +39,8 @@ from millstream.switch import cut as cuts
 from millstream.switch import events as e
 from millstream.switch import instructions as i
 from millstream.switch import machine
-from millstream.switch.changes import Change
 from millstream.switch.machine import Entry
-from millstream.switch.plan import Obstacle, SwitchPlan, switch_plan
+from millstream.switch.plan import SwitchPlan, switch_plan
 from millstream.switch.record import Homes, Phase
 from millstream.switch.units import Unit
 
@@ -161,7 +162,7 @@ class Versions:
         plan.check()
         self._check_alive(plan)
         units = tuple(unit.name for unit in plan.units)
-        homes = {self.current.name: self._whole_homes(), version: self._new_homes(new, plan)}
+        homes = {self.current.name: homes_of(self.current), version: next_homes(self.current, new, plan)}
         new.homes = homes[version]
         asked = e.SwitchRequested(version, units, plan.step // MICROSECOND, limit // MICROSECOND, homes=homes)
         step = machine.advance(self._state, asked, self._now())
@@ -193,28 +194,6 @@ class Versions:
         for name in [name for unit in plan.units for name in unit.groups]:
             if name in self.current.queries and self.current.queries[name].finished:
                 raise SwitchRefused(f'group "{name}" has ended', hint="what has ended is started anew, not switched")
-
-    def _whole_homes(self) -> Homes:
-        """Return where everything of the current version is, by name."""
-        groups, journals = self.current.homes.groups, self.current.homes.journals
-        return Homes(
-            {group.name: groups.get(group.name, "") for group in self.current.plan.groups},
-            {name: journals.get(name, "") for name in _written(self.current)},
-        )
-
-    def _new_homes(self, new: FlowVersion, plan: SwitchPlan) -> Homes:
-        """Return where everything of the next version will be: what it changes is its own."""
-        old = self._whole_homes()
-        kept = {group.name for group in plan.groups if group.change is Change.KEPT}
-        kept |= {name for unit in plan.units if unit.moved for name in unit.groups}
-        private = {name for unit in plan.units for name in unit.private}
-        groups = {group.name: old.groups[group.name] if group.name in kept else new.name for group in new.plan.groups}
-        journals = {}
-        for name in _written(new):
-            fresh = name not in old.journals and not (self._ground.folder / "journals" / name).exists()
-            own = name in private or name not in old.journals
-            journals[name] = "" if fresh else new.name if own else old.journals[name]
-        return Homes(groups, journals)
 
     # coming up
 
@@ -417,7 +396,7 @@ class Versions:
                         name: cuts.EARLIEST if name in unit.private else cuts.reads_from(cut_us, back)
                         for name in query.sink.inputs
                     }
-                    found[group] = {name: cuts.first_positions(_views(query, name), at) for name, at in moments.items()}
+                    found[group] = {name: cuts.first_positions(views(query, name), at) for name, at in moments.items()}
         return found
 
     # from the cut on
@@ -627,7 +606,7 @@ class Versions:
         logged = [(query, one) for query, one in pairs if one is not None and self._heard_of_the_cut(query, one)]
         if len(logged) < len(leaving):
             return
-        if all(self._ahead(query, one, reach) <= 0 for query, one in logged):
+        if all(ahead(query, one, self._cut_us + reach) <= 0 for query, one in logged):
             yield e.Beyond(unit.name)
         if all(cuts.drained(query.sink.reached(one), self._cut_us, reach) for query, one in logged):
             yield e.Drained(unit.name)
@@ -636,17 +615,6 @@ class Versions:
         if query.group.name in self._inner:
             return True
         return all(cuts.knows(offset.owns, self._cut_us) for offset in logged.offsets.values())
-
-    def _ahead(self, query: GroupQuery, logged: Logged, reach: int) -> float:
-        """Return how much a leaving query still has to read, in microseconds of event time; not more than 0: nothing."""
-        most = 0.0
-        for name, offset in logged.offsets.items():
-            late = query.sink.inputs[name].lateness
-            goal = min(self._cut_us + reach + late, align.FOREVER_US)
-            for view, at in zip(_views(query, name), offset.positions, strict=True):
-                got = _got(view, at, late, grouped=query.sink.inputs[name].grouped)
-                most = max(most, float("inf") if got is None else goal - got)
-        return most
 
     def _left(self) -> float | None:
         """Return how many seconds of events the version that leaves still has to read."""
@@ -658,7 +626,7 @@ class Versions:
                 logged = query.checkpoint.committed()
                 if logged is None or unit.horizon is None:
                     return None
-                most = max(most, self._ahead(query, logged, unit.horizon // MICROSECOND))
+                most = max(most, ahead(query, logged, self._cut_us + unit.horizon // MICROSECOND))
         return None if most == float("inf") else most / 1e6
 
     # small things
@@ -682,48 +650,11 @@ class Versions:
         return self._clock.now_us()
 
 
-def reshaped(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Obstacle]:
-    """Yield the stages that are handed over and would be given rows of another shape than those that they keep."""
-    for name in [name for unit in plan.units if unit.moved for name in unit.groups]:
-        groups = [group for one in (old, new) for group in one.plan.groups if group.name == name]
-        for stage in groups[0].stages if len(groups) == 2 and groups[0].stateful else ():
-            shapes = [_shape(one, stage) for one in (old, new)]
-            if shapes[0] != shapes[1]:
-                fact = f'stage "{stage}" keeps rows of {shapes[0]}, and would get rows of {shapes[1]}'
-                yield Obstacle(fact, "leave the columns in front of it as they are")
-
-
-def _shape(version: FlowVersion, stage: str) -> str:
-    """Return the columns that a stage with state gets; nothing if it has none."""
-    known = version.flow.stages.get(stage)
-    if not isinstance(known, s.Fold | s.Distinct | s.Match | s.Window | s.Join):
-        return ""
-    return "; ".join(version.analysis.schemas[name].simpleString() for name in known.inputs)
-
-
 def _start(query: GroupQuery) -> None:
     query.start()
     # One after the other: each starts Python processes of its own, and
     # Spark gives them ten seconds, which is little when all start at once.
     query.wait_for_sources()
-
-
-def _written(version: FlowVersion) -> list[str]:
-    """Return the journals that the groups of a version write."""
-    return [name for name, use in version.plan.journals.items() if use.kind == "group"]
-
-
-def _views(query: GroupQuery, journal: str) -> list[PartitionReader]:
-    reader = Reader.cached(query.sink.inputs[journal].path)
-    return [reader.partition(number) for number in range(reader.description.partitions)]
-
-
-def _got(view: PartitionReader, at: int, late: int, *, grouped: bool) -> int | None:
-    """Return how far a partition has got at a position; in what a group writes only its floor tells."""
-    state = view.state_at(at)
-    if not grouped:
-        return align.progress(state, late)
-    return align.FOREVER_US if state.ended else state.floor
 
 
 def _point(instruction: i.Instruction | Entry) -> str:

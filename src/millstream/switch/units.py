@@ -107,10 +107,7 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
     timed = all(group.timed for group in members)
     horizon = None if cyclic else longest(horizons)
     look_back = None if cyclic else longest(list(_look_backs(new, names)))
-    stages = [stage for name in names for stage in changed[name].stages]
-    unchanged = all(stage.change is Change.KEPT for stage in stages if stage.move is Move.OWNED)
-    # Nobody knows how long both would run: but state that does not change can go over as it is.
-    endless = (horizon is None or look_back is None) and not cyclic and unchanged
+    endless = (horizon is None or look_back is None) and not cyclic
     return Unit(
         groups=tuple(names),
         private=private,
@@ -120,8 +117,15 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
         lateness=max((group.lateness for group in members), default=ZERO),
         by=("both" if extended else "position") if carried or not timed else "time",
         cyclic=cyclic,
-        moved=carried or not timed or endless,
+        # Where nobody knows how long both would run, state that does not change can go over as it is.
+        moved=carried or not timed or (endless and _unchanged([changed[name] for name in names])),
     )
+
+
+def _unchanged(groups: Iterable[GroupChange]) -> bool:
+    """Tell whether no stage changes whose results are owned by their start."""
+    stages = [stage for group in groups for stage in group.stages]
+    return all(stage.change is Change.KEPT for stage in stages if stage.move is Move.OWNED)
 
 
 def _members(plan: Plan, names: Collection[str]) -> list[Group]:

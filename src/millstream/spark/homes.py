@@ -1,0 +1,37 @@
+"""Where the groups and journals of a version will be: what it does not change stays where it is."""
+
+from __future__ import annotations
+
+from millstream.spark.version import FlowVersion
+from millstream.switch.changes import Change
+from millstream.switch.plan import SwitchPlan
+from millstream.switch.record import Homes
+
+
+def homes_of(version: FlowVersion) -> Homes:
+    """Return where everything of a version is, by name."""
+    groups, journals = version.homes.groups, version.homes.journals
+    return Homes(
+        {group.name: groups.get(group.name, "") for group in version.plan.groups},
+        {name: journals.get(name, "") for name in _written(version)},
+    )
+
+
+def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
+    """Return where everything of the next version will be: what it changes is its own, unless it takes it over as it is."""
+    known = homes_of(old)
+    kept = {group.name for group in plan.groups if group.change is Change.KEPT}
+    kept |= {name for unit in plan.units if unit.moved for name in unit.groups}
+    private = {name for unit in plan.units for name in unit.private}
+    groups = {group.name: known.groups[group.name] if group.name in kept else new.name for group in new.plan.groups}
+    journals = {}
+    for name in _written(new):
+        fresh = name not in known.journals and not (new.ground.folder / "journals" / name).exists()
+        own = name in private or name not in known.journals
+        journals[name] = "" if fresh else new.name if own else known.journals[name]
+    return Homes(groups, journals)
+
+
+def _written(version: FlowVersion) -> list[str]:
+    """Return the journals that the groups of a version write."""
+    return [name for name, use in version.plan.journals.items() if use.kind == "group"]
