@@ -14,7 +14,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +57,7 @@ class Contents:
             NoSuchAction: Nothing.
         """
         for path, whole in ((self._whole(sha256), True), (self._part(sha256), False)):
-            if path.is_file():
+            with suppress(FileNotFoundError):
                 return Content(sha256, path.stat().st_size, whole)
         raise NoSuchAction(f"no program with the SHA-256 {sha256} is here", hint="millstream actions add brings one")
 
@@ -111,7 +111,7 @@ class Contents:
 
     def read(self, sha256: str, offset: int, limit: int) -> bytes:
         """Return at most `limit` bytes of something that is here, from `offset` on; none at its end."""
-        with self.path(sha256).open("rb") as file:
+        with _translated(), self.path(sha256).open("rb") as file:
             file.seek(offset)
             return file.read(limit)
 
