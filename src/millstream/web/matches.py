@@ -50,7 +50,7 @@ def plot(
         raise UnknownColumn(f'the matches have no time "{time}"', hint=f"they have {', '.join(names)}", where=here())
     several = len({row.get("pattern") for row in rows}) > 1
     spans = [_span(row, [*lanes, "pattern"] if several else lanes, time) for row in rows]
-    shown = sorted(spans, key=lambda span: (span.begin, span.end))[:limit]
+    shown = sorted(spans, key=lambda span: (span.begin, span.end, span.lane))[:limit]
     return timeline(shown, title=title, note=_note(shown, len(spans) > limit))
 
 
