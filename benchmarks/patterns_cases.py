@@ -155,18 +155,23 @@ CASES = {
 }
 
 
-def flink_statements(case: Case, files: str, out: str) -> list[str]:
-    """Return what Flink is to do: two tables and one INSERT."""
+def flink_events(files: str) -> str:
+    """Return the statement that makes files a table of Flink's."""
+    return f"""CREATE TABLE events (`key` STRING, kind STRING, `value` DOUBLE, `at` TIMESTAMP(3), n BIGINT,
+        WATERMARK FOR `at` AS `at` - INTERVAL '{LATENESS_S}' SECOND)
+        WITH ('connector' = 'filesystem', 'path' = 'file://{files}', 'format' = 'csv')"""
+
+
+def flink_statements(case: Case, out: str) -> list[str]:
+    """Return what Flink is to do with the events: a table and one INSERT into it."""
     types = {"pattern": "STRING", "key": "STRING", "total": "DOUBLE"}
     names = ", ".join(f"`{name}` {types.get(name, 'BIGINT')}" for name in case.columns)
     own = ", ".join(f"`{name}`" for name in case.columns if name != "pattern")
     selects = [f"SELECT {_called(case, number)}{own} FROM {clause}" for number, clause in enumerate(case.clauses)]
+    place = f"'connector' = 'filesystem', 'path' = 'file://{out}', 'format' = 'csv'"
     return [
-        f"""CREATE TABLE events (`key` STRING, kind STRING, `value` DOUBLE, `at` TIMESTAMP(3), n BIGINT,
-            WATERMARK FOR `at` AS `at` - INTERVAL '{LATENESS_S}' SECOND)
-            WITH ('connector' = 'filesystem', 'path' = 'file://{files}', 'format' = 'csv')""",
-        f"CREATE TABLE found ({names}) WITH ('connector' = 'filesystem', 'path' = 'file://{out}', 'format' = 'csv')",
-        _quoted(f"INSERT INTO found {' UNION ALL '.join(selects)}"),
+        f"CREATE TABLE found_{case.name} ({names}) WITH ({place})",
+        _quoted(f"INSERT INTO found_{case.name} {' UNION ALL '.join(selects)}"),
     ]
 
 

@@ -1,6 +1,6 @@
 """How the cost of an event grows with keys, live runs and patterns: the matcher alone, in seconds of the processor, as pictures.
 
-python -m benchmarks.patterns_spark --growth
+python -m benchmarks.patterns_growth
 """
 
 from __future__ import annotations
@@ -130,3 +130,7 @@ def by_patterns(count: int) -> dict[str, Any]:
     seconds, found = quickest(run)
     each = seconds / len(rows) * 1e6
     return {"patterns": count, "us": round(each, 2), "us_per_pattern": round(each / count, 3), "matches": found}
+
+
+if __name__ == "__main__":
+    growth()

@@ -1,8 +1,10 @@
 """A job of ours as a process of its own: one case over a stream of CSV files, its results as CSV files.
 
-    python -m benchmarks.patterns_ours CASE PARTS OUT [--sql]
+    python -m benchmarks.patterns_ours PARTS OUT CASE
+    python -m benchmarks.patterns_ours PARTS OUT --check CASE ...
 
-With --sql: the case's MATCH_RECOGNIZE clauses, the text that Flink gets, over the same files as a batch.
+With --check: the cases over the files as a batch, into OUT/CASE-pattern, and their MATCH_RECOGNIZE clauses, the text that Flink gets, into
+OUT/CASE-sql.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 import millstream as ms
 from millstream.spark.session import session
 
+CLAUSES = 3
+
 
 def stream(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
     frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", LANES).csv(str(parts))
@@ -32,9 +36,14 @@ def stream(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
 
 
 def batch(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
-    spark.read.schema(DDL).csv(str(parts)).createOrReplaceTempView("all_events")
-    found = reduce(DataFrame.unionByName, [recognized(spark, case, number) for number in range(len(case.clauses))])
-    found.select(*case.columns).write.csv(str(out))
+    frame = spark.read.schema(DDL).csv(str(parts))
+    frame.createOrReplaceTempView("all_events")
+    chosen = frame.where(case.only) if case.only else frame
+    found = ms.match(chosen, case.what, key="key", time="at", emit=case.emit)
+    found.select(*case.columns).write.csv(str(out / f"{case.name}-pattern"))
+    # Ours is one clause a query: the first few will do where there are many.
+    clauses = [recognized(spark, case, number) for number in range(min(CLAUSES, len(case.clauses)))]
+    reduce(DataFrame.unionByName, clauses).select(*case.columns).write.csv(str(out / f"{case.name}-sql"))
 
 
 def recognized(spark: SparkSession, case: Case, number: int) -> DataFrame:
@@ -47,9 +56,11 @@ def recognized(spark: SparkSession, case: Case, number: int) -> DataFrame:
 
 
 def main() -> None:
-    name, parts, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    parts, out = Path(sys.argv[1]), Path(sys.argv[2])
+    names = [name for name in sys.argv[3:] if name != "--check"]
     spark = session("benchmark", log=out.with_suffix(".log") / "spark.log")
-    (batch if "--sql" in sys.argv else stream)(spark, CASES[name], parts, out)
+    for name in names:
+        (batch if "--check" in sys.argv else stream)(spark, CASES[name], parts, out)
     spark.stop()
 
 

@@ -15,6 +15,8 @@ SMALL = {
     "fold": ["--turns", "2"],
     "startup": ["--turns", "2"],
     "patterns_bare": [],
+    "patterns_growth": [],
+    "patterns_spark": [],
     "actions": ["--rows", "200000", "--runtime-rows", "50000"],
 }
 FULL = {
@@ -25,6 +27,8 @@ FULL = {
     "fold": [],
     "startup": [],
     "patterns_bare": [],
+    "patterns_growth": [],
+    "patterns_spark": ["--full"],
     "actions": [],
 }
 
