@@ -226,3 +226,25 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
     )
     told = [one.detail for one in engine.history("counts") if one.what == "probation"]
     assert told[-1] == "version 3 is unwell, and 2 comes back: it has made 4 dead letters, and 3 are allowed"
+
+
+def test_a_job_of_another_name_is_switched_and_one_that_is_deployed_again_goes_on_with_its_version(
+    engine: Engine, root: Path
+) -> None:
+    first = pack(flow_file(root))
+    engine.deploy(first, name="till", root=str(root))
+    until(engine, "till", JobState.RUNNING)
+    let(root, "cut", "drained")
+    second = version(root)
+    engine.switch("till", second)
+    wait_until(lambda: engine.status("till").version == "2", limit_s=120)
+    engine.undeploy("till", force=True)
+    assert second.package is not None
+    engine.deploy(second.package, name="till", root=str(root))
+    until(engine, "till", JobState.RUNNING)
+    assert engine.status("till").version == "2", "its checkpoints are those of version 2"
+    engine.switch("till", Wanted(package=first))
+    wait_until(lambda: engine.status("till").version == "3", limit_s=120)
+    engine.undeploy("till", force=True, purge=True)
+    engine.deploy(first, name="till", root=str(root))
+    assert engine.status("till").version == "1"

@@ -52,7 +52,7 @@ class Sparkless(d.Driver):
             self._misbehave(root)
             running.poll()
             self._tell_switch(running)
-            ended = [self._read(path) for path in sorted((folder / "journals").iterdir())]
+            ended = [self._read_past(path) for path in sorted((folder / "journals").iterdir())]
             dead = int((root / "dead").read_text()) if (root / "dead").exists() else 0
             self._line.say(d.Report(statistics={"groups": [], "sources": {}, "late": 0, "dead": dead}))
             if ended and all(ended):
@@ -63,9 +63,9 @@ class Sparkless(d.Driver):
                 return
 
     def _versioned(self, how: d.Run, folder: Path, root: Path) -> Any:
-        flow = self._flow if self._flow is not None else d._loaded(how.flow, how.name)
+        flow = self._flow if self._flow is not None else self._load(how.flow, how.name)
         self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, {})
-        self._versions.took(how.version, flow.name)
+        self._versions.took(how.version, self._own)
         return SparklessRun(flow, how.version, folder, root, self._versions.flow)
 
     def _misbehave(self, root: Path) -> None:
@@ -78,7 +78,7 @@ class Sparkless(d.Driver):
         if (root / "hopeless").exists():
             raise FlowError("the flow has a mistake", hint="mend it")
 
-    def _read(self, path: Path) -> bool:
+    def _read_past(self, path: Path) -> bool:
         reader = journal.Reader(path)
         views = [reader.partition(number) for number in range(reader.description.partitions)]
         ends = [view.end for view in views]

@@ -6,7 +6,6 @@ is given up if the driver dies, after it it goes on.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from millstream.errors import SwitchRefused
 from millstream.flow.flow import Flow
 from millstream.plan.groups import plan
 from millstream.switch.changes import Version
+from millstream.switch.cut import Owners
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan, switch_plan
-from millstream.switch.record import Phase
+from millstream.switch.record import Phase, Record, decode, encode
 
 CUT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -39,14 +39,14 @@ class SparklessRun:
 
     def __init__(self, flow: Flow, version: str, folder: Path, root: Path, versions: Callable[[str], Flow]) -> None:
         self.flow, self.version, self.folder = flow, version, folder
-        self._root, self._file, self._versions = root, folder / "record.json", versions
+        self._root, self._file, self._versions = root, folder / "switch" / "record", versions
         self._phase, self._entries, self._next = Phase.RUNNING, list[Entry](), None
-        known = json.loads(self._file.read_text()) if self._file.exists() else {"current": version, "next": None}
-        if known["current"] != version:
-            self.version, self.flow = known["current"], versions(known["current"])
-        if known["next"] is not None:
-            self._next = known["next"]
-            if known["cut"]:
+        known = decode(self._file.read_bytes()) if self._file.exists() else Record(0, self._phase, version, Owners("1"))
+        if known.current != version:
+            self.version, self.flow = known.current, versions(known.current)
+        if known.next is not None:
+            self._next = known.next
+            if known.phase is Phase.OVERLAPPING:
                 self._to(Phase.OVERLAPPING, "it goes on")
             else:
                 self._give_up("the driver stopped before the cut")
@@ -72,9 +72,9 @@ class SparklessRun:
     def _to(self, phase: Phase, text: str) -> None:
         self._phase = phase
         self._entries.append(Entry(time.time_ns() // 1000, 1, phase, text))
-        record = {"current": self.version, "next": self._next, "cut": phase is Phase.OVERLAPPING}
         fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps(record))
+        fresh.parent.mkdir(exist_ok=True)
+        fresh.write_bytes(encode(Record(1, phase, self.version, Owners("1"), self._next)))
         fresh.replace(self._file)
 
     def poll(self) -> None:

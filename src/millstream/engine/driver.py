@@ -234,6 +234,8 @@ class Driver:
         self._master = master
         self._spark: SparkSession | None = None
         self._flow: Flow | None = None
+        #: What the flow calls itself; the job may have another name.
+        self._own = ""
         self._scheme: Scheme | None = None
         self._beside: Beside | None = None
         self._draining: Drain | None = None
@@ -279,12 +281,17 @@ class Driver:
     def _read(self, file: str, name: str | None) -> None:
         """Read a flow, or a scheme, whose stages in Spark, if it has any, are a flow."""
         if not schemes.described_in(Path(file)):
-            self._flow = self._flow or _loaded(file, name)
+            self._flow = self._flow or self._load(file, name)
             return
         from millstream.engine import hosting
 
         self._scheme = hosting.loaded(Path(file), name)
         self._flow = mixing.flow_of(self._scheme)
+
+    def _load(self, file: str, name: str | None) -> Flow:
+        flow = load(file)
+        self._own = flow.name
+        return flow if name is None or name == flow.name else renamed(flow, name)
 
     def _describe(self, asked: Describe) -> Described:
         self._read(asked.flow, asked.name)
@@ -339,7 +346,7 @@ class Driver:
         flow = self._known
         binaries = {name: Path(file) for name, file in how.binaries.items()}
         versions = self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, binaries)
-        versions.took(how.version, flow.name)
+        versions.took(how.version, self._own or flow.name)
         options = Options(
             Path(how.data),
             Path(how.root),
@@ -440,11 +447,6 @@ class Driver:
             if self._beside is not None:
                 numbers["runtimes"] = msgspec.to_builtins(self._beside.status())
             self._line.say(Report(statistics=numbers))
-
-
-def _loaded(file: str, name: str | None) -> Flow:
-    flow = load(file)
-    return flow if name is None or name == flow.name else renamed(flow, name)
 
 
 def failure(error: BaseException) -> Failed:

@@ -35,7 +35,7 @@ from millstream.engine.guests import Guest, Guests
 from millstream.engine.inboxes import Inboxes
 from millstream.engine.lifecycle import Event, Job, JobState, Order
 from millstream.engine.store import JobSettings, Noted, Store, Stored, Version
-from millstream.engine.switches import Switches
+from millstream.engine.switches import Switches, first_version
 from millstream.engine.switching import Switch
 from millstream.errors import (
     DriverFailed,
@@ -197,7 +197,8 @@ class Keeper:
 
     def add(self, stored: Stored, package: bytes, noted: Noted, driver: Driver) -> Kept:
         """Write down a new job, and keep it."""
-        self._store.add(stored, package, noted)
+        first = first_version(self._folders.flow(stored.name))
+        self._store.add(stored, package, noted, first=first)
         kept = self.jobs[stored.name] = Kept(stored, driver=driver, versions=self._versions(stored.id))
         return kept
 

@@ -162,8 +162,8 @@ class Store:
             number = int(sql.execute("SELECT number FROM numbers WHERE name = ?", (name,)).fetchone()[0])
         return f"{name}-{number}", number
 
-    def add(self, stored: Stored, package: bytes, noted: Noted) -> None:
-        """Write down a new job and its package, which is its version 1."""
+    def add(self, stored: Stored, package: bytes, noted: Noted, *, first: int = 1) -> None:
+        """Write down a new job and its package, which is its first version."""
         with self._changing() as sql:
             row = (stored.id, stored.name, stored.number, stored.deployed_at, 0)
             sql.execute(
@@ -171,7 +171,7 @@ class Store:
                 (*row, msgspec.json.encode(stored.settings), msgspec.json.encode(stored.job)),
             )
             at = stored.deployed_at
-            _put(sql, stored.id, Version(number=1, added_at=at, current_at=at, settings=stored.settings), package)
+            _put(sql, stored.id, Version(number=first, added_at=at, current_at=at, settings=stored.settings), package)
             _note(sql, stored.id, noted)
 
     def update(self, id: str, job: Job, noted: Noted | None = None, settings: JobSettings | None = None) -> None:

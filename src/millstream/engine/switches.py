@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from millstream.actions.scheme import described_in
 from millstream.engine import package as packages
 from millstream.engine.binaries import Binaries
 from millstream.engine.driver import Command, Nothing
@@ -53,6 +54,7 @@ from millstream.errors import (
     SwitchRefused,
 )
 from millstream.switch.probation import Sample, verdict
+from millstream.switch.record import decode
 
 if TYPE_CHECKING:
     from millstream.engine.keeper import Folders, Keeper, Kept
@@ -158,6 +160,10 @@ class Switches:
             raise InvalidTransition(
                 f'job "{kept.name}" is {kept.job.state}, and only one that runs can be switched', hint=hint
             )
+        now = kept.stored.settings
+        if described_in(self._folders.package(now) / now.flow):
+            hint = f"drain {kept.name}, undeploy it, and deploy the new one"
+            raise SwitchRefused(f'job "{kept.name}" is a scheme of runtimes, and only flows can be switched', hint=hint)
         back_to = None if wanted.package is not None else kept.before
         package = wanted.package if back_to is None else self._store.package(kept.stored.id, back_to)
         if package is None:
@@ -349,6 +355,19 @@ class Switches:
         kept.versions[version.number] = version
         self._samples.pop((kept.stored.id, version.number), None)
         self._save(kept, version, [Noted(self._now(), "probation", text)])
+
+
+def first_version(folder: Path) -> int:
+    """Return the number of the version that a job begins with: that of the journals and checkpoints which a job left there.
+
+    Raises:
+        ControlBroken: Their record is damaged.
+    """
+    try:
+        current = decode((folder / "switch" / "record").read_bytes()).current
+    except FileNotFoundError:
+        return 1
+    return int(current) if current.isdigit() else 1
 
 
 @contextmanager

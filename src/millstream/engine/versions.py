@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream import ingest
 from millstream.engine.switching import Begin, Compare, Planned, Standing, SwitchStep, Told
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, RunError
 from millstream.flow.apart import load_apart, visiting
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
@@ -48,7 +48,14 @@ class Versions:
         self._loaded, self._own = self._files[version], own
 
     def flow(self, version: str) -> Flow:
-        """Load a version, apart from those that are loaded already."""
+        """Load a version, apart from those that are loaded already.
+
+        Raises:
+            RunError: The engine has no such version.
+        """
+        if version not in self._files:
+            hint = f"was it undeployed in the middle of a switch? millstream undeploy {self._name} --purge begins anew"
+            raise RunError(f'version {version} of job "{self._name}" is not here', hint=hint)
         return self._load(self._files[version])
 
     def _load(self, file: str) -> Flow:
