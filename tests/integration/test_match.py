@@ -236,6 +236,10 @@ def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) 
     pattern = Pattern().begin("a", "x = 0").followed_by("b", "x > 1")
     with pytest.raises(UnboundedState, match="may live for ever"):
         match(df, pattern, key="k", strict=True)
+    df.createOrReplaceTempView("strict")
+    endless = "SELECT * FROM strict MATCH_RECOGNIZE (ORDER BY at PATTERN (a b+) DEFINE b AS x > 1)"
+    with pytest.raises(UnboundedState, match="has a loop without an end"):
+        sql(spark, endless, strict=True)
     with pytest.raises(UnknownColumn, match='key "card"'):
         match(df, pattern, key="card")
     with pytest.raises(PatternError, match='puts out column "x"'):

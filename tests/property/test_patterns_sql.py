@@ -27,8 +27,16 @@ DEFINE = {
     "E": ("COUNT(*) < 4", lambda row, taken: len(taken) + 1 < 4),
     "F": (None, lambda row, taken: True),
     "G": ("x >= PREV(x)", lambda row, taken: row["prev"] is not None and row["x"] >= row["prev"]),
+    "I": (
+        "COALESCE(LAST(I.x, 1) <= x, TRUE)",
+        lambda row, taken: not before("I", taken) or before("I", taken)[-1] <= row["x"],
+    ),
     "H": ("x > AVG(x) AND x <> 1", lambda row, taken: row["x"] != 1 and row["x"] > mean([*taken, ("H", row)])),
 }
+
+
+def before(name: str, taken) -> list[int]:
+    return [row["x"] for variable, row in taken if variable == name]
 
 
 def mean(taken) -> float:
@@ -36,7 +44,7 @@ def mean(taken) -> float:
 
 
 def trees() -> st.SearchStrategy[Any]:
-    names = st.sampled_from("ABCDEFGH").map(lambda name: ("var", name))
+    names = st.sampled_from("ABCDEFGHI").map(lambda name: ("var", name))
     bounds = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 2), (0, 2), (2, None)])
 
     def wider(inner):

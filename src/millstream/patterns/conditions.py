@@ -61,7 +61,9 @@ _AGGREGATES: dict[type[exp.Expr], Function] = {
     exp.Any: "any",
     exp.LogicalOr: "any",
 }
-_ANONYMOUS: dict[str, Function] = {"any": "any", "some": "any", "bool_or": "any"}
+#: SQL's LAST with an offset: Spark's second argument means something else.
+LAST_BACK = "__last_back"
+_ANONYMOUS: dict[str, Function] = {"any": "any", "some": "any", "bool_or": "any", LAST_BACK: "last"}
 _LENGTHS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6}
 _LENGTHS |= {"DAY": 24 * _LENGTHS["HOUR"], "WEEK": 7 * 24 * _LENGTHS["HOUR"]}
 #: How values begin that are not computed of the event: what another value was some rows before.
@@ -124,8 +126,10 @@ class Vocabulary:
     def value(self, sql: str) -> int:
         return _placed(self.values, sql)
 
-    def register(self, function: Function, blocks: frozenset[int], value: int | None) -> int:
-        return _placed(self.registers, Register(function, blocks, value))
+    def register(self, function: Function, blocks: frozenset[int], value: int | None, back: int = 0) -> int:
+        for nearer in range(back):
+            _placed(self.registers, Register(function, blocks, value, nearer))
+        return _placed(self.registers, Register(function, blocks, value, back))
 
     def type_of(self, node: Node) -> str | None:
         """Return a coarse kind ("number", "text", "time", "boolean") where it is plain to see."""
@@ -359,7 +363,7 @@ class Reader:
                 raise self.owner.mistake(InvalidCondition, f'asks for "{_shown(tree)}"', hint="only count() takes a *")
             return Node("register", of=self.words.register("count", blocks, None))
         self.check_summed(function, self.unqualified(argument), tree)
-        return self._register(function, blocks, self.unqualified(argument))
+        return self._register(function, blocks, self.unqualified(argument), _back(tree))
 
     def check_summed(self, function: str, argument: exp.Expr, tree: exp.Expr) -> None:
         """Refuse a sum or an average of what is plainly no number."""
@@ -381,10 +385,10 @@ class Reader:
         every = frozenset().union(*self.words.blocks.values())
         return self.words.blocks[named.pop()] if named else every
 
-    def _register(self, function: Function, blocks: frozenset[int], argument: exp.Expr) -> Node:
+    def _register(self, function: Function, blocks: frozenset[int], argument: exp.Expr, back: int = 0) -> Node:
         self.check_columns(argument)
         value = self.words.value(argument.sql(dialect="spark"))
-        return Node("register", of=self.words.register(function, blocks, value))
+        return Node("register", of=self.words.register(function, blocks, value, back))
 
     def column_of(self, column: exp.Column) -> tuple[frozenset[int], exp.Expr]:
         """Return the blocks and the plain column of a reference like late.delay."""
@@ -445,6 +449,11 @@ def function_of(node: exp.Expr) -> Function | None:
     if isinstance(node, exp.Anonymous):
         return _ANONYMOUS.get(node.name.lower())
     return _AGGREGATES.get(type(node))
+
+
+def _back(tree: exp.Expr) -> int:
+    """Return how many events before the last are meant."""
+    return int(tree.expressions[1].name) if isinstance(tree, exp.Anonymous) and tree.name.lower() == LAST_BACK else 0
 
 
 def argument_of(tree: exp.Expr) -> exp.Expr:

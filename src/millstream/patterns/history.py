@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -21,11 +21,20 @@ Function = Literal["first", "last", "count", "sum", "avg", "min", "max", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What a run remembers of the events that some blocks took: `function` over value number `value` (None: the events themselves)."""
+    """What a run remembers of the events that some blocks took: `function` over value number `value` (None: the events themselves).
+
+    A "last" that lies `back` takes over what the one that lies one less back said before.
+    """
 
     function: Function
     blocks: frozenset[int]
     value: int | None = None
+    back: int = 0
+
+    @property
+    def nearer(self) -> Register:
+        """The register that this one takes over from."""
+        return replace(self, back=self.back - 1)
 
     @property
     def empty(self) -> Value:
@@ -52,7 +61,11 @@ def updated(
     if not registers:
         return contents
     return tuple(
-        _with(register, content, values) if block in register.blocks else content
+        content
+        if block not in register.blocks
+        else contents[registers.index(register.nearer)]
+        if register.back
+        else _with(register, content, values)
         for register, content in zip(registers, contents, strict=True)
     )
 

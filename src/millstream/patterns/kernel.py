@@ -80,8 +80,8 @@ FUNCTION: Final = 0
 VALUE: Final = 1
 BLOCKS: Final = 2
 REAL: Final = 3
-COUNTS_AT: Final = 4  # where an average keeps its count
-R_FIRST, R_LAST, R_COUNT, R_SUM, R_MIN, R_MAX, R_ANY, R_AVG = range(8)
+COUNTS_AT: Final = 4  # where an average keeps its count, or the register that one which lies back takes over from
+R_FIRST, R_LAST, R_COUNT, R_SUM, R_MIN, R_MAX, R_ANY, R_AVG, R_SHIFT = range(9)  # R_SHIFT + n: a last that lies n back
 
 # Settings.
 WITHIN: Final = 0
@@ -304,9 +304,20 @@ def still(number, state, edges, asks, mask):
 @compiled
 def remember(registers, block, event, values, values_real, missing, run, run_real):
     """Bring the registers of a run up to date when a block takes an event."""
+    deepest = np.int64(0)
+    for at in range(registers.shape[0]):
+        deepest = max(deepest, registers[at, FUNCTION] - R_SHIFT)
+    while deepest > 0:
+        # Those that lie furthest back first, before what they take over is gone.
+        for at in range(registers.shape[0]):
+            if registers[at, FUNCTION] - R_SHIFT == deepest and (registers[at, BLOCKS] >> block) & 1 == 1:
+                nearer = registers[at, COUNTS_AT]
+                run[REGISTERS + at] = run[REGISTERS + nearer]
+                run[NULLS] = (run[NULLS] & ~(1 << at)) | (((run[NULLS] >> nearer) & 1) << at)
+        deepest -= 1
     for at in range(registers.shape[0]):
         register = registers[at]
-        if (register[BLOCKS] >> block) & 1 == 0:
+        if (register[BLOCKS] >> block) & 1 == 0 or register[FUNCTION] > R_SHIFT:
             continue
         slot = REGISTERS + at
         absent = register[VALUE] >= 0 and missing[register[VALUE], event]

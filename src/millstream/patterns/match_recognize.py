@@ -27,7 +27,7 @@ from millstream.flow.site import here
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition, leaves
 from millstream.patterns.compile import Build, Parts, check, endless
-from millstream.patterns.conditions import EARLIER, Owner, Reader, literal
+from millstream.patterns.conditions import EARLIER, LAST_BACK, Owner, Reader, literal
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
 from millstream.patterns.pattern import Pattern, Skip
 from millstream.patterns.row_pattern import least_rows, read_row_pattern, rows_behind
@@ -332,11 +332,13 @@ class _Lags:
             if name == "PREV":
                 return self._prev(node, clause)
             if name in ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE"):
-                if len(node.expressions) > 1 and _offset(node, clause) != 0:
+                offset = _offset(node, clause)
+                if offset and name.startswith("LAST"):
+                    return exp.Anonymous(this=LAST_BACK, expressions=[node.expressions[0], exp.Literal.number(offset)])
+                if offset:
                     fact = f'uses "{node.sql(dialect="spark")}" in DEFINE'
-                    raise clause.mistake(
-                        UnsupportedSql, fact, "a run remembers the first and the last row of a variable"
-                    )
+                    hint = "a run remembers the first and the last rows of a variable, none between"
+                    raise clause.mistake(UnsupportedSql, fact, hint)
                 kind = exp.First if name.startswith("FIRST") else exp.Last
                 return kind(this=node.expressions[0])
             if name in ("CLASSIFIER", "MATCH_NUMBER"):

@@ -175,7 +175,10 @@ def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[i
         if register_kind(register, kinds) == "x" and register.function != "count":
             raise Unsupported("a register that is neither a number, a truth nor a text")
         real = kind == "f" and register.function != "count"
-        rows.append([_FUNCTIONS[register.function], value, _bits(register.blocks), int(real), beside])
+        function = _FUNCTIONS[register.function]
+        if register.back:
+            function, beside = kernel.R_SHIFT + register.back, automaton.registers.index(register.nearer)
+        rows.append([function, value, _bits(register.blocks), int(real), beside])
     return rows, extra
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from millstream.errors import NoTime, UnknownColumn
+from millstream.errors import NoTime, UnboundedState, UnknownColumn
 from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.patterns.match_recognize import read
@@ -68,7 +68,9 @@ def _unique(name: str | None) -> str:
     return f"match {name or 'pattern'} {uuid4().hex[:8]}"
 
 
-def sql(spark: SparkSession, query: str, *, name: str | None = None, shards: int = SHARDS) -> DataFrame:
+def sql(
+    spark: SparkSession, query: str, *, strict: bool = False, name: str | None = None, shards: int = SHARDS
+) -> DataFrame:
     """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view, of a batch or a stream.
 
         ms.sql(spark, "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ...)")
@@ -78,6 +80,7 @@ def sql(spark: SparkSession, query: str, *, name: str | None = None, shards: int
     Args:
         spark: The session that knows the table.
         query: One MATCH_RECOGNIZE clause, and any query around it.
+        strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is matched over a stream.
         name: Under which a stream's events are counted.
         shards: Over how many parts keys are spread; fixed by the first run of a stream's checkpoint.
     """
@@ -86,8 +89,10 @@ def sql(spark: SparkSession, query: str, *, name: str | None = None, shards: int
     schema = schema_of(df.schema)
     tree, found = read(query, schema)
     time = _time(df, schema, found.order)
-    if df.isStreaming:
-        for warning in found.automaton.warnings:
+    for warning in found.automaton.warnings:
+        if strict:
+            raise UnboundedState(warning, hint="say WITHIN INTERVAL '1' HOUR", where=here())
+        if df.isStreaming:
             warnings.warn(warning, stacklevel=2)
     view = f"millstream_match_{uuid4().hex}"
     made = recognition_recipe(found, schema, time)

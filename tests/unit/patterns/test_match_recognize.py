@@ -85,6 +85,14 @@ def test_prev_looks_at_rows_that_meet_nothing():
     assert found(clause("a", "a AS price > 5 AND price < PREV(price)"), 9, 7, 1, 8, 9, 6) == ["1", "5"]
 
 
+def test_last_with_an_offset_counts_the_rows_of_its_variable():  # as Flink's queries say it, which have no PREV
+    define = "down AS LAST(down.price, 1) IS NULL OR price < LAST(down.price, 1), up AS price > LAST(down.price)"
+    assert found(clause("strt down+ up", define), 1, 9, 7, 5, 8, 9) == ["0 1 2 3 4"]
+    define = "a AS COALESCE(LAST(a.price, 2) + LAST(a.price, 1) = price, TRUE), b AS price = 0"
+    assert found(clause("a{3,} b", define), 5, 1, 1, 2, 3, 5, 0) == ["1 2 3 4 5 6"]
+    assert found(clause("a b c", "c AS LAST(price, 2) = price"), 1, 2, 3, 2, 9) == ["1 2 3"]
+
+
 def test_parts_that_mean_the_same_are_not_followed_twice():
     define = "a AS price > 0, b AS price > 0"
     assert found(clause("(a | b)+ c", define + ", c AS price = 0"), *[1] * 60, 0) == [" ".join(map(str, range(61)))]
@@ -110,7 +118,7 @@ def test_alternation_and_permute():
         (clause("a b{3,2}"), UnsupportedSql, "counts nothing"),
         (clause(define="a AS price > NEXT(price), b AS TRUE"), UnsupportedSql, "NEXT in DEFINE"),
         (clause(define="a AS CLASSIFIER() = 'b', b AS TRUE"), UnsupportedSql, "CLASSIFIER in DEFINE"),
-        (clause(define="a AS LAST(b.price, 2) > 1, b AS TRUE"), UnsupportedSql, "in DEFINE"),
+        (clause(define="a AS FIRST(b.price, 2) > 1, b AS TRUE"), UnsupportedSql, "in DEFINE"),
         (clause(define="z AS price = 1"), UnknownBlock, 'defines "z"'),
         (clause(define="a AS prize = 1"), UnknownColumn, 'column "prize"'),
         (clause(measures="MEASURES LAST(a.prize) AS p"), UnknownColumn, 'column "prize"'),
