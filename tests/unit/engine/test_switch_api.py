@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from millstream.engine.switching import SwitchStep, Told
+from support.served import PACKAGE, Served
+
+BAD = base64.b64encode(b"bad").decode()
+
+
+@pytest.fixture(autouse=True)
+def deployed(served: Served) -> None:
+    served.deploy()
+
+
+def test_a_switch_is_asked_for_and_the_status_of_the_job_tells_how_it_goes(served: Served) -> None:
+    assert served.http.get("/jobs/f").json()["switch"] is None
+    asked = served.http.post("/jobs/f/switch", json={"package": PACKAGE, "limit": 30, "consent": ["a"]})
+    assert asked.status_code == 202
+    assert (asked.json()["switch"]["state"], asked.json()["version"]) == ("asked", "1")
+    assert served.engine.wanted is not None
+    assert (served.engine.wanted.limit_s, served.engine.wanted.consent) == (30.0, ("a",))
+    steps = (SwitchStep(1_767_268_801.0, "overlapping", "cut"),)
+    served.engine.told("f", Told("2", "overlapping", cut_us=1_767_268_800_000_000, left_s=4.0, steps=steps))
+    going = served.http.get("/jobs/f").json()["switch"]
+    assert (going["phase"], going["cut"], going["left_s"]) == ("overlapping", "2026-01-01T12:00:00.000Z", 4.0)
+    assert going["steps"] == [{"at": "2026-01-01T12:00:01.000Z", "what": "overlapping", "detail": "cut"}]
+    served.engine.told("f", Told("2", "running", ended="done"))
+    done = served.http.get("/jobs/f").json()
+    assert (done["version"], done["switch"]["state"], done["switch"]["left_s"]) == ("2", "done", None)
+    found = served.http.get("/jobs/f/versions").json()
+    assert [(one["version"], one["running"]) for one in found] == [("1", False), ("2", True)]
+
+
+def test_a_plan_is_told_as_data_and_as_text_and_nothing_is_begun(served: Served) -> None:
+    planned = served.http.post("/jobs/f/switch/plan", json={"package": BAD})
+    assert planned.status_code == 200
+    assert planned.json()["plan"]["possible"] is False
+    assert planned.json()["text"].splitlines()[-1] == "impossible: it is another flow"
+    assert served.http.get("/jobs/f").json()["switch"] is None
+
+
+def test_what_cannot_be_switched_is_a_conflict(served: Served) -> None:
+    def refused(body: dict[str, object]) -> tuple[int, str]:
+        answer = served.http.post("/jobs/f/switch", json=body)
+        return answer.status_code, answer.json()["error"]
+
+    assert refused({"package": BAD}) == (409, "SwitchImpossible")
+    assert refused({"back": True}) == (409, "SwitchRefused")
+    assert refused({}) == (409, "SwitchRefused")
+    assert refused({"package": PACKAGE, "back": True}) == (409, "SwitchRefused")
+    assert refused({"package": PACKAGE, "limit": 0}) == (400, "RequestRefused")
+    assert served.http.delete("/jobs/f/switch").status_code == 409
+    served.http.post("/jobs/f/switch", json={"package": PACKAGE})
+    assert refused({"package": PACKAGE}) == (409, "SwitchRefused")
+    given = served.http.delete("/jobs/f/switch")
+    assert (given.status_code, given.json()["switch"]["state"]) == (202, "given up")
+
+
+def test_a_probation_has_limits_of_its_own(served: Served) -> None:
+    probation = {"seconds": 60, "back": True, "errors": 2, "dead_letters": 7, "lag_seconds": 9}
+    served.http.post("/jobs/f/switch", json={"package": PACKAGE, "probation": probation})
+    assert served.engine.wanted is not None
+    trial = served.engine.wanted.trial
+    assert trial is not None
+    assert (trial.seconds, trial.back) == (60.0, True)
+    assert (trial.limits.errors, trial.limits.dead_letters, trial.limits.lag_s) == (2, 7, 9.0)
+
+
+def test_a_switch_needs_the_token_and_a_job(served: Served) -> None:
+    for method, path in (("POST", "switch"), ("POST", "switch/plan"), ("DELETE", "switch")):
+        answer = served.http.request(method, f"/jobs/f/{path}", headers={"Authorization": "Bearer none"}, json={})
+        assert answer.status_code == 401
+    assert served.http.post("/jobs/x/switch", json={"back": True}).status_code == 404
+    assert served.http.get("/jobs/x/versions").status_code == 404
