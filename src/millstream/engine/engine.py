@@ -456,7 +456,7 @@ class Engine:
             copies=() if gone else self._open.inboxes.copies(kept.name),
             version=str(kept.current),
             switch=switch_status(kept.switch),
-            runtimes=numbers.runtimes,
+            runtimes=numbers.runtimes if kept.running else tuple(map(_stopped, numbers.runtimes)),
         )
 
     def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:
@@ -703,6 +703,12 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _stopped(runtime: RuntimeStatus) -> RuntimeStatus:
+    """Return a runtime of a job that has no driver now, and so none of its runtimes."""
+    state = "ended" if runtime.state == "ended" else "stopped"
+    return msgspec.structs.replace(runtime, state=state, pid=None)
 
 
 def _trouble(inboxes: Sequence[InboxStatus]) -> str | None:

@@ -25,6 +25,7 @@ from millstream.engine import mixing
 from millstream.engine.driver import Command, Line, Nothing, Report, Run, failure
 from millstream.engine.egress import Egress
 from millstream.engine.elsewhere import Elsewhere, Places, owners_of
+from millstream.engine.ends import Ends
 from millstream.engine.runtimes import Runtimes
 from millstream.engine.status import RuntimeStatus
 from millstream.engine.supervisor import Memory, Supervisor, keep, remembered
@@ -34,6 +35,7 @@ from millstream.flow import binary
 from millstream.flow.flow import Flow
 
 _STATISTICS_S: Final = 1.0
+_ENDS_S: Final = 1.0
 
 
 def loaded(file: Path, name: str | None) -> Scheme:
@@ -122,11 +124,13 @@ class Beside:
     def __init__(self, scheme: Scheme, how: Run) -> None:
         """Start them; the journals of the stages have to be there."""
         self._supervisor, places = _supervised(scheme, how, _nothing)
+        self._look_at = 0.0
         journals = Path(how.data) / how.name / "journals"
         self._egress = {
             name: Egress(f"{scheme.name}_{name}", (journals / mixing.journal_of(name)).resolve())
             for name in mixing.sending(scheme)
         }
+        self._ends = Ends(scheme, Path(how.data), ended=self._supervisor.has_ended, egress=self._egress)
         self._supervisor.begin(places)
         self.step()
 
@@ -140,6 +144,9 @@ class Beside:
         for name, egress in self._egress.items():
             egress.send_to(self._supervisor.outs(name))
             egress.step()
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _ENDS_S
+            self._ends.step()
 
     @property
     def delivered(self) -> bool:

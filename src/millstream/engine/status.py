@@ -107,7 +107,7 @@ class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A runtime of a job: starting, running, waiting (for its program to be started again), silent or ended.
+    """A runtime of a job: starting, running, waiting (for its program to be started again), silent, stopped or ended.
 
     `oldest` is the id of the oldest message that not all downstreams have; 0: they have all.
     """

@@ -167,6 +167,10 @@ class Supervisor:
         sources = [name for name in self._health if self._scheme.role(name) == "source"]
         return all(name in self._ended for name in sources)
 
+    def has_ended(self, node: str) -> bool:
+        """Tell whether a source has ended by itself, and all of it was taken."""
+        return node in self._ended
+
     def outs(self, node: str) -> tuple[str, ...]:
         """Return where the runtimes are now that a node sends to."""
         return tuple(self._state.address(one) for one in self._scheme.downstreams(node) if one in self._state.lives)
