@@ -103,3 +103,18 @@ def test_match_recognize_is_a_stage_that_a_window_may_follow() -> None:
         (row,), rows = t.results("hourly"), t.results("rows")
     assert (row["origin"], row["n"], row["most"]) == ("JFK", 1, 91.0)
     assert sorted((r["part"], r["at"].minute, r["match_time"].minute) for r in rows) == [("late", 4, 5), ("very", 5, 5)]
+
+
+def test_events_without_the_key_of_a_pattern_become_dead_letters() -> None:
+    schema = ms.inbox("origin string, gate string, delay double, at timestamp")
+    stream = ms.Flow("flights").source("departures", schema, time="at", key="origin")
+    late = ms.Pattern().begin("a", "delay > 10").followed_by("b", "delay > a.delay").within("10 minutes")
+    stream.match("late", late, by="gate", emit="gate, b.delay as delay").sink("late", ms.memory())
+    gates = ["A1", None, "A1", None]
+    with flow_test(stream.flow, timeout=600) as t:
+        t.send("departures", [{**event("JFK", 11 + n, n), "gate": gate} for n, gate in enumerate(gates)])
+        t.end()
+        assert [(row["gate"], row["delay"]) for row in t.results("late")] == [("A1", 13.0)]
+        letters = t.dead_letters("departures")
+    assert [letter["reason"] for letter in letters] == ['pattern "late": the event has no gate'] * 2
+    assert sorted(letter["position"] for letter in letters) == [1, 3]

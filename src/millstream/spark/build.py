@@ -16,6 +16,7 @@ from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.targets import Table
 from millstream.spark.action_stage import Shipping, action
+from millstream.spark.keyless import Keyless
 from millstream.spark.ordered import Folding, Keeping, ordered
 from millstream.spark.source import DELAY, MARKER, PLACE
 from millstream.switch.starts import MATCH_START
@@ -248,8 +249,15 @@ class Builder:
 
         frame = self.frame(stage.input)
         recipe = stage_recipe(stage, frame, self._time(stage.input))
-        found = matched(frame, recipe, shards=stage.shards, start=start)
+        found = matched(frame, recipe, shards=stage.shards, start=start, keyless=self._keyless(stage))
         return self._one_time(around(stage, found), stage.name)
+
+    def _keyless(self, stage: s.Match) -> Keyless | None:
+        """Return where rows go that have no key; None where there cannot be any, as a source takes none without its own."""
+        above = self._flow.stages[stage.input]
+        path = self._letters(self._journal_above(stage))
+        known = isinstance(above, s.Source) and stage.by == (above.key,)
+        return None if path is None or not stage.by or known else Keyless(stage.name, stage.by, str(path))
 
 
 def parsed(ddl: str) -> StructType:

@@ -40,6 +40,7 @@ from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import Query
 from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Course, Recipe, piece_type, recipe
 from millstream.patterns.results import classified, compute
+from millstream.spark.keyless import RECORD, Keyless
 from millstream.spark.ordered import PIECE as CHUNK
 from millstream.spark.ordered import SHARD, from_bytes, pack, to_bytes, wake_at
 from millstream.spark.session import ROCKSDB
@@ -59,20 +60,22 @@ def matched(
     drop_late: bool = False,
     counted: str | None = None,
     start: str | None = None,
+    keyless: Keyless | None = None,
 ) -> DataFrame:
     """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
 
     The column `start`, if it is named, has the time of the first event of each. With `drop_late`, rows of a stream that come behind the
     watermark are left out, and counted in its progress under the name `counted`; without it, whoever hands them out lets none through.
+    Rows without a key are left out too, and go where `keyless` puts them.
     """
-    prepared = _prepared(frame, recipe, shards)
-    schema = StructType([one for one in prepared.schema.fields if one.name != SHARD])
+    prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
+    schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
     arrow = to_arrow_schema(schema, timezone="UTC")
     output = _output(recipe, schema, letters=drop_late or recipe.letters)
     stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), drop_late)
     if frame.isStreaming:
         found = (
-            prepared.mapInArrow(pack, f"{SHARD} int, rows binary")
+            prepared.mapInArrow(keyless or pack, f"{SHARD} int, rows binary")
             .groupBy(SHARD)
             .transformWithStateInPandas(
                 _Shard(stage), output, outputMode="append", timeMode="eventTime", eventTimeColumnName=TIME
@@ -165,7 +168,7 @@ def schema_of(schema: StructType) -> Schema:
 # Before and after, in SQL
 
 
-def _prepared(frame: DataFrame, recipe: Recipe, shards: int) -> DataFrame:
+def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) -> DataFrame:
     time = F.col(f"`{recipe.time}`")
     keys = [F.col(f"`{name}`") for name in recipe.keys]
     timeless = time.isNull()
@@ -186,16 +189,18 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int) -> DataFrame:
     if recipe.asks_python:
         columns.append(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW))
     wanted = [f"__mask{place} <> 0" for place in range(len(recipe.masks))]
+    record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)))
     if recipe.letters:
         columns.append(F.when(timeless, "no time").when(keyless, "no key").alias(DEAD))
-        columns.append(
-            F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE))).alias(JSON)
-        )
+        columns.append(record.alias(JSON))
         wanted.append(f"{DEAD} IS NOT NULL")
         # Letters need a time and a key for their way; what they have is in their JSON.
         chosen = (
             frame.select(*columns).fillna("", [KEY]).withColumn(TIME, F.coalesce(TIME, F.timestamp_seconds(F.lit(0))))
         )
+    elif buried:
+        wanted.append(f"{RECORD} IS NOT NULL")
+        chosen = frame.where(~timeless).select(*columns, F.when(keyless, record).alias(RECORD))
     else:
         chosen = frame.where(~(timeless | keyless)).select(*columns)
     return chosen.where(" OR ".join(wanted)) if recipe.quiet else chosen
