@@ -64,7 +64,7 @@ class Sparkless(d.Driver):
 
     def _versioned(self, how: d.Run, folder: Path, root: Path) -> Any:
         flow = self._flow if self._flow is not None else self._load(how.flow, how.name)
-        self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, {})
+        self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, {}, lambda _: None)
         self._versions.took(how.version, self._own)
         return SparklessRun(flow, how.version, folder, root, self._versions.flow)
 

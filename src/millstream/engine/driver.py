@@ -345,7 +345,8 @@ class Driver:
 
         flow = self._known
         binaries = {name: Path(file) for name, file in how.binaries.items()}
-        versions = self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, binaries)
+        files = {**how.versions, how.version: how.flow}
+        versions = self._versions = Versions(how.name, files, binaries, ship_modules)
         versions.took(how.version, self._own or flow.name)
         options = Options(
             Path(how.data),

@@ -29,15 +29,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Versions:
     """The files of all versions of a flow that a driver may need, by name, and the switch between two of them."""
 
-    def __init__(self, name: str, files: dict[str, str], binaries: dict[str, Path]) -> None:
+    def __init__(
+        self, name: str, files: dict[str, str], binaries: dict[str, Path], ship: Callable[[Path], None]
+    ) -> None:
         """Know the files of a job's versions.
 
         Args:
             name: The job's name, which the flows get.
             files: The file of each version's flow.
             binaries: Where programs of the engine's are; programs of a new version are added to it.
+            ship: Lets functions of a folder's modules travel to executors.
         """
-        self._name, self._files, self._binaries = name, dict(files), binaries
+        self._name, self._files, self._binaries, self._ship = name, dict(files), binaries, ship
         self._own: str | None = None
         self._loaded: str | None = None
         self._asked: str | None = None
@@ -59,11 +62,9 @@ class Versions:
         return self._load(self._files[version])
 
     def _load(self, file: str) -> Flow:
-        from millstream.spark.query import ship_modules
-
         flow = load(file) if self._loaded is None else load_apart(file, self._loaded)
         self._loaded = file
-        ship_modules(Path(file).parent)
+        self._ship(Path(file).parent)
         # A flow of another name stays as it is: it is another flow, which the plan tells.
         return renamed(flow, self._name) if flow.name in (self._own, self._name) else flow
 
