@@ -201,7 +201,9 @@ class Switches:
                 f'the new version of job "{kept.name}" has other inboxes, and the job runs on several engines',
                 hint="keep the inboxes as they are, or drain the job and deploy the new version",
             )
-        pinned = self._binaries.pinned(planned.binaries)
+        # A version that comes back has the programs that it had.
+        known = {} if new.back_to is None else kept.versions[new.back_to].settings.binaries
+        pinned = self._binaries.pinned(planned.binaries, known)
         for name, sha256 in pinned.items():
             if now.binaries.get(name, sha256) != sha256:
                 raise SwitchImpossible(
