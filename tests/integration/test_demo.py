@@ -18,7 +18,7 @@ DAYS = 21
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(tmp_path):
     # Recordings and results lie beside the flow, and its program reads the SDK: this one has its own.
     for name in ("examples/flights/flow.py", "examples/flights/airline", "sdk/python/millstream_action.py"):
@@ -32,7 +32,7 @@ def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(
         env={**os.environ, "PYTHONPATH": "."},
         capture_output=True,
         text=True,
-        timeout=840,
+        timeout=1740,
         check=False,
     )
     lines = ended.stdout.splitlines()
