@@ -134,7 +134,7 @@ def _negated(pattern: Pattern, kind: str, name: str | None, conditions: list[str
 
 
 def _options(pattern: Pattern, entry: Entry) -> Pattern:
-    least, times = entry.whole("at_least"), [int(one) for one in entry.texts("times") or () if one.isdigit()]
+    least, times = entry.whole("at_least"), _times(entry)
     if times:
         pattern = pattern.times(*times)
     elif least is not None:
@@ -144,6 +144,15 @@ def _options(pattern: Pattern, entry: Entry) -> Pattern:
             pattern = getattr(pattern, flag)()
     until = entry.texts("until")
     return pattern if until is None else pattern.until(until)
+
+
+def _times(entry: Entry) -> list[int]:
+    given = entry.texts("times") or ()
+    wrong = next((one for one in given if not one.isdigit()), None)
+    if wrong is not None:
+        fact = f'{entry.title} has "times: {wrong}", which is no number'
+        raise NotLoadable(fact, hint="times: 3, or times: [2, 4]", where=entry.where)
+    return [int(one) for one in given]
 
 
 # Writing

@@ -178,6 +178,7 @@ def test_what_yaml_cannot_hold_is_said():
         ("match:\n      - {where: delay > 60}", NotLoadable, "does not say what it is", 12),
         ("match:\n      - {begin: a, python: checks.late}", NotLoadable, 'condition in Python, "python"', 12),
         ("match:\n      - {begin: a, where: 'checks:late'}", NotLoadable, 'condition in Python, "checks:late"', 12),
+        ("match:\n      - {begin: a, times: many}", NotLoadable, '"times: many", which is no number', 12),
         ("phenomenon: {}", NotLoadable, 'stage "m" names no patterns', 9),
         ("phenomenon:\n      up: {match: [{begin: a, where: dealy > 1}]}", UnknownColumn, 'column "dealy"', 12),
         ("phenomenon:\n      up: {match: [{begin: a}], wihtin: 1 h}", NotLoadable, '"wihtin", which means nothing', 12),
