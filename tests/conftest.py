@@ -50,6 +50,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.hookimpl(tryfirst=True)  # before those who share the work look at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         together = "spark" if "spark" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
