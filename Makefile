@@ -18,7 +18,7 @@ demo: setup ## run a real flow on real data, with a crash in the middle
 
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
 	@scripts/bootstrap postgres network
-	@$(BIN)/pytest -m "not soak" -n 2 --dist loadgroup --no-loadscope-reorder --durations=25 $(ARGS)
+	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 check: setup ## format, lint, types and rooms
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "hint: make format"; exit 1; }

@@ -1,7 +1,7 @@
 """What holds for all tests.
 
-In CI nothing that should run is skipped; examples of Hypothesis have no deadline. Two processes share the work: each
-takes whole files, and all that needs the Spark session goes to one of them.
+In CI nothing that should run is skipped; examples of Hypothesis have no deadline. Two processes share the work, a file
+at a time.
 """
 
 from __future__ import annotations
@@ -48,10 +48,3 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _refuse_skip(report)
     return report
-
-
-@pytest.hookimpl(tryfirst=True)  # before those who share the work look at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        together = "spark" if "spark" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(together))

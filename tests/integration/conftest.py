@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need it."""
+"""One Spark session for all tests of a process that need it."""
 
 from __future__ import annotations
 
