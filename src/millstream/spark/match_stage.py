@@ -49,6 +49,8 @@ from millstream.spark.source import PLACE
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
 STARTED, DEAD, JSON = "__started", "__dead", "__json"
 SHARDS: Final = 64
+#: For each pattern, the column of each piece.
+Slots = tuple[tuple[str, ...], ...]
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -71,8 +73,10 @@ def matched(
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
     schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
     arrow = to_arrow_schema(schema, timezone="UTC")
-    output = _output(recipe, schema, letters=drop_late or recipe.letters)
-    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), drop_late)
+    slots = _slots(recipe, schema)
+    output = _output(slots, letters=drop_late or recipe.letters)
+    names = tuple(tuple(one.name for one in course) for course in slots)
+    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), names, drop_late)
     if frame.isStreaming:
         found = (
             prepared.mapInArrow(keyless or pack, f"{SHARD} int, rows binary")
@@ -87,7 +91,7 @@ def matched(
         found = found.observe(f"{counted} late", F.count_if(F.col(DEAD).eqNullSafe("late")).alias("late"))
     if drop_late and not recipe.letters:
         found = found.where(F.col(DEAD).isNull())
-    return found.select(*_results(recipe), *([] if start is None else [F.col(STARTED).alias(start)]))
+    return found.select(*_results(recipe, names), *([] if start is None else [F.col(STARTED).alias(start)]))
 
 
 def readied(frame: DataFrame, recipe: Recipe, counted: str) -> DataFrame:
@@ -219,29 +223,47 @@ def _key(keys: list[Column]) -> Column:
     return keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys))
 
 
-def _output(recipe: Recipe, prepared: StructType, *, letters: bool) -> StructType:
-    """Return the columns in which pieces leave Python."""
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A column in which a piece leaves Python; patterns share those of a type."""
+
+    name: str
+    type: str | None
+
+
+def _slots(recipe: Recipe, prepared: StructType) -> list[list[_Slot]]:
+    """Return for each pattern the slots of its pieces: as few as can be, since a column costs more than what is in it."""
+    types: list[str | None] = []
+    slots = []
+    for course in recipe.courses:
+        own: list[_Slot] = []
+        for piece in course.outputs.pieces:
+            value = None if piece.value is None else prepared[f"__out{course.rows[piece.value]}"]
+            kind = piece_type(piece, None if value is None else value.dataType.simpleString())
+            types += [] if kind in types else [kind]
+            own.append(_Slot(f"__slot{types.index(kind)}_{sum(one.type == kind for one in own)}", kind))
+        slots.append(own)
+    return slots
+
+
+def _output(slots: list[list[_Slot]], *, letters: bool) -> StructType:
+    """Return the columns in which what is found leaves Python."""
     fields = [f"{TIME} timestamp", f"{STARTED} timestamp", f"{COURSE} int", f"{LATE} boolean"]
     fields += [f"{DEAD} string", f"{JSON} string"] if letters else []
-    for number, course in enumerate(recipe.courses):
-        for place, piece in enumerate(course.outputs.pieces):
-            source = (
-                None if piece.value is None else prepared[f"__out{course.rows[piece.value]}"].dataType.simpleString()
-            )
-            fields.append(f"{_piece(number, place)} {piece_type(piece, source)}")
+    distinct = dict.fromkeys(slot for course in slots for slot in course)
+    fields += [f"{slot.name} {slot.type}" for slot in distinct]
     return StructType.fromDDL(", ".join(fields))  # type: ignore[return-value]
 
 
-def _piece(course: int, place: int) -> str:
-    return f"__c{course}_piece{place}"
-
-
-def _results(recipe: Recipe) -> list[Column]:
+def _results(recipe: Recipe, slots: Slots) -> list[Column]:
     columns = []
     for place, output in enumerate(recipe.courses[0].outputs.columns):
-        said = [_renamed(course.outputs.columns[place].sql, number) for number, course in enumerate(recipe.courses)]
+        said = [
+            _renamed(course.outputs.columns[place].sql, names)
+            for course, names in zip(recipe.courses, slots, strict=True)
+        ]
         whole = " ".join(f"WHEN {number} THEN {sql}" for number, sql in enumerate(said))
-        columns.append(F.expr(said[0] if len(said) == 1 else f"CASE {COURSE} {whole} END").alias(output.name))
+        columns.append(F.expr(said[0] if len(set(said)) == 1 else f"CASE {COURSE} {whole} END").alias(output.name))
     if recipe.letters:
         # Also what is no column of the match, like a literal, is missing in a letter.
         own_names = recipe.courses[0].outputs.names
@@ -253,8 +275,8 @@ def _results(recipe: Recipe) -> list[Column]:
     return [*columns, *(extra[name].alias(name) for name in recipe.names if name.lower() not in own)]
 
 
-def _renamed(sql: str, course: int) -> str:
-    return re.sub(r"__piece(\d+)", rf"__c{course}_piece\1", sql)
+def _renamed(sql: str, slots: tuple[str, ...]) -> str:
+    return re.sub(r"__piece(\d+)", lambda found: slots[int(found[1])], sql)
 
 
 # In Python
@@ -267,6 +289,7 @@ class Stage:
     recipe: Recipe
     rows: pa.Schema
     output: pa.Schema
+    slots: Slots
     drop_late: bool = False
 
     @cached_property
@@ -353,8 +376,8 @@ class Stage:
         whole, parts = found, found
         if self.recipe.all_rows:
             parts, whole = found.prefixes(), found.repeated()
-        columns = [self._piece(course, place, piece, parts, whole) for place, piece in enumerate(course.outputs.pieces)]
-        arrays = {_piece(number, place): column for place, column in enumerate(columns)}
+        named = zip(self.slots[number], course.outputs.pieces, strict=True)
+        arrays = {slot: self._piece(course, slot, piece, parts, whole) for slot, piece in named}
         arrays[TIME] = pa.array(parts.at, pa.int64()).cast(self.output.field(TIME).type)
         arrays[STARTED] = pa.array(parts.started, pa.int64()).cast(self.output.field(STARTED).type)
         arrays[COURSE] = pa.array(np.full(len(parts), number), pa.int32())
@@ -366,9 +389,8 @@ class Stage:
         shown = ~np.isin(parts.blocks[parts.ends - 1], list(course.automaton.hidden))
         return table.filter(pa.array(shown))
 
-    def _piece(self, course: Course, place: int, piece: Piece, parts: Found, whole: Found) -> pa.Array:
-        number = self.recipe.courses.index(course)
-        kind = self.output.field(_piece(number, place)).type
+    def _piece(self, course: Course, slot: str, piece: Piece, parts: Found, whole: Found) -> pa.Array:
+        kind = self.output.field(slot).type
         found = whole if piece.final else parts
         if piece.function == "classifier":
             return classified(found, course.automaton.blocks)
@@ -418,9 +440,9 @@ class _Shard(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._waiting = handle.getListState("waiting", "data binary")
-        self._kept = handle.getListState("kept", "data binary")
-        self._next = handle.getValueState("next", "time bigint")
+        # One list for both, marked by their first byte: calls for state are what a shard's turn is made of.
+        self._pieces = handle.getListState("pieces", "data binary")
+        self._next = _Once(handle.getValueState("next", "time bigint"))
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
@@ -436,6 +458,7 @@ class _Shard(StatefulProcessor):
         both = [self.stage.sorted_out(table, watermark) for table in fresh]
         yield from (_frame(letters) for _, letters in both if letters is not None)
         fresh = [good for good, _ in both if good.num_rows]
+        self._next.forget()
         stored = self._next.get()
         times = [int(micros(table.column(TIME)).min()) for table in fresh if table.num_rows]
         lowest = min([*times, *(stored[:1] if stored else ())], default=None)
@@ -443,24 +466,25 @@ class _Shard(StatefulProcessor):
             return
         if lowest > watermark:
             if fresh:
-                self._waiting.appendList([(to_bytes(table),) for table in fresh])
+                self._pieces.appendList([(_WAITING + to_bytes(table),) for table in fresh])
                 wake_at(self._handle, self._next, lowest)
             return
-        yield from self._take([*(from_bytes(data) for (data,) in self._waiting.get()), *fresh], watermark)
+        yield from self._take(fresh, watermark)
 
-    def _take(self, tables: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+    def _take(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+        pieces = [bytes(piece) for (piece,) in self._pieces.get()]
+        tables = [*(from_bytes(piece[1:]) for piece in pieces if piece[:1] == _WAITING), *fresh]
         rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
         ready = micros(rows.column(TIME)) <= watermark
         rest = rows.filter(pa.array(~ready))
-        kept, results = self.stage.process(self._load(), in_order(rows.filter(pa.array(ready))), watermark)
-        self._store(kept)
-        self._keep_waiting(rest)
+        before = self._load(b"".join(piece[1:] for piece in pieces if piece[:1] == _KEPT))
+        kept, results = self.stage.process(before, in_order(rows.filter(pa.array(ready))), watermark)
+        self._store([*self._dumped(kept), *self._packed(rest)])
         self._wake_next(kept, rest)
-        for table in results:
-            yield _frame(table)
+        if results:
+            yield _frame(pa.concat_tables(results))
 
-    def _load(self) -> list[Kept]:
-        data = b"".join(bytes(piece) for (piece,) in self._kept.get())
+    def _load(self, data: bytes) -> list[Kept]:
         if not data:
             return self.stage.empty()
         stored = msgspec.msgpack.decode(data)
@@ -469,20 +493,22 @@ class _Shard(StatefulProcessor):
             for one, part, empty in zip(self.stage.matchers, stored, self.stage.empty(), strict=True)
         ]
 
-    def _store(self, kept: list[Kept]) -> None:
+    def _store(self, pieces: list[bytes]) -> None:
+        if pieces:
+            self._pieces.put([(piece,) for piece in pieces])
+        else:
+            self._pieces.clear()
+
+    def _dumped(self, kept: list[Kept]) -> list[bytes]:
         if all(one.idle for one in kept):
-            self._kept.clear()
-            return
+            return []
         parts = [None if k.idle else one.dump(k) for one, k in zip(self.stage.matchers, kept, strict=True)]
         data = msgspec.msgpack.encode(parts)
-        self._kept.put([(data[at : at + CHUNK],) for at in range(0, len(data), CHUNK)])
+        return [_KEPT + data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
 
-    def _keep_waiting(self, rest: pa.Table) -> None:
-        if rest.num_rows == 0:
-            self._waiting.clear()
-            return
+    def _packed(self, rest: pa.Table) -> list[bytes]:
         step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
-        self._waiting.put([(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
+        return [_WAITING + to_bytes(rest.slice(at, step)) for at in range(0, rest.num_rows, step)]
 
     def _wake_next(self, kept: list[Kept], rest: pa.Table) -> None:
         limits = [one.soonest(part) for one, part in zip(self.stage.matchers, kept, strict=True)]
@@ -494,6 +520,34 @@ class _Shard(StatefulProcessor):
             wake_at(self._handle, self._next, lowest)
 
 
+_KEPT, _WAITING = b"k", b"w"
+
+
+class _Once:
+    """A value of state that is asked for once in a shard's turn."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self.forget()
+
+    def forget(self) -> None:
+        self._known = False
+        self._value: Any = None
+
+    def get(self) -> Any:
+        if not self._known:
+            self._known, self._value = True, self._state.get()
+        return self._value
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self._state.update(value)
+        self._known, self._value = True, value
+
+    def clear(self) -> None:
+        self._state.clear()
+        self._known, self._value = True, None
+
+
 def _frame(table: pa.Table) -> pd.DataFrame:
     return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names})
 
@@ -501,6 +555,9 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
     if pa.types.is_nested(column.type):
         return pd.Series(column.to_pylist(), dtype=object)
+    if pa.types.is_string(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        # As they are: Spark asks for Arrow data again.
+        return pd.Series(pd.arrays.ArrowExtensionArray(column.combine_chunks()))
     # Objects where whole numbers are missing: numpy would turn the others into fractions.
     found: pd.Series[Any] = column.to_pandas(integer_object_nulls=True)
     return found
