@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -49,6 +49,11 @@ class Node:
     op: str
     args: tuple[Node, ...] = ()
     of: Value = None
+    #: Part of what makes two nodes equal: to Python 1, 1.0 and True are the same.
+    kind: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", type(self.of).__name__)
 
     def walk(self) -> Sequence[Node]:
         return [self, *(inner for arg in self.args for inner in arg.walk())]

@@ -10,6 +10,7 @@ from millstream.flow.schema import Schema
 from millstream.patterns import events
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.batches import Batch
+from millstream.patterns.history import Node, evaluate
 from millstream.patterns.match_recognize import read
 from millstream.patterns.matcher import Matcher, PlainMatcher, matcher, remembering
 from millstream.patterns.pattern import Skip
@@ -91,6 +92,14 @@ def test_last_with_an_offset_counts_the_rows_of_its_variable():  # as Flink's qu
     define = "a AS COALESCE(LAST(a.price, 2) + LAST(a.price, 1) = price, TRUE), b AS price = 0"
     assert found(clause("a{3,} b", define), 5, 1, 1, 2, 3, 5, 0) == ["1 2 3 4 5 6"]
     assert found(clause("a b c", "c AS LAST(price, 2) = price"), 1, 2, 3, 2, 9) == ["1 2 3"]
+
+
+def test_one_and_true_are_not_the_same():
+    assert evaluate(Node("literal", of=1), (), (), ()) == 1
+    assert evaluate(Node("literal", of=True), (), (), ()) is True
+    define = "a AS COALESCE(LAST(a.price, 1), {}) = {}, b AS price = 0"
+    assert found(clause("a b", define.format(1, 1)), 7, 0) == ["0 1"]
+    assert found(clause("a b", "a AS COALESCE(LAST(a.price, 1) = 1, TRUE), b AS price = 0"), 7, 0) == ["0 1"]
 
 
 def test_parts_that_mean_the_same_are_not_followed_twice():
