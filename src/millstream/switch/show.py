@@ -80,21 +80,33 @@ def _owners(change: Change, at: str) -> str:
 def _sentences(plan: SwitchPlan) -> Iterator[str]:
     if not plan.units:
         yield "the new version means the same as the running one: there is nothing to switch"
+    became = {group.name: group.change for group in plan.groups}
     for unit in plan.units:
-        yield _overlap(unit)
+        yield _overlap(unit, {became[name] for name in unit.groups})
     yield from plan.notes
     for obstacle in plan.obstacles:
         yield f"impossible: {obstacle.fact}"
         yield f"  hint: {obstacle.hint}"
 
 
-def _overlap(unit: Unit) -> str:
+def _overlap(unit: Unit, became: set[Change]) -> str:
     if unit.moved:
         return f"{unit.name} is cut at a position: the new version begins where the old one ends"
+    if became == {Change.NEW}:
+        return f"{unit.name} begins at the cut"
+    if became == {Change.REMOVED}:
+        return f"{unit.name} ends at the cut{_left(unit)}"
     if unit.overlap is None:
         return f"both versions of {unit.name} run side by side, and nobody knows for how long"
     side = f"for about {shown(unit.overlap)}" if unit.overlap else "for a moment"
     return f"both versions of {unit.name} run side by side {side}"
+
+
+def _left(unit: Unit) -> str:
+    """Say when the results are out that began before a cut."""
+    if unit.overlap is None:
+        return ", and nobody knows when what began before it is out"
+    return f": what began before it is out about {shown(unit.overlap)} later" if unit.overlap else ""
 
 
 def to_json(plan: SwitchPlan) -> dict[str, Any]:

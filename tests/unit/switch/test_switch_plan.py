@@ -115,6 +115,9 @@ def test_groups_come_and_go() -> None:
     assert removed.units[0].horizon == timedelta(days=1)
     assert " daily   all    removed         until the cut" in table(removed)
     assert "new from the cut" in table(added)
+    assert table(added).splitlines()[-1] == "daily begins at the cut"
+    out = "daily ends at the cut: what began before it is out about 1 d 30 min later"
+    assert table(removed).splitlines()[-1] == out
 
 
 # state that is handed over
