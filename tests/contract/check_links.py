@@ -257,6 +257,6 @@ class LinkChecks:
             bench.close()
             waiting = client.send_nowait(TARGET, rows(10, 20))
             bench.open()
-            assert waiting.result(20) == 10
+            assert waiting.result(120) == 10
             assert client.send(TARGET, rows(20, 30)) == 10
         assert all_of(bench.data) == list(range(30))

@@ -63,7 +63,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(true, seconds: float = 10.0) -> None:
+def wait_until(true, seconds: float = 120.0) -> None:
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until

@@ -70,7 +70,7 @@ def complete(tmp_path: Path, seconds: float = 200.0) -> None:
 
 
 def some_arrived(tmp_path: Path, more: int) -> None:
-    until, file = time.monotonic() + 120, tmp_path / "out" / "printer2"
+    until, file = time.monotonic() + 400, tmp_path / "out" / "printer2"
     start = len(file.read_text()) if file.exists() else 0
     while not file.exists() or len(file.read_text()) < start + more:
         assert time.monotonic() < until
@@ -109,7 +109,7 @@ def test_losing_machines_with_their_queues(pipe, tmp_path):
 def test_a_runtime_that_is_cut_off_is_replaced_and_cannot_come_back(idle_pipe, tmp_path, monkeypatch):
     monkeypatch.setattr("millstream.actions.supervision.PING_EVERY_S", 1.0)
     supervisor = simplepipe.Supervisor(idle_pipe)
-    printed, until = tmp_path / "out" / "printer2", time.monotonic() + 60
+    printed, until = tmp_path / "out" / "printer2", time.monotonic() + 300
     while not all(life.answered for life in supervisor.state.lives.values()) or not printed.exists():
         assert time.monotonic() < until
         supervisor.step()
@@ -129,7 +129,7 @@ def test_a_runtime_that_is_cut_off_is_replaced_and_cannot_come_back(idle_pipe, t
         some_arrived(tmp_path, 20)
         os.kill(old.pid, signal.SIGCONT)
         complete(tmp_path)
-        log, until = tmp_path / "runtimes" / "printer2.log", time.monotonic() + 20
+        log, until = tmp_path / "runtimes" / "printer2.log", time.monotonic() + 300
         while "was replaced by generation 2" not in log.read_text():
             assert time.monotonic() < until, log.read_text()
             time.sleep(0.2)
@@ -160,14 +160,14 @@ def test_on_spark_each_number_arrives_once_though_the_run_is_killed(go_filter, t
     command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end"]
     with (tmp_path / "log").open("wb") as log:
         first = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
-        until = time.monotonic() + 120
+        until = time.monotonic() + 400
         while len(numbers(tmp_path, "printer2")) < 100:
             assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]
             assert first.poll() is None, (tmp_path / "log").read_text()[-3000:]
             time.sleep(0.1)
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
-        subprocess.run(command, cwd=tmp_path, stdout=log, stderr=log, check=True, timeout=200)
+        subprocess.run(command, cwd=tmp_path, stdout=log, stderr=log, check=True, timeout=600)
     assert sorted(numbers(tmp_path, "printer2")) == list(range(2, 3001, 2))
     assert sorted(numbers(tmp_path, "printer6")) == list(range(6, 3001, 6))
 

@@ -268,7 +268,7 @@ while (m := action.read_message()) is not None:
 
 def _kill_twice(folder: Path) -> None:
     killed: set[int] = set()
-    until = time.monotonic() + 30
+    until = time.monotonic() + 240
     while len(killed) < 2 and time.monotonic() < until:
         for file in folder.glob("pid-*"):
             pid = int(file.name[4:])

@@ -26,7 +26,7 @@ events.window("minutes", every="1 minute", n="count(*)", total="sum(v)").sink("m
 
 def millstream(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "millstream", *arguments]
-    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=300, check=False)
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 90) -> bool:
@@ -47,7 +47,7 @@ def event(v: int, minute: int) -> str:
     return json.dumps({"k": "a", "v": v, "at": f"2020-01-01T10:{minute:02}:00Z"}) + "\n"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_flow_is_run_fed_stopped_and_run_again(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
     command = [sys.executable, "-m", "millstream", "run", "flow.py", "--json"]
@@ -63,7 +63,7 @@ def test_a_flow_is_run_fed_stopped_and_run_again(tmp_path: Path) -> None:
         assert again.returncode == 1
         assert f'flow "typed" is running already, in process {running.pid}' in again.stderr
         running.send_signal(signal.SIGINT)
-        output, errors = running.communicate(timeout=60)
+        output, errors = running.communicate(timeout=240)
     finally:
         running.kill()
     assert running.returncode == 0, errors

@@ -23,7 +23,7 @@ from support.engines import drivers_of, flow_file, rows, until, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROGRAM = Path(__file__).parent / "engine_process.py"
-LIMIT_S = 180.0
+LIMIT_S = 300.0
 
 
 class EngineProcess:
@@ -109,7 +109,7 @@ def test_driver_engine_and_both_are_killed_and_every_event_is_processed_once(tmp
         assert first.status()[2] == 1
 
         first.kill()
-        wait_until(lambda: drivers_of(data) == [], limit_s=30, what="the end of the driver")
+        wait_until(lambda: drivers_of(data) == [], limit_s=LIMIT_S, what="the end of the driver")
         pending = client.send_nowait("counts.events", rows(200, 300))
         with running(data, flow) as second:
             assert second.address == first.address

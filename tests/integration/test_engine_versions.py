@@ -151,7 +151,7 @@ def test_what_cannot_be_switched_is_refused_before_anything_is_touched(engine: E
         engine.switch("counts", Wanted())
     assert len(engine.versions("counts")) == 1
     engine.drain("counts")
-    engine.wait("counts", 60)
+    engine.wait("counts", 240)
     with pytest.raises(InvalidTransition, match="only one that runs can be switched"):
         engine.switch("counts", version(root))
 

@@ -32,7 +32,7 @@ def run(spark: SparkSession, folder: Path, file: str) -> tuple[FlowRun, RunStati
         running = FlowRun(spark, load(folder / file), Options(folder / ".millstream", folder))
         running.start()
         try:
-            assert running.wait(timeout=120), f"the {attempt} run did not end"
+            assert running.wait(timeout=400), f"the {attempt} run did not end"
             numbers = running.statistics()
         finally:
             running.stop()

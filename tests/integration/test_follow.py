@@ -95,7 +95,7 @@ def test_kills_on_both_sides_leave_a_copy_that_is_its_original(tmp_path: Path, f
         sent.finish()
         follower.kill()
         follower.start()
-        wait_for(lambda: json.loads(follower.said or "{}").get("end") == sent.rows, limit_s=30)
+        wait_for(lambda: json.loads(follower.said or "{}").get("end") == sent.rows, limit_s=240)
     finally:
         follower.kill()
         owner.kill()
@@ -127,4 +127,4 @@ class Sending(threading.Thread):
 
     def finish(self) -> None:
         self._enough.set()
-        self.join(60)
+        self.join(240)

@@ -161,7 +161,7 @@ def test_any_other_key_is_told_in_time(curve: str, tmp_path: Path, engine: KeyFi
             with pytest.raises(NotAllowed, match="does not let us in") as found:
                 client.send(TARGET, row(0))
             assert "key" in str(found.value.hint)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 50
     assert stored(tmp_path) == [[]]
 
 

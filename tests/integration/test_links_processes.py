@@ -161,7 +161,7 @@ def test_clients_take_over_from_each_other(tmp_path: Path) -> None:
                 waiting.append(one.send_nowait(TARGET, rows(base + 50, base + 100)))
             client.close()
             for future in waiting:
-                assert future.result(30) == 50
+                assert future.result(120) == 50
     assert read_address(tmp_path / "f") is None
     expected = [1000 * turn + 100 * n + k for turn in range(3) for n in range(3 - turn) for k in range(100)]
     assert sorted(n for part in stored(tmp_path) for n in part) == expected
@@ -223,7 +223,7 @@ def fill_and_free(small: Path, other: Other) -> None:
         time.sleep(0.3)
         assert not waiting.done()
         (small / "others").unlink()
-        assert waiting.result(30) == 300
+        assert waiting.result(120) == 300
         assert client.send(TARGET, row(1001)) == 1
     assert other.statistics()[0]["error"] is None
     assert stored(small) == [[1000, *range(300), 1001]]

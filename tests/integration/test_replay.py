@@ -127,13 +127,13 @@ def play(
         run = FlowRun(spark, flow_of_many(), Options(root / "data", root, rows(), hosting=False))
         run.start()
     try:
-        assert run.wait(timeout=150)
+        assert run.wait(timeout=400)
     finally:
         run.stop()
     return outcome(root, run)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_a_replay_gives_the_same_results_and_the_same_late_rows(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(11)
     once = play(spark, tmp_path / "once", 1, rows=lambda: 100_000, pieces=1, restarts=0)

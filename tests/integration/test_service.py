@@ -64,10 +64,10 @@ class Service:
     def end(self) -> None:
         """Have it stopped as systemd does."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(120) == 0
+        assert self.process.wait(300) == 0
 
     def ended(self) -> None:
-        assert self.process.wait(120) == 0, self.errors()
+        assert self.process.wait(300) == 0, self.errors()
 
     def errors(self) -> str:
         assert self.process.stderr is not None
@@ -87,7 +87,7 @@ def service(folder: Path) -> Iterator[Service]:
         for stream in (running.process.stdout, running.process.stderr):
             assert stream is not None
             stream.close()
-        gone, alive = psutil.wait_procs(left, timeout=20)
+        gone, alive = psutil.wait_procs(left, timeout=120)
         for process in alive:
             process.kill()
         assert not alive, "processes that outlive their engine"
@@ -113,7 +113,7 @@ def results(folder: Path) -> dict[tuple[str, str], float]:
 
 
 def job(engine: Service) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{engine.url}/jobs/till", timeout=60).json()
+    found: dict[str, Any] = httpx.get(f"{engine.url}/jobs/till", timeout=240).json()
     return found
 
 
@@ -165,7 +165,7 @@ def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: 
         token = (tmp_path / ".millstream-engine" / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/x-ndjson"}
         named = {**headers, "Millstream-Sender": "pos", "Millstream-First-Number": "0"}
-        taken = httpx.post(f"{engine.url}/jobs/till/sources/sales/events", content=first, headers=named, timeout=60)
+        taken = httpx.post(f"{engine.url}/jobs/till/sources/sales/events", content=first, headers=named, timeout=240)
         assert taken.json()["taken"] == 50
         with ms.connect(engine.inbox) as client:
             client.send("till.sales", [{"shop": "south", "amount": 1.0, "at": "2024-05-04 09:55"}] * 10)
@@ -176,7 +176,7 @@ def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: 
         wait_for(lambda: job(engine)["groups"] and job(engine)["groups"][0]["rows_in"] == 60, limit_s=240)
         engine.end()
     with service(tmp_path) as engine:
-        again = httpx.post(f"{engine.url}/jobs/till/sources/sales/events", content=first, headers=named, timeout=60)
+        again = httpx.post(f"{engine.url}/jobs/till/sources/sales/events", content=first, headers=named, timeout=240)
         assert (again.json()["taken"], again.json()["repeated"]) == (0, 50)
         assert "till is still" in engine.shell("millstream wait till --timeout 1", status=4)
         (tmp_path / "more.jsonl").write_text(row("north", 1, 11) + "\n")

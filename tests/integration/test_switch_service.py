@@ -72,7 +72,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def status(engine: Service) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{engine.url}/jobs/shop", timeout=60).json()
+    found: dict[str, Any] = httpx.get(f"{engine.url}/jobs/shop", timeout=240).json()
     return found
 
 

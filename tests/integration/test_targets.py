@@ -98,7 +98,7 @@ def test_a_stage_with_state_goes_on_after_its_only_sink_had_decided(
         run.start()
         try:
             with pytest.raises(GroupFailed) if fails else nullcontext():
-                assert run.wait(timeout=90)
+                assert run.wait(timeout=300)
         finally:
             run.stop()
     lines = [json.loads(line) for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
@@ -127,7 +127,7 @@ def test_a_run_starts_after_one_that_died_while_it_logged_its_first_batch(spark:
         )
         inbox.enqueue("me", range(1), batch)
         inbox.instruct_nowait("me", 1, Kind.END_OF_STREAM).result()
-        assert run.wait(timeout=90)
+        assert run.wait(timeout=300)
     finally:
         run.stop()
     (line,) = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]

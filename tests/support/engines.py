@@ -41,7 +41,7 @@ def rows(begin: int, end: int) -> list[dict[str, object]]:
     return [{"k": f"k{n % 5}", "n": n, "at": NOON + timedelta(milliseconds=n)} for n in range(begin, end)]
 
 
-def until(engine: Engine, job: str, *states: JobState, limit_s: float = 60.0) -> JobStatus:
+def until(engine: Engine, job: str, *states: JobState, limit_s: float = 240.0) -> JobStatus:
     """Wait until a job is in one of these states."""
     end = time.monotonic() + limit_s
     while (status := engine.status(job)).state not in states:
@@ -50,7 +50,7 @@ def until(engine: Engine, job: str, *states: JobState, limit_s: float = 60.0) ->
     return status
 
 
-def wait_until(true: Callable[[], object], *, limit_s: float = 60.0, what: str = "it") -> None:
+def wait_until(true: Callable[[], object], *, limit_s: float = 240.0, what: str = "it") -> None:
     end = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < end, f"{what} did not happen in time"

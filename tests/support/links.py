@@ -114,7 +114,7 @@ def letters(data: Path, source: str = "s") -> list[tuple[int, str]]:
     return list(zip(_values(reader, 0, "position"), _values(reader, 0, "reason"), strict=True))
 
 
-def wait_for(true: Callable[[], object], *, limit_s: float = 20.0) -> None:
+def wait_for(true: Callable[[], object], *, limit_s: float = 240.0) -> None:
     """Wait until something holds."""
     until = time.monotonic() + limit_s
     while not true():

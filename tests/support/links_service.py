@@ -165,7 +165,7 @@ class Other:
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()
-        self.process.wait(20)
+        self.process.wait(120)
 
 
 def main() -> None:

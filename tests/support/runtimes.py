@@ -19,7 +19,7 @@ def free_port() -> str:
         return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
-def wait_until(true: Callable[[], object], seconds: float = 15.0) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 120.0) -> None:
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until, "it did not happen in time"
@@ -51,7 +51,7 @@ class Hosted:
             self.runtime.stop()
         self.join()
 
-    def join(self, seconds: float = 15.0) -> None:
+    def join(self, seconds: float = 120.0) -> None:
         self._thread.join(seconds)
         assert not self._thread.is_alive()
         if self.error is not None:
@@ -69,7 +69,7 @@ class Raw:
         else:
             host, port = address.rsplit(":", 1)
             self.sock = socket.create_connection((host, int(port)))
-        self.sock.settimeout(15)
+        self.sock.settimeout(120)
 
     def send(self, data: bytes) -> Raw:
         self.sock.sendall(data)
@@ -101,7 +101,7 @@ class Raw:
         except TimeoutError:
             return True
         finally:
-            self.sock.settimeout(15)
+            self.sock.settimeout(120)
 
     def close(self) -> None:
         self.sock.close()
@@ -114,7 +114,7 @@ class RawDownstream:
         host, port = (address or "127.0.0.1:0").rsplit(":", 1)
         self._server = socket.create_server((host, int(port)))
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
-        self._server.settimeout(15)
+        self._server.settimeout(120)
 
     def accept(self) -> Downlink:
         sock, _ = self._server.accept()
@@ -129,7 +129,7 @@ class Downlink(Raw):
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        sock.settimeout(15)
+        sock.settimeout(120)
         self.hello = wire.parsed_hello(self.read(int.from_bytes(self.read(4), "big")))
 
     def message(self) -> tuple[int, bytes]:

@@ -40,7 +40,7 @@ def serving(data: Path, *, node: int = 0, of: int = 1, limits: Limits | None = N
     server.start()
     try:
         headers = {"Authorization": f"Bearer {server.token}"}
-        with httpx.Client(base_url=server.url, headers=headers, timeout=20, trust_env=False) as http:
+        with httpx.Client(base_url=server.url, headers=headers, timeout=120, trust_env=False) as http:
             yield Served(engine, server, http)
     finally:
         server.close()

@@ -157,7 +157,7 @@ def test_an_engine_is_stopped_and_waited_for(
     run("deploy", str(flow))
 
     def closed() -> None:
-        served.server.stopped.wait(10)
+        served.server.stopped.wait(120)
         served.server.close()
 
     closing = threading.Thread(target=closed)

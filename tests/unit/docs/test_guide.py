@@ -262,7 +262,7 @@ def ingest_all() -> None:
     for name, stage in flow.stages.items():
         if isinstance(stage, Source):
             with ingest.open(stage, Path(".millstream") / flow.name / "journals" / name) as source:
-                assert source.wait(30)
+                assert source.wait(120)
 
 
 def table(name: str, seconds: int, before: RunStatistics | None, now: RunStatistics) -> str:
@@ -377,7 +377,7 @@ def reasons_found(folder: Path) -> set[str]:
         stage = flow.stages["rows"]
         assert isinstance(stage, Source)
         with ingest.open(stage, folder / f"journal{number}") as source:
-            assert source.wait(30)
+            assert source.wait(120)
             source.check()
         found |= set(dead_counts(folder / f"journal{number}"))
     return found

@@ -200,7 +200,7 @@ def test_inboxes_without_room_put_the_sender_off(tmp_path: Path) -> None:
 
 def test_many_send_at_once_and_every_row_is_there_once(served: Served) -> None:
     def work(who: int) -> None:
-        with httpx.Client(base_url=served.server.url, headers=dict(served.http.headers), timeout=30) as http:
+        with httpx.Client(base_url=served.server.url, headers=dict(served.http.headers), timeout=240) as http:
             for part in range(5):
                 first = who * 100 + part * 20
                 body = lines(range(first, first + 20))

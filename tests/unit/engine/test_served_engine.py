@@ -30,7 +30,7 @@ def http(tmp_path: Path) -> Iterator[httpx.Client]:
         server = Server(engine, tmp_path / "engine", Serving(port=0))
         server.start()
         headers = {"Authorization": f"Bearer {server.token}"}
-        with httpx.Client(base_url=server.url, headers=headers, timeout=60, trust_env=False) as client:
+        with httpx.Client(base_url=server.url, headers=headers, timeout=240, trust_env=False) as client:
             yield client
         server.close()
     finally:

@@ -110,7 +110,7 @@ def test_closing_goes_on_whatever_one_inbox_says(tmp_path: Path, monkeypatch: py
 def test_who_sends_while_a_host_closes_is_not_refused(tmp_path: Path) -> None:
     declare(tmp_path, partitions=2)
     host = hosted(tmp_path)
-    with connect(str(host.address), time_limit_s=20.0) as client:
+    with connect(str(host.address), time_limit_s=120.0) as client:
         client.send(TARGET, rows(0, 10))
         for inbox in (host.inbox("s", 0), host.inbox("s", 1)):
             inbox.close()  # as its host does, before the listener goes
@@ -119,7 +119,7 @@ def test_who_sends_while_a_host_closes_is_not_refused(tmp_path: Path) -> None:
             waiting.result(0.2)
         host.close()
         with closing(hosted(tmp_path)):
-            assert waiting.result(20) == 10
+            assert waiting.result(120) == 10
     assert sorted(n for part in stored(tmp_path) for n in part) == list(range(20))
 
 
@@ -180,7 +180,7 @@ def test_a_leveller_that_meets_a_broken_disk_goes_on(tmp_path: Path, monkeypatch
             patch.setattr("millstream.journal.files.Writer.instruct_nowait", broken)
             host.inbox("s", 1).level(5)
         host.inbox("s", 1).level(5)
-        assert host.inbox("s", 1).instruct_nowait("a", 2, Kind.WATERMARK, 9).result(10).taken == 1
+        assert host.inbox("s", 1).instruct_nowait("a", 2, Kind.WATERMARK, 9).result(120).taken == 1
 
 
 def test_a_host_is_a_plain_object(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def listener(tmp_path: Path, source: tuple[Description, Settings]) -> Iterator[L
 
 
 def ask(listener: Listener, request: e.Request, *bodies: Any) -> e.Answer:
-    return listener.serve(request, list(bodies)).result(10)
+    return listener.serve(request, list(bodies)).result(120)
 
 
 def rows_frames(begin: int, end: int, **other: Any) -> tuple[e.Rows, Any]:
@@ -109,7 +109,7 @@ def test_requests_wait_until_the_sources_are_hosted(tmp_path: Path, source: tupl
         inbox = stack.enter_context(closing(Inbox(source[0], 0, source[1])))
         listener.host("f.s", [inbox], key="origin")
         listener.start()
-        sending.join(10)
+        sending.join(240)
         assert stored(tmp_path) == [[0, 1, 2]]
 
 

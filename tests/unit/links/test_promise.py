@@ -70,7 +70,7 @@ def test_two_threads_that_look_at_once_see_one_future() -> None:
 
         def look(promise: Promise = promise, start: threading.Barrier = start, found: list[int] = found) -> None:
             start.wait()
-            found.append(promise.result(5))
+            found.append(promise.result(120))
 
         threads = [threading.Thread(target=look) for _ in range(2)]
         for thread in threads:
@@ -78,7 +78,7 @@ def test_two_threads_that_look_at_once_see_one_future() -> None:
         start.wait()
         group.settle(ended())
         for thread in threads:
-            thread.join(5)
+            thread.join(240)
         assert found == [1, 1]
 
 
