@@ -18,8 +18,7 @@ First = dict[str, dict[str, tuple[int, ...]]]
 class SwitchRequested:
     """Somebody wants a new version: with its units, the step of the cut, and how long it may take until the cut.
 
-    `share` is what the new version gets at first, in parts of `WHOLE`. With a `probation_us` the old version comes back on its own if
-    the new one turns out to be unhealthy within that time. `homes` are those of both versions.
+    `share` is what the new version gets at first, in parts of `WHOLE`. `homes` are those of both versions.
     """
 
     version: str
@@ -28,7 +27,6 @@ class SwitchRequested:
     limit_us: int
     mode: Mode = "switch"
     share: int = WHOLE
-    probation_us: int | None = None
     homes: Mapping[str, Homes] = field(default_factory=dict)
 
 
@@ -105,14 +103,6 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unhealthy:
-    """A version makes errors, falls behind, or fills the dead letters."""
-
-    version: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class AbortRequested:
     """Somebody wants the switch, or the shadow, to end."""
 
@@ -143,7 +133,6 @@ Event = (
     | Drained
     | Retired
     | Removed
-    | Unhealthy
     | AbortRequested
     | ShareRequested
     | Tick

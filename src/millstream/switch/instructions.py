@@ -89,25 +89,6 @@ class Remove:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchBack:
-    """Ask for a switch back to what a version was, as if a user had."""
-
-    version: str
-    why: str
-
-
 Instruction = (
-    Write
-    | StartHeld
-    | RunShadow
-    | AskWindows
-    | AskConfirm
-    | FindFirst
-    | LetGo
-    | Release
-    | Close
-    | Retire
-    | Remove
-    | SwitchBack
+    Write | StartHeld | RunShadow | AskWindows | AskConfirm | FindFirst | LetGo | Release | Close | Retire | Remove
 )

@@ -57,7 +57,6 @@ from millstream.switch.events import (
     ShareRequested,
     SwitchRequested,
     Tick,
-    Unhealthy,
 )
 from millstream.switch.instructions import (
     AskConfirm,
@@ -71,7 +70,6 @@ from millstream.switch.instructions import (
     Retire,
     RunShadow,
     StartHeld,
-    SwitchBack,
     Write,
 )
 from millstream.switch.record import Homes, Phase, Record
@@ -124,10 +122,6 @@ class State:
     closed: frozenset[str] = frozenset()
     drained: frozenset[str] = frozenset()
     deadline_us: int | None = None
-    probation_us: int | None = None
-    previous: str | None = None
-    until_us: int | None = None
-    complaint: str = ""
     homes: Mapping[str, Homes] = field(default_factory=dict)
 
     @property
@@ -205,7 +199,6 @@ def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
         step_us=event.step_us,
         wanted=event.share if event.mode == "share" else WHOLE,
         deadline_us=now_us + event.limit_us,
-        probation_us=event.probation_us,
         homes=event.homes,
     )
     text = f'version "{event.version}" is prepared beside "{state.current}"'
@@ -386,35 +379,24 @@ def _retiring(step: Step, now_us: int) -> Step:
 def _retired(state: State, _: Retired, now_us: int) -> Step:
     if state.phase is not Phase.RETIRING:
         return Step(state)
-    forward = state.leaving == state.current and state.probation_us is not None
     new = State(
         Phase.RUNNING,
         state.staying,
         state.owners.since(state.staying),
         number=state.number,
         firsts={name: first for name, first in state.firsts.items() if name == state.staying},
-        previous=state.leaving if state.leaving == state.current else None,
-        until_us=now_us + (state.probation_us or 0) if forward else None,
         homes={name: homes for name, homes in state.homes.items() if name == state.staying},
     )
-    back = () if not (state.complaint and forward) else (SwitchBack(state.current, state.complaint),)
-    return _moved(new, now_us, f'version "{new.current}" is the current one', Write(record_of(new)), *back)
+    return _moved(new, now_us, f'version "{new.current}" is the current one', Write(record_of(new)))
 
 
 # versions that fail
 
 
-def _unwell(state: State, event: Failed | Unhealthy, now_us: int) -> Step:
+def _failed(state: State, event: Failed, now_us: int) -> Step:
     if event.version == state.next and state.phase in _BEFORE_THE_CUT and not state.share:
         return _abort(state, now_us, event.why)
-    if event.version == state.next and state.phase is Phase.OVERLAPPING and not state.complaint:
-        # Past the cut it goes forward only; the way back is a switch of its own.
-        return _moved(replace(state, complaint=event.why), now_us, f'version "{event.version}": {event.why}')
-    watched = state.phase is Phase.RUNNING and state.until_us is not None and now_us < state.until_us
-    if event.version == state.current and watched and state.previous is not None:
-        new = replace(state, until_us=None)
-        back = SwitchBack(state.previous, event.why)
-        return _moved(new, now_us, f'version "{event.version}": {event.why}', Write(record_of(new)), back)
+    # Past the cut it goes forward only: a version that fails is started again, as any job is.
     return Step(state)
 
 
@@ -434,9 +416,6 @@ def record_of(state: State) -> Record:
         share=state.share,
         leaving=state.leaving,
         firsts=dict(state.firsts),
-        probation_us=state.probation_us,
-        previous=state.previous,
-        until_us=state.until_us,
         homes=dict(state.homes),
     )
 
@@ -455,9 +434,6 @@ def recover(record: Record, now_us: int) -> Step:
         wanted=record.share,
         firsts=record.firsts,
         leaving=record.leaving,
-        probation_us=record.probation_us,
-        previous=record.previous,
-        until_us=record.until_us,
         homes=record.homes,
     )
     match record.phase:
@@ -481,8 +457,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any, int], Step]]] = {
     AbortRequested: _abort_requested,
     ShareRequested: _share_requested,
     Held: _held,
-    Failed: _unwell,
-    Unhealthy: _unwell,
+    Failed: _failed,
     Reported: _reported,
     Confirmed: _confirmed,
     Passed: _passed,

@@ -52,7 +52,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `phase` is one of running, preparing, shadowing, sharing, overlapping and retiring: the others are on the way between two of
     these and leave nothing behind. `firsts` holds, by version, group and journal, where a version began to read: Spark does not log a
-    query's first offsets. `homes` says by version where its checkpoints and journals are. `until` says when the probation of the current version ends, and `previous` which one would come back.
+    query's first offsets. `homes` says by version where its checkpoints and journals are.
     """
 
     number: int
@@ -65,9 +65,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     share: int = 0
     leaving: str | None = None
     firsts: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {}
-    probation_us: int | None = None
-    previous: str | None = None
-    until_us: int | None = None
     homes: dict[str, Homes] = {}
 
 

@@ -261,9 +261,6 @@ class World:
                 self.runs.pop(instruction.version, None)
                 self.checkpoints.pop(instruction.version, None)
                 self.inbox.append(e.Retired() if isinstance(instruction, i.Retire) else e.Removed())
-            case i.SwitchBack():
-                shape = self.shapes[instruction.version]
-                self.wishes.appendleft(Wish(self.now, "switch", shape))
 
     def put_up(self, question: i.AskWindows | i.AskConfirm | i.LetGo) -> None:
         """Show a question where versions look between batches."""
@@ -424,8 +421,15 @@ class World:
             self.notice_drain(self.state.leaving)
         trouble = self.troubles.get(self.state.number)
         if trouble is not None and trouble.kind == "is unhealthy after" and self.now > trouble.by + 100:
-            self.troubles.pop(self.state.number)
-            self.hear(e.Unhealthy(f"v{trouble.number}", "it falls behind"))
+            self.go_back(trouble.number)
+
+    def go_back(self, number: int) -> None:
+        """Switch back, as an engine does that finds a version unwell, once that is the current one."""
+        if self.state.phase is Phase.RUNNING:
+            self.troubles.pop(number)
+            if self.state.current == f"v{number}":
+                self.tell(f"goes back from v{number}")
+                self.wishes.appendleft(Wish(self.now, "switch", self.shapes[f"v{number - 1}"]))
 
     def hear(self, event: e.Event) -> None:
         """Tell the machine what was noticed, once."""
@@ -472,7 +476,7 @@ class World:
         self.shapes[version] = self.fitted(wish.shape)
         found = self.rules.reach(self.shapes[self.state.current], self.shapes[version], self.scenario.window)
         mode: Any = wish.kind
-        self.ask(e.SwitchRequested(version, (UNIT,), found.step, wish.limit, mode, wish.share, probation_us=300))
+        self.ask(e.SwitchRequested(version, (UNIT,), found.step, wish.limit, mode, wish.share))
 
     # running
 

@@ -23,7 +23,6 @@ from millstream.switch.events import (
     ShareRequested,
     SwitchRequested,
     Tick,
-    Unhealthy,
 )
 from millstream.switch.instructions import (
     AskConfirm,
@@ -35,7 +34,6 @@ from millstream.switch.instructions import (
     Remove,
     Retire,
     StartHeld,
-    SwitchBack,
     Write,
 )
 from millstream.switch.machine import State, Step, advance, begun, recover
@@ -76,7 +74,7 @@ def test_a_switch_from_beginning_to_end() -> None:
     assert after(*UNTIL_CUT, Drained("g")).state.phase is Phase.OVERLAPPING
     assert after(*UNTIL_RETIRING).instructions[-1] == Retire("a")
     done = after(*UNTIL_RETIRING, Retired())
-    assert (done.state.phase, done.state.current, done.state.previous) == (Phase.RUNNING, "b", "a")
+    assert (done.state.phase, done.state.current) == (Phase.RUNNING, "b")
 
 
 def test_every_step_is_a_line_of_history() -> None:
@@ -176,7 +174,7 @@ def test_a_share_that_is_taken_back_lets_the_new_version_drain() -> None:
     back = after(*asked_again(2, 0), state=after(*UNTIL_SHARED).state)
     assert (back.state.phase, back.state.leaving) == (Phase.OVERLAPPING, "b")
     done = after(Drained("g"), Retired(), state=back.state)
-    assert (done.state.phase, done.state.current, done.state.previous) == (Phase.RUNNING, "a", None)
+    assert (done.state.phase, done.state.current) == (Phase.RUNNING, "a")
 
 
 def test_a_raise_that_is_given_up_leaves_the_share_as_it_was() -> None:
@@ -198,25 +196,12 @@ def test_a_shadow_runs_until_it_is_ended() -> None:
     assert after(AbortRequested(), state=step.state).state.phase is Phase.ABORTING
 
 
-# probation
+# versions that fail
 
 
-def test_a_version_that_fails_in_its_probation_is_switched_back_if_that_was_asked_for() -> None:
-    asked = SwitchRequested("b", ("g", "h"), 10, 100, probation_us=50)
-    watched = after(asked, *UNTIL_RETIRING[1:], Retired())
-    assert watched.state.until_us is not None
-    late = advance(watched.state, Unhealthy("b", "lag grows"), watched.state.until_us)
-    assert late == Step(watched.state)
-    soon = advance(watched.state, Unhealthy("b", "lag grows"), watched.state.until_us - 1)
-    assert soon.instructions[-1] == SwitchBack("a", "lag grows")
-    unasked = after(*UNTIL_RETIRING, Retired())
-    assert advance(unasked.state, Unhealthy("b", "lag grows"), 1) == Step(unasked.state)
-
-
-def test_a_version_that_fails_while_both_run_is_switched_back_once_the_old_one_has_gone() -> None:
-    asked = SwitchRequested("b", ("g", "h"), 10, 100, probation_us=50)
-    step = after(asked, *UNTIL_CUT[1:], Unhealthy("b", "errors"), Drained("g"), Drained("h"), Retired())
-    assert step.instructions[-1] == SwitchBack("a", "errors")
+def test_a_version_that_fails_past_the_cut_changes_nothing() -> None:
+    step = after(*UNTIL_CUT)
+    assert advance(step.state, Failed("b", "errors"), 1) == Step(step.state)
 
 
 # after a crash
