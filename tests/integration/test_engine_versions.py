@@ -228,6 +228,24 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
     assert told[-1] == "version 3 is unwell, and 2 comes back: it has made 4 dead letters, and 3 are allowed"
 
 
+def test_a_version_whose_driver_dies_between_the_cut_and_the_end_is_replaced_once_it_is_the_current_one(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
+    let(root, "cut")
+    engine.switch("counts", Wanted(package=version(root).package, trial=Trial(3_600.0, back=True)))
+    wait_until(lambda: engine._open.keeper.switches._samples.get(("counts-1", 2)), what="a first sample")
+    pid = engine.status("counts").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: engine.status("counts").restarts == 1 and engine.status("counts").state == JobState.RUNNING)
+    let(root, "drained")
+    wait_until(lambda: engine.status("counts").version == "3", what="the way back")
+    assert engine.versions("counts")[-1].back_to == "1"
+    told = [one.detail for one in engine.history("counts") if one.what == "probation"]
+    assert told == ["version 2 is unwell, and 1 comes back: its driver has died 1 time, and 0 are allowed"]
+
+
 def test_a_job_of_another_name_is_switched_and_one_that_is_deployed_again_goes_on_with_its_version(
     engine: Engine, root: Path
 ) -> None:

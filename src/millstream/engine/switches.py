@@ -317,19 +317,30 @@ class Switches:
         switch = None if running is None else running.switch
         if switch is not None and switch.state is SwitchState.DONE and switch.trial is not None:
             self._watch(kept, switch, switch.trial)
+        coming = kept.switch
+        if coming is not None and not coming.over and coming.cut_us is not None and coming.trial is not None:
+            # It runs since the cut, and what it does from there counts once it is the current one.
+            self._look(kept, coming)
+
+    def _look(self, kept: Kept, switch: Switch) -> list[Sample] | None:
+        """Take a sample of a version's numbers if it is time; return all of them, None if it is not."""
+        now, samples = self._now(), self._samples.setdefault((kept.stored.id, switch.version), [])
+        if samples and now - samples[-1].at < SAMPLE_S:
+            return None
+        if len(samples) < _MOST_SAMPLES and (kept.fresh or kept.job.state is JobState.RESTARTING):
+            samples.append(_sample(kept, now))
+        return samples
 
     def _watch(self, kept: Kept, switch: Switch, trial: Trial) -> None:
         if trial.ended is not None or switch.ended_at is None:
             return
-        now, samples = self._now(), self._samples.setdefault((kept.stored.id, switch.version), [])
-        if samples and now - samples[-1].at < SAMPLE_S:
+        samples = self._look(kept, switch)
+        if samples is None:
             return
-        if len(samples) < _MOST_SAMPLES and (kept.fresh or kept.job.state is JobState.RESTARTING):
-            samples.append(_sample(kept, now))
         wrong = verdict(samples, trial.limits)
         if wrong is not None:
             self._failed(kept, switch, trial, wrong)
-        elif now >= switch.ended_at + trial.seconds:
+        elif self._now() >= switch.ended_at + trial.seconds:
             self._end_trial(kept, replace(trial, ended="passed"), "it has passed its probation")
 
     def _failed(self, kept: Kept, switch: Switch, trial: Trial, wrong: str) -> None:

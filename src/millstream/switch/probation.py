@@ -1,7 +1,7 @@
 """Probation: is a new version doing worse than it may?
 
 A rule from what was seen to a verdict. What is seen are samples of the numbers that people watch, taken every few seconds from the
-moment at which the new version has taken over; what counts is what has become worse since then.
+cut on; what counts is what has become worse since then. A verdict has to wait until the old version has retired.
 
     errors         how often its driver has died
     dead letters   how many more there are
