@@ -189,6 +189,42 @@ def test_killed_engines_lose_and_double_nothing(tmp_path: Path) -> None:
         assert sorted(results(tmp_path)) == sorted(expected(sending.rows))
 
 
+@pytest.mark.soak
+def test_a_job_over_two_engines_is_switched_while_one_of_them_is_away(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    later = FLOW.replace("sales.window(", 'sales.sql("all", "SELECT * FROM sales WHERE n >= 0").window(')
+    with engines(tmp_path) as (near, far):
+        cluster = Cluster([near.url, far.url], {near.url: near.token, far.url: far.token})
+        with closing(cluster):
+            cluster.deploy(tmp_path / "flow.py")
+            sending = Sending(near.inbox, tmp_path / "keys")
+            sending.start()
+            grows(tmp_path)
+
+            (tmp_path / "flow.py").write_text(later)
+            cluster.switch("shop", tmp_path / "flow.py")
+            far.kill()
+            time.sleep(6)  # longer than an idle partition is waited for
+            far.start()
+            status = cluster.wait_switch("shop", 300)
+            assert status.switch is not None
+            assert (status.switch.state, status.version) == ("done", "2")
+            grows(tmp_path)
+
+            near.kill()
+            near.start()
+            grows(tmp_path)
+            cluster.switch("shop", None)
+            assert cluster.wait_switch("shop", 300).version == "3"
+            grows(tmp_path)
+
+            sending.finish()
+            cluster.drain("shop", flush=True)
+            assert cluster.wait("shop", 300).state is JobState.FINISHED
+            assert both(near, far)
+        assert sorted(results(tmp_path)) == sorted(expected(sending.rows))
+
+
 def statuses(*nodes: Node) -> list[JobStatus]:
     """Return what each engine says of the job."""
     found = []

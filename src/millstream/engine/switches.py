@@ -155,7 +155,10 @@ class Switches:
     @contextmanager
     def _arrived(self, kept: Kept, wanted: Wanted) -> Iterator[_New]:
         """Unpack the new version; take that back if something is raised."""
-        if kept.job.state is not JobState.RUNNING or not kept.job.driver:
+        if not kept.job.driver:
+            fact = f'job "{kept.name}" has its driver on another engine, which does its switches'
+            raise InvalidTransition(fact, hint="ask that one: it is the first of the job's engines")
+        if kept.job.state is not JobState.RUNNING:
             hint = f"millstream status {kept.name} says more; one that is drained or has failed is resumed first"
             raise InvalidTransition(
                 f'job "{kept.name}" is {kept.job.state}, and only one that runs can be switched', hint=hint

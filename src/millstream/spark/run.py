@@ -405,7 +405,7 @@ class FlowRun:
         said, hint = cause(ours or failure)
         log = self._options.log or self._folder / "run.log"
         error = GroupFailed(
-            f'group "{query.group.name}" of flow "{self.flow.name}" failed: {said}',
+            f'group "{query.group.name}" of {self._versions.whose(query)} failed: {said}',
             hint=hint or f"the whole story is in {log}; a new start goes on where it stopped",
         )
         error.__cause__ = ours or failure

@@ -127,6 +127,14 @@ class Versions:
         """The versions whose journals and sources count."""
         return [self.current] if self.released is None else [self.current, self.released]
 
+    def whose(self, query: GroupQuery) -> str:
+        """Return how to say whose query it is: with its version, while there are two."""
+        flow = f'flow "{self.current.flow.name}"'
+        if self.next is None:
+            return flow
+        newer = any(query is one for one in self.next.queries.values())
+        return f'version "{(self.next if newer else self.current).name}" of {flow}'
+
     def history(self) -> tuple[Entry, ...]:
         """Return every step of all switches, oldest first."""
         return self._book.history()
