@@ -24,6 +24,9 @@ from millstream.spark.source import JournalSource
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
+#: What is added to our options for Spark's Java, say "-Xss4m -XX:+UseG1GC".
+JAVA_OPTIONS: Final = "MILLSTREAM_JAVA_OPTIONS"
+
 RENAMING: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 _LOGGING: Final = """\
@@ -145,7 +148,8 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
 
 
 def _java_options(log: Path | None, place: Path | None) -> list[str]:
-    options = ["-XX:+UseParallelGC"]
+    given = os.environ.get(JAVA_OPTIONS, "").split()
+    options = [] if any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in given) else ["-XX:+UseParallelGC"]
     if place is not None and home.usable(archive := class_archive(place)):
         # Java passes over an archive that does not fit, and need not say so.
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
@@ -154,7 +158,7 @@ def _java_options(log: Path | None, place: Path | None) -> list[str]:
         config = log.parent / "log4j2.properties"
         config.write_text(_LOGGING.format(log=log.resolve()))
         options.append(f"-Dlog4j2.configurationFile=file:{config.resolve()}")
-    return options
+    return options + given
 
 
 @contextmanager
