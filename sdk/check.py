@@ -141,7 +141,7 @@ def number(value: int) -> bytes:
 
 def answer(program: list[str], data: bytes, *args: str) -> tuple[int, bytes, bytes]:
     """Run a program over all of its input; return its code, output and log."""
-    done = subprocess.run([*program, *args], input=data, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([*program, *args], input=data, capture_output=True, timeout=300, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

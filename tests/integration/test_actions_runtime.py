@@ -327,7 +327,7 @@ def test_a_program_that_hangs_is_started_again(host, down, tmp_path):
             action.write_message(m)
         """,
     )
-    host("s_h", program, listens=port, outs=(down.address,), time_limit_s=0.4)
+    host("s_h", program, listens=port, outs=(down.address,), time_limit_s=3.0)
     Raw(port).send(wire.hello(Hello("s_up", 1)) + wire.message(1, b"x"))
     assert down.accept().message() == (1, b"x")
 

@@ -29,7 +29,7 @@ def millstream(folder: Path, *arguments: str, given: str = "") -> subprocess.Com
     return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=300, check=False)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 90) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 300) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if holds():
@@ -122,7 +122,7 @@ def test_the_process_leaves_nothing_behind_when_it_is_killed(tmp_path: Path) -> 
     assert eventually(lambda: _marked(tmp_path) > 1)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert eventually(lambda: _marked(tmp_path) == 0, 30), "Java and the Python workers end with the driver"
+    assert eventually(lambda: _marked(tmp_path) == 0, 120), "Java and the Python workers end with the driver"
 
 
 def _marked(folder: Path) -> int:

@@ -53,7 +53,7 @@ def test_the_standard_library_takes_a_promise_for_a_future() -> None:
     group = Group()
     promises = [Promise(group) for _ in range(3)]
     threading.Timer(0.02, group.settle, [ended()]).start()
-    assert len(wait(promises, timeout=5).done) == 3
+    assert len(wait(promises, timeout=120).done) == 3
 
     async def awaited() -> int:
         return await asyncio.wrap_future(Promise(group))
