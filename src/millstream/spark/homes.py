@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from millstream.spark.version import FlowVersion
 from millstream.switch.changes import Change
 from millstream.switch.plan import SwitchPlan
@@ -30,6 +32,16 @@ def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
         own = name in private or name not in known.journals
         journals[name] = "" if fresh else new.name if own else known.journals[name]
     return Homes(groups, journals)
+
+
+def shadow_homes(old: FlowVersion, new: FlowVersion, groups: Collection[str]) -> Homes:
+    """Return where everything of a version in the shadow of another is: what these groups have and write is its own."""
+    known = homes_of(old)
+    written = {name: new.plan.journals[name].writer for name in _written(new)}
+    return Homes(
+        {one.name: new.name if one.name in groups else known.groups.get(one.name, "") for one in new.plan.groups},
+        {name: new.name if writer in groups else known.journals.get(name, "") for name, writer in written.items()},
+    )
 
 
 def _written(version: FlowVersion) -> list[str]:

@@ -72,6 +72,8 @@ class GroupQuery:
     binaries: Mapping[str, Path] = field(default_factory=dict)
     #: Another version of it runs, or will: what it writes does not end with it.
     paired: bool = False
+    #: Where dead letters go instead of the journals that they come from, if it is of a version in a shadow.
+    letters: Path | None = None
     query: StreamingQuery | None = None
     finished: bool = False
     rows_in: int = 0
@@ -127,6 +129,8 @@ class GroupQuery:
             self.sink.mark_read(committed)
         for target in self.sink.targets:
             target.close()
+        if self.sink.recorder is not None:
+            self.sink.recorder.close()
 
     def caught_up(self) -> bool:
         """Tell whether everything that is in the journals has been read and committed."""
@@ -251,7 +255,7 @@ class GroupQuery:
 
     def _letters(self, name: str) -> Path:
         """Return the journal whose dead letters take what a stage below entry point `name` fails at."""
-        return Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
+        return self.letters or Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
 
     def _entry(self, name: str) -> DataFrame:
         stream, source = self.flow.stream(name), self.sink.inputs[journal_read(self.flow.stages[name])]

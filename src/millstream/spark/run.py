@@ -39,6 +39,8 @@ from millstream.spark.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.switching import LIMIT, SwitchStatus, Versions
 from millstream.spark.targets import MemoryTarget
 from millstream.spark.version import Ground, at_rest
+from millstream.switch.comparison import Comparison
+from millstream.switch.events import Mode
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan
 
@@ -198,14 +200,14 @@ class FlowRun:
 
     # Switching
 
-    def plan_switch(self, flow: Flow, *, consent: Collection[str] = ()) -> SwitchPlan:
+    def plan_switch(self, flow: Flow, *, consent: Collection[str] = (), mode: Mode = "switch") -> SwitchPlan:
         """Return what a switch to another version of the flow would do; nothing is touched.
 
         Raises:
             FlowError: That version has a mistake that only Spark can see.
         """
         ship_modules(self._options.root)
-        return self._versions.compare(flow, "next", consent)[1]
+        return self._versions.compare(flow, "next", consent, mode)[1]
 
     def switch(self, flow: Flow, version: str, *, consent: Collection[str] = (), limit: timedelta = LIMIT) -> None:
         """Begin to put another version of the flow in the place of the one that runs; `poll` goes on with it.
@@ -226,8 +228,42 @@ class FlowRun:
         ship_modules(self._options.root)
         self._versions.switch(flow, version, consent, limit)
 
+    def shadow(
+        self,
+        flow: Flow,
+        version: str,
+        *,
+        lasting: timedelta | None = None,
+        consent: Collection[str] = (),
+        limit: timedelta = LIMIT,
+    ) -> None:
+        """Begin to run another version of the flow in the shadow of the one that runs; `poll` goes on with it.
+
+        Its results go to no sink and to no journal that others read: they are compared with those of the version that runs
+        (`comparison`), and removed. It ends after `lasting`, with `give_up`, when all input has ended, or if it fails; a process
+        that dies ends it too. Programs of both versions run, with whatever they do besides answering.
+
+        Args:
+            flow: The new version.
+            version: Its name, which no other version has had.
+            lasting: How long it runs; None: until it is ended.
+            consent: The stages whose state may be dropped: they begin empty.
+            limit: How long it may take to begin.
+
+        Raises:
+            SwitchImpossible: What the two versions are does not allow it.
+            SwitchRefused: A switch is under way, the name is taken, the flow has ended, or there is nothing to compare.
+            FlowError: The new version has a mistake that only Spark can see.
+        """
+        ship_modules(self._options.root)
+        self._versions.shadow(flow, version, consent, lasting, limit)
+
+    def comparison(self) -> Comparison | None:
+        """Return how the version in the shadow compares so far, or the last one did; None if there was none."""
+        return self._versions.comparison()
+
     def give_up(self) -> None:
-        """Take back a switch before its cut.
+        """Take back a switch before its cut, or end a shadow.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut: then a switch back undoes it.
@@ -259,8 +295,11 @@ class FlowRun:
     def drain(self, *, flush: bool = False) -> None:
         """Let the sources that run here bring nothing more, and `drained` tell when the rest is processed.
 
-        With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their host's business.
+        With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their host's business. A version in
+        the shadow is compared up to the end, or ends without `flush`.
         """
+        if not flush and self._versions.shadowing:
+            self._versions.give_up()
         self._let_go()
         for name, source in self._ingests.items():
             source.stop()

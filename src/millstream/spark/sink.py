@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -26,6 +27,9 @@ from millstream.spark.targets import Epoch, Target
 from millstream.spark.turns import Turns
 from millstream.switch.cut import newest
 from millstream.switch.starts import MATCH_START
+
+if TYPE_CHECKING:
+    from millstream.spark.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,10 @@ class GroupSink:
     key: str | None = None
     #: The order in which it and another version publish, while there is one.
     turns: Turns | None = None
+    #: Takes down what is published, while a version runs in the shadow of another.
+    recorder: Recorder | None = None
+    #: It is of a version in the shadow: what is late is the other's to tell.
+    shadow: bool = False
     rows_out: int = 0
     error: BaseException | None = None
     _readers: dict[str, Reader] = field(default_factory=dict)
@@ -82,24 +90,36 @@ class GroupSink:
             self.mark_read(before)
         if self.turns is not None:
             self.turns.wait(self.checkpoint.id, self.reached(logged))
-        frame = self._owned(frame, logged)
-        several = len(self.targets) > 1
+        frame, recorder = self._owned(frame, logged), self.recorder
+        several = len(self.targets) + (recorder is not None) > 1
         if several:
             frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            written = [target.write(frame, epoch) for target in self.targets]
+            written = [target.write(frame.drop(MATCH_START), epoch) for target in self.targets]
+            if recorder is not None:
+                self._take_down(frame, epoch, recorder)
         finally:
             if several:
                 frame.unpersist()
         self.rows_out += max(written, default=0)
-        self._record_late(before, logged)
+        if not self.shadow:
+            self._record_late(before, logged)
         passing("before-commit")
 
     def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""
         parts = newest(offset.owns for offset in logged.offsets.values() if offset.owns is not None)
-        own = frame if parts is None or self.start is None else frame.where(owned(parts, self.start, self.key))
-        return own.drop(MATCH_START)
+        return frame if parts is None or self.start is None else frame.where(owned(parts, self.start, self.key))
+
+    def _take_down(self, frame: DataFrame, epoch: Epoch, recorder: Recorder) -> None:
+        """Take down what was published: if that fails, it is the shadow that ends."""
+        assert self.start is not None
+        try:
+            recorder.take(frame, self.start, epoch)
+        except Exception as error:
+            if not self.targets:
+                raise
+            recorder.error = error
 
     def floor(self, logged: Logged) -> int | None:
         """Return the lowest time that may still come out of the group after this batch."""

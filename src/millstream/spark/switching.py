@@ -28,20 +28,24 @@ from millstream.spark.book import Book
 from millstream.spark.checkpoint import Checkpoint, Logged
 from millstream.spark.control import Orders, Question
 from millstream.spark.failpoints import passing
-from millstream.spark.homes import homes_of, next_homes
+from millstream.spark.homes import homes_of, next_homes, shadow_homes
 from millstream.spark.query import GroupQuery
 from millstream.spark.reading import ahead, views
+from millstream.spark.shadow import Shadow
+from millstream.spark.shadow import remove as remove_shadow
 from millstream.spark.shapes import reshaped
 from millstream.spark.targets import JournalTarget
 from millstream.spark.turns import Turns
-from millstream.spark.version import FlowVersion, Ground, at_rest, forget_readers, remove_unless
+from millstream.spark.version import Aside, FlowVersion, Ground, at_rest, forget_readers, remove_unless
 from millstream.switch import cut as cuts
 from millstream.switch import events as e
 from millstream.switch import instructions as i
 from millstream.switch import machine
+from millstream.switch.comparison import Comparison
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan, switch_plan
 from millstream.switch.record import Homes, Phase
+from millstream.switch.shadow import shadowed
 from millstream.switch.units import Unit
 
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -96,6 +100,13 @@ class Versions:
         self._plan: SwitchPlan | None = None
         self._todo: deque[i.Instruction | Entry] = deque()
         self._starting: Iterator[None] | None = None
+        self._shadow: Shadow | None = None
+        self._shadow_folder = ground.folder / "shadow"
+        self._lasting: timedelta | None = None
+        self._until_us: int | None = None
+        self._broken: str | None = None
+        #: What the last shadow has found.
+        self.compared: Comparison | None = None
 
     # what others see
 
@@ -103,6 +114,11 @@ class Versions:
     def under_way(self) -> bool:
         """Whether one version is taking the place of another."""
         return self._state.phase is not Phase.RUNNING or bool(self._todo)
+
+    @property
+    def shadowing(self) -> bool:
+        """Whether a version runs in the shadow of the current one."""
+        return self._state.phase is Phase.SHADOWING
 
     @property
     def released(self) -> FlowVersion | None:
@@ -149,11 +165,13 @@ class Versions:
 
     # what users ask for
 
-    def compare(self, flow: Flow, version: str, consent: Collection[str]) -> tuple[FlowVersion, SwitchPlan]:
+    def compare(
+        self, flow: Flow, version: str, consent: Collection[str], mode: e.Mode = "switch"
+    ) -> tuple[FlowVersion, SwitchPlan]:
         """Return a version that might come next, and what a switch to it would do."""
         new = FlowVersion(self._ground, version, flow)
         new.check_binaries()
-        plan = switch_plan(self.current.meanings, new.meanings, consent=consent)
+        plan = switch_plan(self.current.meanings, new.meanings, consent=consent, mode=mode)
         return new, replace(plan, obstacles=(*plan.obstacles, *reshaped(self.current, new, plan)))
 
     def switch(self, flow: Flow, version: str, consent: Collection[str], limit: timedelta) -> None:
@@ -178,8 +196,42 @@ class Versions:
         self._take(step)
         self._pair()
 
+    def shadow(
+        self, flow: Flow, version: str, consent: Collection[str], lasting: timedelta | None, limit: timedelta
+    ) -> None:
+        """Begin to run a version in the shadow of the current one.
+
+        Raises:
+            SwitchImpossible: What the two versions are does not allow it.
+            SwitchRefused: A switch is under way, there is nothing to compare, or it has ended.
+            FlowError: The new version has a mistake that only Spark can see.
+        """
+        self._check_name(version)
+        machine.advance(self._state, e.SwitchRequested(version, (), 1, 0), self._now())
+        new, plan = self.compare(flow, version, consent, "shadow")
+        plan.check()
+        self._check_alive(plan)
+        if not plan.units:
+            raise SwitchRefused("the new version means the same as the running one", hint="there is nothing to compare")
+        found = shadowed(self.current.meanings, new.meanings, plan.units)
+        shadow = Shadow(self._shadow_folder, self.current, new, plan, found)
+        new.aside = Aside(shadow.groups, shadow.letters)
+        new.homes = shadow_homes(self.current, new, found.groups)
+        homes = {self.current.name: homes_of(self.current), version: new.homes}
+        units = tuple(unit.name for unit in found.units)
+        asked = e.SwitchRequested(version, units, found.step_us, limit // MICROSECOND, "shadow", homes=homes)
+        step = machine.advance(self._state, asked, self._now())
+        self._plan, self.next = replace(plan, units=found.units), new
+        self._shadow, self._lasting, self.compared, self._broken = shadow, lasting, None, None
+        self._take(step)
+        self._pair()
+
+    def comparison(self) -> Comparison | None:
+        """Return how a version in the shadow compares, or the last one did; None if there was none."""
+        return self.compared if self._shadow is None else self._shadow.comparison()
+
     def give_up(self) -> None:
-        """Take back a switch that is not cut yet.
+        """Take back a switch that is not cut yet, or end a shadow.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut.
@@ -322,12 +374,10 @@ class Versions:
                 self._book.write(record)
             case i.StartHeld(_):
                 self._starting = self._start_held()
-            case i.AskWindows(number, step_us, stop):
-                self._ask(Question("report", number, step_us, stop=stop))
-            case i.AskConfirm(number, step_us, bound, cut_us):
-                self._ask(Question("confirm", number, step_us, bound, cut_us))
-            case i.LetGo():
-                self._ask(None)
+            case i.RunShadow(_):
+                self._run_shadow()
+            case i.AskWindows() | i.AskConfirm() | i.LetGo():
+                self._ask(_question(instruction))
             case i.FindFirst(number, cut_us):
                 self._hear(e.FirstFound(number, self._first(cut_us)))
             case i.Release(version):
@@ -355,6 +405,8 @@ class Versions:
         for name, checkpoint in new.checkpoints(self._own(new)).items():
             query = new.make(name, checkpoint)
             query.paired = True
+            if self._shadow is not None:
+                self._shadow.record("new", query)
             query.control.order(Orders(held=True, owns=None if name in self._inner else ()))
             passing("switch-ordered")
             _start(query)
@@ -406,6 +458,57 @@ class Versions:
                     }
                     found[group] = {name: cuts.first_positions(views(query, name), at) for name, at in moments.items()}
         return found
+
+    # in the shadow
+
+    def _run_shadow(self) -> None:
+        """Let the next version run on what comes in; nobody else hears of it."""
+        assert self.next is not None
+        try:
+            self._begin_shadow()
+        except Exception as error:  # noqa: BLE001 (whatever it is, the old version goes on)
+            self._broken = str(error)
+            self._hear(e.Failed(self.next.name, self._broken))
+
+    def _begin_shadow(self) -> None:
+        assert self.next is not None
+        assert self._shadow is not None
+        since = self._shadow.begin()
+        first = self._first(since)
+        for name, query in self.next.queries.items():
+            owns = None if name in self._inner else ((since, None, 0, cuts.WHOLE),)
+            query.control.order(Orders(first=first.get(name, {}), owns=owns))
+            passing("switch-ordered")
+        self._until_us = None if self._lasting is None else self._now() + self._lasting // MICROSECOND
+
+    def _shadowed(self) -> Iterator[e.Event]:
+        """Compare what has come, and notice when that is enough."""
+        assert self._shadow is not None
+        assert self.next is not None
+        self._broken = next((failure.why for failure in self._failed()), None) or self._compared_more(self._shadow)
+        if self._broken is not None:
+            yield e.Failed(self.next.name, self._broken)
+        elif self._shadow.complete:
+            yield e.AbortRequested("all that comes in has been compared")
+        elif self._until_us is not None and self._now() >= self._until_us:
+            yield e.AbortRequested("its time is over")
+
+    def _compared_more(self, shadow: Shadow) -> str | None:
+        """Compare what has come; return what is wrong, if anything is."""
+        try:
+            shadow.poll()
+        except Exception as error:  # noqa: BLE001 (whatever it is, the old version goes on)
+            return str(error)
+        return shadow.trouble
+
+    def _end_shadow(self) -> None:
+        """Keep what was found, and nothing else."""
+        if self._shadow is not None:
+            self._broken = self._broken or self._shadow.finish()
+            self.compared = changed(self._shadow.comparison(), broken=self._broken)
+            self._shadow.end()
+            self._shadow = None
+        remove_shadow(self._shadow_folder)
 
     # from the cut on
 
@@ -535,6 +638,7 @@ class Versions:
         self._starting = None
         for query in self.next.queries.values() if self.next is not None else ():
             self._stop(query)
+        self._end_shadow()
         self.next = None
         passing("switch-stopped")
         remove_unless(self._ground.folder, self._state.homes[name], self._state.homes[self._state.current], new=True)
@@ -568,6 +672,8 @@ class Versions:
             case Phase.ASKING | Phase.CONFIRMING:
                 yield from self._failed()
                 yield from self._answers()
+            case Phase.SHADOWING:
+                yield from self._shadowed()
             case Phase.OVERLAPPING:
                 for unit in self._units:
                     yield from self._taken_over(unit) if unit.moved else self._progress(unit)
@@ -588,7 +694,7 @@ class Versions:
         if self._starting is None and self._warm():
             yield e.Held(frozenset(voter.name for voter in self._voters()))
 
-    def _failed(self) -> Iterator[e.Event]:
+    def _failed(self) -> Iterator[e.Failed]:
         assert self.next is not None
         for query in self.next.queries.values():
             failure = self._failure(query)
@@ -663,6 +769,16 @@ def _start(query: GroupQuery) -> None:
     # One after the other: each starts Python processes of its own, and
     # Spark gives them ten seconds, which is little when all start at once.
     query.wait_for_sources()
+
+
+def _question(instruction: i.AskWindows | i.AskConfirm | i.LetGo) -> Question | None:
+    """Return what sources are asked."""
+    match instruction:
+        case i.AskWindows(number, step_us, stop):
+            return Question("report", number, step_us, stop=stop)
+        case i.AskConfirm(number, step_us, bound, cut_us):
+            return Question("confirm", number, step_us, bound, cut_us)
+    return None
 
 
 def _point(instruction: i.Instruction | Entry) -> str:

@@ -82,6 +82,14 @@ class Ground:
         return target
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What makes a version one in the shadow of another: the groups that have no targets, and where dead letters go."""
+
+    groups: frozenset[str]
+    letters: Path
+
+
 @dataclass
 class FlowVersion:
     """A version of a flow; its queries are there once they are made, and run once they are started."""
@@ -90,6 +98,7 @@ class FlowVersion:
     name: str
     flow: Flow
     homes: Homes = field(default_factory=Homes)
+    aside: Aside | None = None
     queries: dict[str, GroupQuery] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -177,6 +186,8 @@ class FlowVersion:
     def make_journals(self) -> None:
         """Make the journals that are not there, and widen those that are."""
         for name, stage in self.flow.stages.items():
+            if self.aside is not None and self.homes.journals.get(name) != self.name:
+                continue  # in a shadow, what others use stays as it is
             if isinstance(stage, s.Source):
                 schema, time, by = stage.schema.arrow(), stage.time, "inbox"
             elif isinstance(stage, s.Journal):
@@ -205,6 +216,7 @@ class FlowVersion:
             behind=found.behind,
             start=None if start is None else start.column,
             key=self.flow.stream(found.output).key,
+            shadow=self.aside is not None,
         )
         query = GroupQuery(
             spark=self.ground.spark,
@@ -218,11 +230,14 @@ class FlowVersion:
             limit=self.ground.rows_per_batch,
             state=self.ground.state,
             binaries=self.ground.binaries,
+            letters=None if self.aside is None else self.aside.letters,
         )
         self.queries[group] = query
         return query
 
     def _targets(self, group: Group) -> Sequence[Target]:
+        if self.aside is not None and group.name in self.aside.groups:
+            return []
         if group.journal is not None:
             stage = self.flow.stages[group.journal]
             assert isinstance(stage, s.Journal)

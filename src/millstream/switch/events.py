@@ -106,6 +106,8 @@ class Removed:
 class AbortRequested:
     """Somebody wants the switch, or the shadow, to end."""
 
+    why: str = "it was asked to end"
+
 
 @dataclass(frozen=True, slots=True)
 class ShareRequested:

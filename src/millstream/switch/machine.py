@@ -211,11 +211,11 @@ def _way_out(phase: Phase) -> str:
     return "raise its share to 100%, or take it back to 0%" if phase is Phase.SHARING else "wait until it is done"
 
 
-def _abort_requested(state: State, _: AbortRequested, now_us: int) -> Step:
+def _abort_requested(state: State, event: AbortRequested, now_us: int) -> Step:
     if state.phase not in _BEFORE_THE_CUT:
         fact = "no switch is going on" if state.phase is Phase.RUNNING else f"the switch is {state.phase}, past its cut"
         raise SwitchRefused(f"there is nothing to abort: {fact}", hint="a switch back to the old version undoes it")
-    return _abort(state, now_us, "it was asked to end")
+    return _abort(state, now_us, event.why)
 
 
 def _share_requested(state: State, event: ShareRequested, now_us: int) -> Step:
@@ -311,7 +311,9 @@ def _abort(state: State, now_us: int, why: str) -> Step:
         kept = replace(state, phase=Phase.SHARING, wanted=state.share, deadline_us=None)
         return _moved(kept, now_us, f"the share stays {state.share / WHOLE:.0%}: {why}", LetGo())
     new = replace(state, phase=Phase.ABORTING, deadline_us=None)
-    return _moved(new, now_us, f"the switch is given up: {why}", LetGo(), Remove(state.next))
+    shadow = state.mode == "shadow" or state.phase is Phase.SHADOWING
+    text = f'the shadow of version "{state.next}" ends: {why}' if shadow else f"the switch is given up: {why}"
+    return _moved(new, now_us, text, LetGo(), Remove(state.next))
 
 
 def _removed(state: State, _: Removed, now_us: int) -> Step:

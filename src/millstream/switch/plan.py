@@ -14,6 +14,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.schema import Schema
 from millstream.flow.stages import Journal, Source, Window
 from millstream.plan.groups import Plan
+from millstream.switch import shadow as shadows
 from millstream.switch.changes import Change, GroupChange, Move, Version, changes
 from millstream.switch.events import Mode
 from millstream.switch.units import Unit, closed, longest, units
@@ -88,8 +89,11 @@ def switch_plan(old: Version, new: Version, *, consent: Collection[str] = (), mo
         *_reaches(new, parts),
         *_not_yet(old, new, found, parts),
         *(_shares(old, new, found) if mode == "share" else ()),
+        *(_shadows(old, new, parts) if mode == "shadow" else ()),
     )
     notes = (*_open_ends(parts), *twice, *_programs(new.flow, found, mode), *_kept_for(new, parts))
+    if mode == "shadow":
+        notes = (*notes, *_left_out(old, new, parts))
     return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes)
 
 
@@ -303,3 +307,15 @@ def _programs(new: Flow, found: Collection[GroupChange], mode: Mode) -> Iterator
         for stage in group.stages if group.change is not Change.REMOVED else ():
             if stage.name in new.stages and describe_stage(new.stages[stage.name])["kind"] == "action":
                 yield f'"{stage.name}" of group "{group.name}" runs in both versions, with whatever it does besides answering'
+
+
+def _shadows(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[Obstacle]:
+    yield from (Obstacle(*one) for one in shadows.obstacles(old.flow, new.flow))
+    if parts and not shadows.shadowed(old, new, parts).units:
+        names = ", ".join(name for unit in parts for name in unit.groups)
+        yield Obstacle(f"nothing can run in the shadow: the state of {names} goes over", "switch without --shadow")
+
+
+def _left_out(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[str]:
+    for name in shadows.shadowed(old, new, parts).left_out:
+        yield f"{name} is not in the shadow: its state goes over in a switch, and the old version needs it"

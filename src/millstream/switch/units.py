@@ -100,12 +100,11 @@ def _meet(plan: Plan, writer: str, reader: str) -> bool:
 def _unit(old: Version, new: Version, names: list[str], changed: dict[str, GroupChange]) -> Unit:
     private, shared = _journals(old.plan, new.plan, names)
     cyclic = any(_cyclic(plan, names) for plan in (old.plan, new.plan))
-    horizons = list(_horizons(old, names))
     carried = any(stage.move is Move.CARRIED for name in names for stage in changed[name].stages)
     extended = any(stage.move is Move.OWNED for name in names for stage in changed[name].stages)
     members = [group for plan in (old.plan, new.plan) for group in _members(plan, names)]
     timed = all(group.timed for group in members)
-    horizon = None if cyclic else longest(horizons)
+    horizon = None if cyclic else horizon_of(old, names)
     look_back = None if cyclic else longest(list(_look_backs(new, names)))
     endless = (horizon is None or look_back is None) and not cyclic
     return Unit(
@@ -143,6 +142,11 @@ def _horizons(version: Version, names: Collection[str]) -> Iterator[timedelta | 
     stages = _stages(version, names)
     for group in _members(version.plan, names):
         yield chain_reach(version.flow, stages, group.output).horizon
+
+
+def horizon_of(version: Version, names: Collection[str]) -> timedelta | None:
+    """Return how far past a cut the groups of a unit read in a version; None is open-ended."""
+    return longest(list(_horizons(version, names)))
 
 
 def _look_backs(version: Version, names: Collection[str]) -> Iterator[timedelta | None]:
