@@ -568,7 +568,9 @@ class Cluster:
 
     # switching
 
-    def plan_switch(self, job: str, flow: Path | None, *, consent: Sequence[str] = ()) -> SwitchPlanned:
+    def plan_switch(
+        self, job: str, flow: Path | None, *, consent: Sequence[str] = (), shadow_s: float | None = None
+    ) -> SwitchPlanned:
         """Say what a switch of a job to another version, without a flow to the one before, would do; nothing is touched.
 
         Raises:
@@ -576,6 +578,7 @@ class Cluster:
             InvalidTransition: The job does not run.
         """
         body, driver = _switching(flow, consent), self._driver(job)
+        body |= {} if shadow_s is None else {"shadow": shadow_s}
         return driver.post(_job(job, "switch/plan"), SwitchPlanned, body, patience_s=_PLANNING_S)
 
     def switch(
@@ -586,6 +589,7 @@ class Cluster:
         consent: Sequence[str] = (),
         limit_s: float | None = None,
         probation: Mapping[str, Any] | None = None,
+        shadow_s: float | None = None,
     ) -> JobStatus:
         """Begin to put another version of a job, without a flow the one before, in the place of the one that runs.
 
@@ -597,6 +601,7 @@ class Cluster:
             consent: The stages whose state may be lost.
             limit_s: How long it may take until the cut.
             probation: How the new version is watched: "seconds", "back", "errors", "dead_letters" and "lag_seconds".
+            shadow_s: How long the new version is to run in the shadow of the one that runs, instead of taking its place.
 
         Raises:
             FlowError: The new version has a mistake.
@@ -606,10 +611,11 @@ class Cluster:
         body = _switching(flow, consent)
         body |= {} if limit_s is None else {"limit": limit_s}
         body |= {} if probation is None else {"probation": dict(probation)}
+        body |= {} if shadow_s is None else {"shadow": shadow_s}
         return self._driver(job).post(_job(job, "switch"), JobStatus, body, patience_s=_PLANNING_S)
 
     def give_up_switch(self, job: str) -> JobStatus:
-        """Have a switch given up, which goes until its cut.
+        """Have a switch given up, which goes until its cut, or a shadow ended.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from millstream.engine import switches
 from millstream.engine.engine import Engine
@@ -138,6 +139,30 @@ def test_a_switch_that_is_given_up_leaves_the_old_version_as_it_was(engine: Engi
     wait_until(lambda: switched(engine, SwitchState.GOING_ON).cut)
     with pytest.raises(SwitchRefused, match="past its cut"):
         engine.give_up("counts")
+
+
+def test_a_version_runs_in_the_shadow_and_never_becomes_the_current_one(
+    engine: Engine, root: Path, tmp_path: Path
+) -> None:
+    shadow = replace(version(root), shadow_s=60.0)
+    engine.switch("counts", shadow)
+    going = switched(engine, SwitchState.GOING_ON)
+    wait_until(lambda: switched(engine, SwitchState.GOING_ON).phase == "shadowing")
+    assert (going.version, going.cut) == ("2", None)
+    # A driver that dies ends it.
+    kill_driver(engine)
+    assert switched(engine, GIVEN_UP).why == "the driver ended"
+    engine.switch("counts", shadow)
+    wait_until(lambda: switched(engine, SwitchState.GOING_ON).phase == "shadowing")
+    engine.give_up("counts")
+    ended = switched(engine, SwitchState.COMPARED)
+    assert (ended.version, engine.status("counts").version) == ("3", "1")
+    assert ended.shadow is not None
+    assert (ended.shadow.counted, ended.shadow.same) == (5, True)
+    wait_until(lambda: len(list((tmp_path / "data/packages").iterdir())) == 1)
+    let(root, "cut", "drained")
+    engine.switch("counts", version(root))
+    assert switched(engine, DONE).version == "4"
 
 
 def test_what_cannot_be_switched_is_refused_before_anything_is_touched(engine: Engine, root: Path) -> None:

@@ -47,6 +47,7 @@ from millstream.journal.summary import Summary, summary
 from millstream.links.host import Host, declared_inboxes
 from millstream.links.inbox import Inbox
 from millstream.links.network import Address
+from millstream.switch.comparison import Comparison
 from support.links import declare
 
 MOMENT = "2026-01-01T12:00:00.000+00:00"
@@ -299,7 +300,13 @@ class PeerEngine:
         if wanted.package is None and len(self._versions[name]) == 1:
             raise SwitchRefused(f'job "{name}" has no version before 1 to go back to')
         number = last.number + 1
-        switch = Switch(version=number, previous=self._running(name), asked_at=1_767_268_800.0, trial=wanted.trial)
+        switch = Switch(
+            version=number,
+            previous=self._running(name),
+            asked_at=1_767_268_800.0,
+            trial=wanted.trial,
+            shadow=None if wanted.shadow_s is None else Comparison(),
+        )
         settings = JobSettings(flow="f.py", package="")
         self._versions[name].append(Version(number=number, added_at=0.0, settings=settings, switch=switch))
         self.wanted = wanted

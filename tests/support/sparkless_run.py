@@ -15,8 +15,10 @@ from pathlib import Path
 from millstream.errors import SwitchRefused
 from millstream.flow.flow import Flow
 from millstream.plan.groups import plan
-from millstream.switch.changes import Version
+from millstream.switch.changes import Change, Version
+from millstream.switch.comparison import Compared, Comparison
 from millstream.switch.cut import Owners
+from millstream.switch.events import Mode
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan, switch_plan
 from millstream.switch.record import Phase, Record, decode, encode
@@ -51,16 +53,27 @@ class SparklessRun:
             else:
                 self._give_up("the driver stopped before the cut")
 
-    def plan_switch(self, flow: Flow, *, consent: Collection[str] = ()) -> SwitchPlan:
-        return switch_plan(Version.of(plan(self.flow)), Version.of(plan(flow)), consent=consent)
+    def plan_switch(self, flow: Flow, *, consent: Collection[str] = (), mode: Mode = "switch") -> SwitchPlan:
+        return switch_plan(Version.of(plan(self.flow)), Version.of(plan(flow)), consent=consent, mode=mode)
 
     def switch(self, flow: Flow, version: str, *, consent: Collection[str], limit: timedelta) -> None:
         self.plan_switch(flow, consent=consent).check()
         self._next = version
         self._to(Phase.PREPARING, f"within {limit}")
 
+    def shadow(
+        self, flow: Flow, version: str, *, lasting: timedelta, consent: Collection[str], limit: timedelta
+    ) -> None:
+        self.plan_switch(flow, consent=consent, mode="shadow").check()
+        self._next = version
+        self._to(Phase.PREPARING, f"within {limit}")
+        self._to(Phase.SHADOWING, f"for {lasting}")
+
+    def comparison(self) -> Comparison:
+        return Comparison("2026-01-01T12:00:00Z", None, (Compared("some", Change.REPLACED, equal=5),))
+
     def give_up(self) -> None:
-        if self._phase is not Phase.PREPARING:
+        if self._phase not in (Phase.PREPARING, Phase.SHADOWING):
             raise SwitchRefused("there is nothing to give up")
         self._give_up("it was asked to end")
 

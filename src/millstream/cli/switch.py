@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.console import Console
 
+from millstream.cli import shadow as shadows
 from millstream.cli.jobs import TIME_OVER, Engines, Json, Timeout, TokenFile, cluster, encoded, told
 from millstream.errors import InvalidOption
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
     from millstream.engine.status import JobStatus, SwitchStatus
+    from millstream.switch.events import Mode
 
 #: How `switch` ends when the switch was given up, and the old version runs on.
 GIVEN_UP: Final = 6
@@ -39,6 +41,13 @@ def switch(
         list[str] | None, typer.Option(metavar="STAGE", help="Lose the state of this stage; may be given again.")
     ] = None,
     limit: Annotated[str, typer.Option(metavar="TIME", help="How long it may take until the cut.")] = "5 min",
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Run it in the shadow of the one that runs, and compare their results.")
+    ] = False,
+    lasting: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long it runs in the shadow.")
+    ] = shadows.LENGTH,
+    end: Annotated[bool, typer.Option("--end", help="With --shadow: end it, and say what it has found.")] = False,
     probation: Annotated[
         str | None, typer.Option(metavar="TIME", help="Watch the new version for so long after the switch.")
     ] = None,
@@ -55,9 +64,10 @@ def switch(
     json: Json = False,
 ) -> None:
     """Put another version of a running job in the place of the one that runs: nothing lost, nothing twice, no pause."""
-    _check_arguments(flow, back=back, give_up=give_up, plan=plan)
+    _check_arguments(flow, back=back, give_up=give_up or end, plan=plan)
+    length = _length_of_shadow(lasting, probation, shadow=shadow, end=end)
     if Path(job).suffix in _FLOWS and Path(job).is_file():
-        _compare(Path(job), flow, consent or [], plan=plan, json=json)
+        _compare(Path(job), flow, consent or [], "shadow" if shadow else "switch", plan=plan, json=json)
         return
     watched = _probation(probation, on_failure, dead_letters)
     with cluster(engine, token_file) as found:
@@ -65,7 +75,11 @@ def switch(
             given = found.give_up_switch(job)
             told(given, f"the switch of {given.name} is being given up; version {given.version} runs on", json=json)
         elif plan:
-            _plan(found, job, flow, consent or [], json=json)
+            _plan(found, job, flow, consent or [], length, json=json)
+        elif length is not None:
+            _shadow(found, job, flow, consent or [], limit, length, end=end, json=json)
+            if not detach and not end:
+                shadows.wait(found, job, timeout, json=json)
         else:
             _checked(flow)
             _begin(found, job, flow, consent or [], limit, watched, json=json)
@@ -79,6 +93,31 @@ def _check_arguments(flow: Path | None, *, back: bool, give_up: bool, plan: bool
         raise typer.BadParameter("name a new version, or say --back or --give-up: one of them")
     if plan and give_up:
         raise typer.BadParameter("there is no plan of giving up")
+
+
+def _length_of_shadow(lasting: str, probation: str | None, *, shadow: bool, end: bool) -> float | None:
+    """Return how many seconds a shadow is to last; None if there is to be none."""
+    from millstream.flow.durations import duration
+
+    if not shadow:
+        if end or lasting != shadows.LENGTH:
+            raise typer.BadParameter("--for and --end are for a version in the shadow: say --shadow too")
+        return None
+    if probation is not None:
+        raise typer.BadParameter("--probation is for a version that has taken over, not for one in the shadow")
+    return duration(lasting).total_seconds()
+
+
+def _shadow(
+    found: Cluster, job: str, flow: Path | None, consent: list[str], limit: str, length: float, *, end: bool, json: bool
+) -> None:
+    from millstream.flow.durations import duration
+
+    if end:
+        shadows.end(found, job, None, json=json)
+        return
+    _checked(flow)
+    shadows.run(found, job, flow, consent, duration(limit).total_seconds(), length, json=json)
 
 
 def _probation(length: str | None, on_failure: str | None, dead_letters: int) -> dict[str, Any] | None:
@@ -106,7 +145,7 @@ def _checked(flow: Path | None) -> None:
 # plans
 
 
-def _compare(old: Path, new: Path | None, consent: list[str], *, plan: bool, json: bool) -> None:
+def _compare(old: Path, new: Path | None, consent: list[str], mode: Mode, *, plan: bool, json: bool) -> None:
     """Compare two files, without an engine: columns that nobody uses are not known then, which needs Spark."""
     from millstream.flow.apart import load_apart
     from millstream.flow.load import load
@@ -119,14 +158,14 @@ def _compare(old: Path, new: Path | None, consent: list[str], *, plan: bool, jso
         hint = f"millstream switch JOB {new or 'NEW'} switches a job; {old} is compared with --plan"
         raise InvalidOption(f'"{old}" is a flow, not a job', hint=hint)
     before = Version.of(plan_flow(load(old)))
-    found = switch_plan(before, Version.of(plan_flow(load_apart(new, old))), consent=consent)
+    found = switch_plan(before, Version.of(plan_flow(load_apart(new, old))), consent=consent, mode=mode)
     _show(show.to_json(found), show.table(found), json=json)
 
 
-def _plan(found: Cluster, job: str, flow: Path | None, consent: list[str], *, json: bool) -> None:
+def _plan(found: Cluster, job: str, flow: Path | None, consent: list[str], shadow: float | None, *, json: bool) -> None:
     _checked(flow)
     with Console(stderr=True).status("asking the job"):
-        planned = found.plan_switch(job, flow, consent=consent)
+        planned = found.plan_switch(job, flow, consent=consent, shadow_s=shadow)
     _show(planned.plan, planned.text, json=json)
 
 

@@ -165,7 +165,8 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The version that is to take the place of the one that runs: a package, as for a deployment, or the version before it.
 
-    `consent` names stages whose state may be lost. After `limit` seconds without a cut the switch is given up.
+    `consent` names stages whose state may be lost. After `limit` seconds without a cut the switch is given up. With `shadow` it only
+    runs for so many seconds in the shadow of the one that runs, and is compared with it.
     """
 
     package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})] | None = None
@@ -174,6 +175,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consent: list[str] = []
     limit: Annotated[float, Meta(gt=0, le=86_400)] = LIMIT_S
     probation: Probation | None = None
+    shadow: Annotated[float, Meta(gt=0, le=7 * 86_400)] | None = None
 
     def wanted(self) -> Wanted:
         """Return what an engine is asked for.
@@ -188,7 +190,12 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             limits = ProbationLimits(int(given.errors), int(given.dead_letters), given.lag_seconds)
             trial = Trial(given.seconds, limits, given.back)
         return Wanted(
-            package=self.package, root=self.root, consent=tuple(self.consent), limit_s=self.limit, trial=trial
+            package=self.package,
+            root=self.root,
+            consent=tuple(self.consent),
+            limit_s=self.limit,
+            trial=trial,
+            shadow_s=self.shadow,
         )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from millstream.engine.lifecycle import JobState
 from millstream.engine.switching import SwitchState
+from millstream.switch.comparison import Comparison
 
 
 class GroupStatus(msgspec.Struct, frozen=True):
@@ -78,7 +79,8 @@ class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A switch of a job: one that goes on, or the last one; moments are ISO 8601 in UTC.
 
     `cut` is a moment in event time: results that start before it are the old version's. `left_s` is how much event time the old
-    version still has to read. `probation` says how the new version does, if it is watched.
+    version still has to read. `probation` says how the new version does, if it is watched, and `shadow` how it compares, if it only
+    runs in the shadow of the old one.
     """
 
     version: str
@@ -92,6 +94,7 @@ class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float | None = None
     steps: tuple[Happening, ...] = ()
     probation: str | None = None
+    shadow: Comparison | None = None
 
 
 class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):

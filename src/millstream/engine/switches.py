@@ -53,6 +53,8 @@ from millstream.errors import (
     SwitchImpossible,
     SwitchRefused,
 )
+from millstream.switch.comparison import Comparison
+from millstream.switch.events import Mode
 from millstream.switch.probation import Sample, verdict
 from millstream.switch.record import decode
 
@@ -75,6 +77,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     consent: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
     trial: Trial | None = None
+    #: How long the new version is to run in the shadow of the old one, if it is not to take its place.
+    shadow_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,8 @@ class Switches:
         driver = kept.driver
         if driver is None:
             raise DriverFailed(f'job "{kept.name}" has no driver now', hint="ask again when it runs")
-        answer = driver.ask(Command(compare=Compare(str(new.flow), wanted.consent)), PLAN_S)
+        mode: Mode = "switch" if wanted.shadow_s is None else "shadow"
+        answer = driver.ask(Command(compare=Compare(str(new.flow), wanted.consent, mode)), PLAN_S)
         if answer.unplanned is not None:
             raise error_of(answer.unplanned)
         if answer.planned is None:
@@ -232,9 +237,11 @@ class Switches:
             consent=wanted.consent,
             limit_s=wanted.limit_s,
             trial=wanted.trial,
+            shadow=None if wanted.shadow_s is None else Comparison(),
         )
         version = Version(number=number, added_at=now, settings=settings, switch=switch)
         text = f"from version {kept.current} to {number}" + (f", back to {new.back_to}" if new.back_to else "")
+        text += "" if wanted.shadow_s is None else ", in the shadow"
         self._store.add_version(kept.stored.id, version, new.package, Noted(now, "switch asked", text))
         kept.versions[number] = version
         kept.driver.send(
@@ -245,6 +252,7 @@ class Switches:
                     consent=wanted.consent,
                     limit_s=wanted.limit_s,
                     binaries={name: str(self._binaries.path(sha256)) for name, sha256 in settings.binaries.items()},
+                    shadow_s=wanted.shadow_s,
                 )
             )
         )
@@ -288,7 +296,7 @@ class Switches:
                 self._inboxes.extend(kept.name, self._folders.flow(kept.name), version.settings.inboxes)
                 self._inboxes.reduce(kept.name, version.settings.inboxes)
                 self._sweep(kept)
-            case SwitchState.GIVEN_UP | SwitchState.REFUSED:
+            case SwitchState.GIVEN_UP | SwitchState.REFUSED | SwitchState.COMPARED:
                 self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
                 shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
 
@@ -447,6 +455,7 @@ def switch_status(switch: Switch | None) -> SwitchStatus | None:
         left_s=None if switch.over else switch.left_s,
         steps=tuple(Happening(iso(one.at), one.phase, one.text) for one in switch.steps),
         probation=_probation(switch),
+        shadow=switch.shadow,
     )
 
 

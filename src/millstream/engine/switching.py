@@ -3,7 +3,8 @@
          the driver begins            the old version is retired
     ASKED ───────────────▶ GOING ON ─────────────────────────────▶ DONE ──▶ on probation, if that was wanted
       │                       │ until the cut
-      └──▶ REFUSED            └──▶ GIVEN UP
+      └──▶ REFUSED            ├──▶ GIVEN UP
+                              └──▶ COMPARED, if the new version only ran in the shadow of the old one
 
 What decides where a switch stands is the record in the job's folder, which its driver keeps; an engine writes down what it hears.
 A driver that comes up says how the record stands: a switch that this does not know of was never begun, or was given up.
@@ -18,6 +19,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from millstream.switch.comparison import Comparison
+from millstream.switch.events import Mode
 from millstream.switch.probation import Limits
 
 #: How long a new version may take until the cut, if nobody says otherwise.
@@ -32,10 +35,11 @@ class SwitchState(StrEnum):
     DONE = "done"
     GIVEN_UP = "given up"
     REFUSED = "refused"
+    COMPARED = "compared"
 
 
 #: States that a switch does not leave.
-OVER: Final = frozenset({SwitchState.DONE, SwitchState.GIVEN_UP, SwitchState.REFUSED})
+OVER: Final = frozenset({SwitchState.DONE, SwitchState.GIVEN_UP, SwitchState.REFUSED, SwitchState.COMPARED})
 
 
 class SwitchStep(msgspec.Struct, frozen=True):
@@ -76,6 +80,8 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     consent: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
     trial: Trial | None = None
+    #: How the new version compares, if it only runs in the shadow of the old one.
+    shadow: Comparison | None = None
 
     @property
     def over(self) -> bool:
@@ -90,6 +96,7 @@ class Compare(msgspec.Struct, frozen=True):
 
     flow: str
     consent: tuple[str, ...] = ()
+    mode: Mode = "switch"
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -109,12 +116,14 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     consent: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
     binaries: dict[str, str] = {}
+    #: How long the version is to run in the shadow of the one that runs; None: it takes its place.
+    shadow_s: float | None = None
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a driver says about a switch: all its steps so far; `ended` is "done", "given up" or "refused".
+    """What a driver says about a switch: all its steps so far; `ended` is "done", "given up", "refused" or "compared".
 
-    `left_s` is how much event time the old version still has to read.
+    `left_s` is how much event time the old version still has to read, `shadow` how a version in the shadow compares.
     """
 
     version: str
@@ -124,6 +133,7 @@ class Told(msgspec.Struct, frozen=True):
     steps: tuple[SwitchStep, ...] = ()
     ended: str | None = None
     why: str | None = None
+    shadow: Comparison | None = None
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -148,6 +158,7 @@ def heard(switch: Switch, told: Told, now: float) -> Switch:
         steps=steps,
         why=told.why if told.ended is not None else switch.why,
         ended_at=now if state in OVER else None,
+        shadow=told.shadow or switch.shadow,
     )
 
 
@@ -157,5 +168,5 @@ def came_up(switch: Switch, standing: Standing, now: float) -> Switch:
         return switch
     if standing.version == str(switch.version):
         return replace(switch, state=SwitchState.DONE, phase="running", ended_at=now)
-    why = switch.why or "the driver ended before the cut"
+    why = switch.why or ("the driver ended before the cut" if switch.shadow is None else "the driver ended")
     return replace(switch, state=SwitchState.GIVEN_UP, phase="running", ended_at=now, why=why)

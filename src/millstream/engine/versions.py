@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream import ingest
 from millstream.engine.switching import Begin, Compare, Planned, Standing, SwitchStep, Told
@@ -21,9 +22,12 @@ from millstream.switch import show
 if TYPE_CHECKING:
     from millstream.engine.driver import Described
     from millstream.spark.run import FlowRun
+    from millstream.switch.comparison import Comparison
     from millstream.switch.machine import Entry
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: How often an engine hears how a version in the shadow compares.
+COMPARED_EVERY_S: Final = 1.0
 
 
 class Versions:
@@ -45,6 +49,7 @@ class Versions:
         self._loaded: str | None = None
         self._asked: str | None = None
         self._told: Told | None = None
+        self._shadow: Compares | None = None
 
     def took(self, version: str, own: str) -> None:
         """Hear which version was loaded first, and what its flow calls itself."""
@@ -81,7 +86,7 @@ class Versions:
             try:
                 flow = self._load(asked.flow)
                 known = describe(flow)
-                plan = running.plan_switch(flow, consent=asked.consent)
+                plan = running.plan_switch(flow, consent=asked.consent, mode=asked.mode)
             finally:
                 self._loaded = loaded
         return Planned(show.to_json(plan), show.table(plan), known.inboxes, known.binaries)
@@ -93,12 +98,20 @@ class Versions:
         try:
             flow = self._load(asked.flow)
             limit = timedelta(seconds=asked.limit_s)
+            if asked.shadow_s is not None:
+                self._begin_shadow(running, flow, asked, timedelta(seconds=asked.shadow_s))
+                return None
             running.switch(flow, asked.version, consent=asked.consent, limit=limit)
         except MillstreamError as error:
             return Told(asked.version, ended="refused", why=error.message)
         self._asked = asked.version
         _declare(running, flow)
         return None
+
+    def _begin_shadow(self, running: FlowRun, flow: Flow, asked: Begin, lasting: timedelta) -> None:
+        limit = timedelta(seconds=asked.limit_s)
+        running.shadow(flow, asked.version, lasting=lasting, consent=asked.consent, limit=limit)
+        self._asked, self._shadow = asked.version, Compares(running)
 
     def standing(self, running: FlowRun) -> Standing:
         """Say which version runs, and which one it is switched to, by the record."""
@@ -113,7 +126,7 @@ class Versions:
             return None
         told = self._ended(running) if running.switching() is None else self._going(running)
         if told.ended is not None:
-            self._asked = None
+            self._asked = self._shadow = None
         elif told == self._told:
             return None
         self._told = told
@@ -128,6 +141,7 @@ class Versions:
             None if status.cut is None else (status.cut - _EPOCH) // timedelta(microseconds=1),
             None if status.left is None else round(status.left, 1),
             _steps(status.history),
+            shadow=None if self._shadow is None else self._shadow.so_far(),
         )
 
     def _ended(self, running: FlowRun) -> Told:
@@ -137,7 +151,25 @@ class Versions:
         if running.version == self._asked:
             return Told(self._asked, "running", steps=steps, ended="done")
         why = next((one.text for one in reversed(steps) if one.phase == "aborting"), None)
-        return Told(self._asked, "running", steps=steps, ended="given up", why=why)
+        found = None if self._shadow is None else running.comparison()
+        whole = found is not None and found.since is not None and found.broken is None
+        ended = "compared" if whole else "given up"
+        return Told(self._asked, "running", steps=steps, ended=ended, why=why, shadow=found)
+
+
+class Compares:
+    """How a version in the shadow compares, told once in a while: it changes with every result."""
+
+    def __init__(self, running: FlowRun) -> None:
+        self._running = running
+        self._known: Comparison | None = None
+        self._at = 0.0
+
+    def so_far(self) -> Comparison | None:
+        """Return how it did a moment ago."""
+        if time.monotonic() >= self._at:
+            self._known, self._at = self._running.comparison(), time.monotonic() + COMPARED_EVERY_S
+        return self._known
 
 
 def _declare(running: FlowRun, flow: Flow) -> None:

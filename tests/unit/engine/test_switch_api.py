@@ -5,6 +5,8 @@ import base64
 import pytest
 
 from millstream.engine.switching import SwitchStep, Told
+from millstream.switch.changes import Change
+from millstream.switch.comparison import Compared, Comparison, Example
 from support.served import PACKAGE, Served
 
 BAD = base64.b64encode(b"bad").decode()
@@ -57,6 +59,25 @@ def test_what_cannot_be_switched_is_a_conflict(served: Served) -> None:
     assert refused({"package": PACKAGE}) == (409, "SwitchRefused")
     given = served.http.delete("/jobs/f/switch")
     assert (given.status_code, given.json()["switch"]["state"]) == (202, "given up")
+
+
+def test_a_version_in_the_shadow_is_compared_and_the_old_one_stays(served: Served) -> None:
+    asked = served.http.post("/jobs/f/switch", json={"package": PACKAGE, "shadow": 60})
+    assert (asked.status_code, asked.json()["switch"]["shadow"]["since"]) == (202, None)
+    assert served.engine.wanted is not None
+    assert served.engine.wanted.shadow_s == 60.0
+    example = Example("different", {"k": "a", "n": 1}, {"k": "a", "n": 2})
+    found = Comparison(
+        "2026-01-01T12:00:00Z", None, (Compared("s", Change.REPLACED, 5, different=1, examples=(example,)),)
+    )
+    served.engine.told("f", Told("2", "shadowing", shadow=found))
+    assert served.http.get("/jobs/f").json()["switch"]["shadow"]["outputs"][0]["equal"] == 5
+    served.engine.told("f", Told("2", "running", ended="compared", shadow=found))
+    done = served.http.get("/jobs/f").json()
+    assert (done["version"], done["switch"]["state"]) == ("1", "compared")
+    (told,) = done["switch"]["shadow"]["outputs"][0]["examples"]
+    assert told == {"kind": "different", "old": {"k": "a", "n": 1}, "new": {"k": "a", "n": 2}}
+    assert served.http.post("/jobs/f/switch", json={"package": PACKAGE, "shadow": 0}).status_code == 400
 
 
 def test_a_probation_has_limits_of_its_own(served: Served) -> None:

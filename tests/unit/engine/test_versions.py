@@ -9,6 +9,7 @@ from millstream.engine import store as stores
 from millstream.engine.lifecycle import Job
 from millstream.engine.store import JobSettings, Noted, Store, Stored, Version
 from millstream.engine.switching import Standing, Switch, SwitchState, SwitchStep, Told, came_up, heard
+from millstream.switch.comparison import Comparison
 
 FIRST = JobSettings(flow="f.py", package="one")
 SECOND = JobSettings(flow="g.py", package="two", inboxes={"more": 1})
@@ -82,3 +83,5 @@ def test_a_driver_that_comes_up_decides_by_the_record() -> None:
         lost = came_up(before, Standing("1"), 9.0)
         assert (lost.state, lost.why) == (SwitchState.GIVEN_UP, "the driver ended before the cut")
     assert came_up(lost, Standing("2"), 10.0) is lost
+    shadow = came_up(asked(shadow=Comparison()), Standing("1"), 9.0)
+    assert (shadow.state, shadow.why) == (SwitchState.GIVEN_UP, "the driver ended")

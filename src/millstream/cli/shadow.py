@@ -1,0 +1,145 @@
+"""`millstream switch --shadow`: run a new version in the shadow of the one that runs, and say how their results compare."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+from rich.console import Console
+
+from millstream.cli.jobs import TIME_OVER, told
+from millstream.errors import SwitchRefused
+
+if TYPE_CHECKING:
+    from millstream.cluster import Cluster
+    from millstream.engine.status import JobStatus, SwitchStatus
+    from millstream.switch.comparison import Comparison
+
+#: How it ends if the versions differ, and if there was nothing to compare or it broke off.
+DIFFERENT: Final = 7
+UNCOMPARED: Final = 6
+#: How long it runs if nobody says otherwise.
+LENGTH: Final = "10 min"
+
+
+def run(
+    found: Cluster, job: str, flow: Path | None, consent: list[str], limit_s: float, length_s: float, *, json: bool
+) -> None:
+    """Begin a shadow."""
+    with Console(stderr=True).status("planning"):
+        begun = found.switch(job, flow, consent=consent, limit_s=limit_s, shadow_s=length_s)
+    assert begun.switch is not None
+    if not json:
+        text = f"version {begun.switch.version} of {begun.name} runs in the shadow of version {begun.switch.previous}"
+        Console(highlight=False, soft_wrap=True).print(text)
+
+
+def wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
+    """Wait until a shadow has ended, and say what it has found; Ctrl-C ends it."""
+    try:
+        with _progress() as progress:
+            status = found.wait_switch(job, timeout, progress=progress)
+    except KeyboardInterrupt:
+        end(found, job, timeout, json=json)
+        return
+    _tell(status, json=json)
+
+
+def end(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
+    """End a shadow, and say what it has found.
+
+    Raises:
+        SwitchRefused: There is none.
+    """
+    before = found.wait_switch(job, 0.0)
+    if before.switch is None or before.switch.shadow is None:
+        raise SwitchRefused(
+            f"no version of {job} runs in a shadow", hint=f"millstream switch {job} FLOW --shadow begins"
+        )
+    # It may have ended meanwhile.
+    with contextlib.suppress(SwitchRefused):
+        found.give_up_switch(job)
+    _tell(found.wait_switch(job, timeout), json=json)
+
+
+def _tell(status: JobStatus, *, json: bool) -> None:
+    told(status, outcome(status), json=json)
+    code = status_of(status)
+    if code:
+        raise typer.Exit(code)
+
+
+def status_of(status: JobStatus) -> int:
+    """Return how the command ends."""
+    switch = status.switch
+    assert switch is not None
+    match switch.state:
+        case "asked" | "going on":
+            return TIME_OVER
+        case "refused":
+            return 1
+    if switch.shadow is None or not switch.shadow.counted or switch.state != "compared":
+        return UNCOMPARED
+    return 0 if switch.shadow.same else DIFFERENT
+
+
+def outcome(status: JobStatus) -> str:
+    """Return what a shadow has found, so far or in the end."""
+    from millstream.switch.comparison import table
+
+    switch = status.switch
+    assert switch is not None
+    if switch.state == "refused":
+        return f"the shadow was refused: {switch.why}; version {status.version} runs on"
+    found = "" if switch.shadow is None else f"{table(switch.shadow)}\n"
+    return f"{found}{_end(status, switch)}"
+
+
+def _end(status: JobStatus, switch: SwitchStatus) -> str:
+    match switch.state:
+        case "compared":
+            same = "are the same" if switch.shadow is not None and switch.shadow.same else "differ"
+            counted = "" if switch.shadow is None else f"{switch.shadow.counted:,} "
+            return f"the {counted}results that were compared {same}; version {status.version} of {status.name} runs on"
+        case "given up":
+            return f"the shadow ended early: {switch.why}; version {status.version} of {status.name} runs on"
+    return f"version {switch.version} of {status.name} is {switch.phase}; --shadow --end ends that"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[JobStatus], None] | None]:
+    """Show a person how a shadow goes."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    began = time.monotonic()
+    with console.status("") as shown:
+
+        def update(status: JobStatus) -> None:
+            if status.switch is not None:
+                shown.update(line(status.switch, time.monotonic() - began))
+
+        yield update
+
+
+def line(switch: SwitchStatus, seconds: float) -> str:
+    """Return how a shadow goes, in a line."""
+    minutes, rest = divmod(int(seconds), 60)
+    parts = [f"{switch.phase} {minutes}:{rest:02}"]
+    if switch.shadow is not None and switch.shadow.since is not None:
+        parts += [*_counts(switch.shadow), "Ctrl-C ends it"]
+    return "   ".join(parts)
+
+
+def _counts(found: Comparison) -> Iterator[str]:
+    replaced = [one for one in found.outputs if one.change == "replaced"]
+    for what in ("equal", "missing", "extra", "different", "waiting"):
+        count = sum(getattr(one, what) for one in replaced)
+        if count or what == "equal":
+            yield f"{count:,} {what}"
