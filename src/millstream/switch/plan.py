@@ -165,7 +165,7 @@ def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
 
 
 def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iterator[Obstacle]:
-    """Yield what would change under the feet of readers: journals may gain columns, and nothing else."""
+    """Yield what would change under the feet of readers, in the flow or elsewhere: journals may gain columns, and nothing else."""
     for name in new.flow.stages:
         before, after = old.flow.stages.get(name), new.flow.stages.get(name)
         if isinstance(before, Source) and isinstance(after, Source):
@@ -174,9 +174,11 @@ def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iter
             yield from _times("source", name, before.time, after.time)
     kept = {group.name for group in found if group.change is Change.KEPT}
     for name, use in new.plan.journals.items():
-        if use.kind == "group" and name in old.plan.journals and kept & set(use.readers):
+        outward = not use.readers and use.writer not in kept
+        if use.kind == "group" and name in old.plan.journals and (kept & set(use.readers) or outward):
             one, other = old.flow.stream(name), new.flow.stream(name)
-            yield from _layout("journal", name, _partitions(old.flow.stages[name]), _partitions(new.flow.stages[name]))
+            if outward:
+                yield from _relaid(name, _partitions(old.flow.stages[name]), _partitions(new.flow.stages[name]))
             yield from _columns("journal", name, one.schema, other.schema)
             yield from _times("journal", name, one.time, other.time)
 
@@ -190,6 +192,12 @@ def _layout(kind: str, name: str, old: int, new: int) -> Iterator[Obstacle]:
     if new < old:
         fact = f'{kind} "{name}" has {old} partitions and would have {new}'
         yield Obstacle(fact, "a journal can be widened, not narrowed: keep them, or write to a journal of another name")
+
+
+def _relaid(name: str, old: int, new: int) -> Iterator[Obstacle]:
+    if new != old:
+        fact = f'journal "{name}", which no group of the flow reads, has {old} partitions and would have {new}'
+        yield Obstacle(fact, "whoever reads it would miss some: keep them, or write to a journal of another name")
 
 
 def _columns(kind: str, name: str, old: Schema | None, new: Schema | None) -> Iterator[Obstacle]:

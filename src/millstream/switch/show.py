@@ -49,7 +49,8 @@ def _rows(group: GroupChange, cut: datetime | None) -> Iterator[tuple[str, ...]]
     for stage in told:
         yield group.name, stage.name, stage.change, stage.state, how(stage, cut)
     if not told:
-        yield group.name, "output", group.change, "", ""
+        line = next(iter(group.lines), "")
+        yield group.name, "output" if line.startswith("the output") else "all", group.change, "", line
 
 
 def _notable(stage: StageChange) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from millstream.flow.stages import Reads
+from millstream.flow.stages import Journal, Reads
 from millstream.plan.groups import Group, Plan
 from millstream.plan.horizon import ZERO, chain_reach
 from millstream.switch.changes import Change, GroupChange, Move, Version, replaced
@@ -54,7 +54,8 @@ class Unit:
 def closed(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[GroupChange, ...]:
     """Return the changes with those unchanged groups replaced too that read what changed groups keep to themselves.
 
-    A journal between two changed groups is each version's own, so whoever else reads it reads the one of its version.
+    A journal between two changed groups is each version's own, so whoever else reads it reads the one of its version. So is one whose
+    number of partitions changes.
     """
     known = {group.name: group for group in found}
     while torn := next(_torn(old, new, known), None):
@@ -69,8 +70,16 @@ def _torn(old: Version, new: Version, known: Mapping[str, GroupChange]) -> Itera
     kept = {name for name, group in known.items() if group.change is Change.KEPT}
     for plan in (old.plan, new.plan):
         for use in plan.journals.values():
-            if use.kind == "group" and use.writer not in kept and not kept.issuperset(use.readers):
+            own = not kept.issuperset(use.readers) or _relaid(old, new, use.name)
+            if use.kind == "group" and use.writer not in kept and own:
                 yield from ((reader, use.name) for reader in use.readers if reader in kept)
+
+
+def _relaid(old: Version, new: Version, journal: str) -> bool:
+    """Tell whether a journal gets another number of partitions."""
+    stages = [version.flow.stages.get(journal) for version in (old, new)]
+    counts = {stage.partitions for stage in stages if isinstance(stage, Journal)}
+    return len(counts) > 1
 
 
 def units(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[Unit, ...]:
