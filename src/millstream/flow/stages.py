@@ -227,7 +227,7 @@ class Match:
     pattern: Matchable
     by: tuple[str, ...]
     emit: str | None = None
-    shards: int = 64
+    shards: int = 16
     where: Where | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -12,14 +12,45 @@ loops, few helpers, no objects.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import numba
 import numpy as np
+from numba.core import caching
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class Locator(caching.InTreeCacheLocator):  # type: ignore[misc]
+    """Keeps what was compiled with the user's other caches, by the content of this file: a new checkout compiles nothing anew.
+
+    Not where numba is told by NUMBA_CACHE_DIR to keep it elsewhere, nor where the home cannot be written to.
+    """
+
+    def get_cache_path(self) -> str:
+        return self._place
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Locator | None:
+        if py_func.__module__ != __name__ or numba.config.CACHE_DIR:
+            return None
+        made = cls(py_func, py_file)
+        try:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            digest = hashlib.sha256(Path(py_file).read_bytes()).hexdigest()[:12]
+            made._place = str(cache / "millstream" / f"kernel-{digest}")
+            made.ensure_cache_path()
+        except (OSError, RuntimeError):
+            return None
+        return made
+
+
+caching.CacheImpl._locator_classes.insert(0, Locator)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 Its bytes hold, for each live run, nine numbers of 8 bytes and one more for each register (two for a first or an average), and for each
 event of a history, shared by the runs that forked, 12 bytes and the columns that the output needs. A key is there once, while it has runs;
-so is a text that a run remembers.
+so is a text that a run remembers. All of it is compressed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from millstream.patterns.tables import Tables
 
 #: What the bytes of a shard begin with: a mark and the version of what follows.
 MARK: Final = b"MSPS"
-VERSION: Final = 2
+VERSION: Final = 3
+#: The version before pressed nothing; it is still read.
+PLAIN_VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,10 @@ def dump(shard: Shard) -> bytes:
         "words": table_bytes(pa.table({"word": shard.words})),
         "sequence": shard.sequence,
     }
-    return MARK + VERSION.to_bytes(2, "little") + msgspec.msgpack.encode(content)
+    data = msgspec.msgpack.encode(content)
+    head = MARK + VERSION.to_bytes(2, "little") + len(data).to_bytes(8, "little")
+    pressed: bytes = pa.compress(data, codec="lz4_raw", asbytes=True)
+    return head + pressed
 
 
 def load(tables: Tables, data: bytes) -> Shard:
@@ -285,9 +290,7 @@ def load(tables: Tables, data: bytes) -> Shard:
     Raises:
         InternalError: They are not of this version.
     """
-    if data[:4] != MARK or int.from_bytes(data[4:6], "little") != VERSION:
-        raise InternalError("the state of a pattern is not of a version that this release reads")
-    content = msgspec.msgpack.decode(data[6:])
+    content = msgspec.msgpack.decode(_content(data))
     return Shard(
         table_of(content["keys"]).column("key").combine_chunks(),
         _numbers(content["runs"], tables.width),
@@ -298,6 +301,17 @@ def load(tables: Tables, data: bytes) -> Shard:
         table_of(content["words"]).column("word").combine_chunks(),
         content["sequence"],
     )
+
+
+def _content(data: bytes) -> bytes:
+    version = int.from_bytes(data[4:6], "little")
+    if data[:4] == MARK and version == VERSION:
+        size = int.from_bytes(data[6:14], "little")
+        content: bytes = pa.decompress(data[14:], decompressed_size=size, codec="lz4_raw", asbytes=True)
+        return content
+    if data[:4] == MARK and version == PLAIN_VERSION:
+        return data[6:]
+    raise InternalError("the state of a pattern is not of a version that this release reads")
 
 
 def _numbers(data: bytes, width: int) -> Table:

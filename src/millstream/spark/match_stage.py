@@ -26,9 +26,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
-from millstream.errors import InternalError, NoTime
+from millstream.errors import GroupChanged, InternalError, NoTime
 from millstream.flow.schema import Field, Schema
 from millstream.flow.stages import Match
 from millstream.patterns.automaton import FOREVER
@@ -48,7 +48,9 @@ from millstream.spark.source import PLACE
 
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
 STARTED, DEAD, JSON = "__started", "__dead", "__json"
-SHARDS: Final = 64
+SHARDS: Final = 16
+#: How many there were before the state said so.
+OLD_SHARDS: Final = 64
 #: For each pattern, the column of each piece.
 Slots = tuple[tuple[str, ...], ...]
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
@@ -73,10 +75,11 @@ def matched(
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
     schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
     arrow = to_arrow_schema(schema, timezone="UTC")
-    slots = _slots(recipe, schema)
+    shown = _shown(frame, recipe)
+    slots = _slots(recipe, schema, shown)
     output = _output(slots, letters=drop_late or recipe.letters)
     names = tuple(tuple(one.name for one in course) for course in slots)
-    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), names, drop_late)
+    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), names, shown, drop_late, shards)
     if frame.isStreaming:
         found = (
             prepared.mapInArrow(keyless or pack, f"{SHARD} int, rows binary")
@@ -187,7 +190,11 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
         F.expr(f"timestamp_micros(unix_micros(`{recipe.time}`))").alias(TIME),
         *(F.expr(sql).alias(f"__mask{place}") for place, sql in enumerate(recipe.masks)),
         *(F.expr(sql).alias(f"__value{place}") for place, sql in enumerate(recipe.values)),
-        *(_unmarked(frame, sql).alias(f"__out{place}") for place, sql in enumerate(recipe.rows)),
+        *(
+            _unmarked(frame, sql).alias(name)
+            for sql, name in zip(recipe.rows, _shown(frame, recipe), strict=True)
+            if name != KEY
+        ),
     ]
     columns += [F.col(PLACE)] if PLACE in frame.columns else []
     if recipe.asks_python:
@@ -208,6 +215,13 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
     else:
         chosen = frame.where(~(timeless | keyless)).select(*columns)
     return chosen.where(" OR ".join(wanted)) if recipe.quiet else chosen
+
+
+def _shown(frame: DataFrame, recipe: Recipe) -> tuple[str, ...]:
+    """Return for each value of the outputs the column in which it comes: one that is the key, and a text, comes as the key."""
+    text = len(recipe.keys) == 1 and frame.schema[recipe.keys[0]].dataType == StringType()
+    spelled = (recipe.keys[0], f"`{recipe.keys[0]}`") if text else ()
+    return tuple(KEY if sql in spelled else f"__out{place}" for place, sql in enumerate(recipe.rows))
 
 
 def _unmarked(frame: DataFrame, sql: str) -> Column:
@@ -231,14 +245,14 @@ class _Slot:
     type: str | None
 
 
-def _slots(recipe: Recipe, prepared: StructType) -> list[list[_Slot]]:
+def _slots(recipe: Recipe, prepared: StructType, shown: tuple[str, ...]) -> list[list[_Slot]]:
     """Return for each pattern the slots of its pieces: as few as can be, since a column costs more than what is in it."""
     types: list[str | None] = []
     slots = []
     for course in recipe.courses:
         own: list[_Slot] = []
         for piece in course.outputs.pieces:
-            value = None if piece.value is None else prepared[f"__out{course.rows[piece.value]}"]
+            value = None if piece.value is None else prepared[shown[course.rows[piece.value]]]
             kind = piece_type(piece, None if value is None else value.dataType.simpleString())
             types += [] if kind in types else [kind]
             own.append(_Slot(f"__slot{types.index(kind)}_{sum(one.type == kind for one in own)}", kind))
@@ -290,7 +304,9 @@ class Stage:
     rows: pa.Schema
     output: pa.Schema
     slots: Slots
+    shown: tuple[str, ...]
     drop_late: bool = False
+    shards: int = SHARDS
 
     @cached_property
     def matchers(self) -> list[Matcher]:
@@ -318,8 +334,8 @@ class Stage:
 
     def _payload(self, rows: pa.Table, course: Course) -> pa.Table:
         """Return the columns that outputs, and Python predicates, need."""
-        names = [f"__out{place}" for place in course.rows]
-        whole = rows.select(names)
+        whole = rows.select([self.shown[place] for place in course.rows])
+        whole = whole.rename_columns([f"__out{place}" for place in course.rows])
         if any(test.functions for test in course.automaton.tests):
             for name, column in zip(_whole(rows).column_names, _whole(rows).columns, strict=True):
                 whole = whole.append_column(name, column)
@@ -406,12 +422,23 @@ def _whole(rows: pa.Table) -> pa.Table:
 
 def in_order(rows: pa.Table) -> pa.Table:
     """Sort rows by time, then by place, or by content where they have none."""
+    times = micros(rows.column(TIME))
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    # Few have the time of another, and comparing times alone takes a fraction of comparing all.
+    same = times[1:] == times[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(times) else np.zeros(0, np.int64)
+    if len(tied):
+        some = rows.take(pa.array(order[tied]))
+        order[tied] = order[tied][pc.sort_indices(some, sort_keys=_content_keys(some)).to_numpy()]
+    return rows.take(pa.array(order))
+
+
+def _content_keys(rows: pa.Table) -> list[tuple[str, str]]:
     if PLACE in rows.column_names:
-        keys = [(TIME, "ascending"), (PLACE, "ascending")]
-    else:
-        plain_ones = [one.name for one in rows.schema if one.name not in (TIME, SHARD) and _sortable(one.type)]
-        keys = [(name, "ascending") for name in (TIME, *plain_ones)]
-    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+        return [(TIME, "ascending"), (PLACE, "ascending")]
+    plain_ones = [one.name for one in rows.schema if one.name not in (TIME, SHARD) and _sortable(one.type)]
+    return [(name, "ascending") for name in (TIME, *plain_ones)]
 
 
 def _sortable(kind: pa.DataType) -> bool:
@@ -445,7 +472,7 @@ class _Shard(StatefulProcessor):
         self._next = _Once(handle.getValueState("next", "time bigint"))
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
-        fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
+        fresh = [_Packed(from_bytes(data), bytes(data)) for frame in rows for data in frame["rows"]]
         yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
@@ -454,30 +481,32 @@ class _Shard(StatefulProcessor):
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _advance(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
-        both = [self.stage.sorted_out(table, watermark) for table in fresh]
-        yield from (_frame(letters) for _, letters in both if letters is not None)
-        fresh = [good for good, _ in both if good.num_rows]
+    def _advance(self, fresh: list[_Packed], watermark: int) -> Iterator[pd.DataFrame]:
+        both = [(one, *self.stage.sorted_out(one.rows, watermark)) for one in fresh]
+        yield from (_frame(letters) for _, _, letters in both if letters is not None)
+        fresh = [one if letters is None else _Packed(good) for one, good, letters in both if good.num_rows]
         self._next.forget()
         stored = self._next.get()
-        times = [int(micros(table.column(TIME)).min()) for table in fresh if table.num_rows]
+        times = [int(micros(one.rows.column(TIME)).min()) for one in fresh]
         lowest = min([*times, *(stored[:1] if stored else ())], default=None)
         if lowest is None:
             return
         if lowest > watermark:
             if fresh:
-                self._pieces.appendList([(_WAITING + to_bytes(table),) for table in fresh])
+                self._pieces.appendList([(self._marked(_WAITING, one.bytes()),) for one in fresh])
                 wake_at(self._handle, self._next, lowest)
             return
-        yield from self._take(fresh, watermark)
+        yield from self._take([one.rows for one in fresh], watermark)
 
     def _take(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
-        pieces = [bytes(piece) for (piece,) in self._pieces.get()]
-        tables = [*(from_bytes(piece[1:]) for piece in pieces if piece[:1] == _WAITING), *fresh]
+        pieces = [self._opened(bytes(piece)) for (piece,) in self._pieces.get()]
+        stored = [from_bytes(content) for mark, content in pieces if mark == _WAITING]
+        names = self.stage.rows.names
+        tables = [table.select(names) for table in (*stored, *fresh)]
         rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
         ready = micros(rows.column(TIME)) <= watermark
         rest = rows.filter(pa.array(~ready))
-        before = self._load(b"".join(piece[1:] for piece in pieces if piece[:1] == _KEPT))
+        before = self._load(b"".join(content for mark, content in pieces if mark == _KEPT))
         kept, results = self.stage.process(before, in_order(rows.filter(pa.array(ready))), watermark)
         self._store([*self._dumped(kept), *self._packed(rest)])
         self._wake_next(kept, rest)
@@ -504,11 +533,28 @@ class _Shard(StatefulProcessor):
             return []
         parts = [None if k.idle else one.dump(k) for one, k in zip(self.stage.matchers, kept, strict=True)]
         data = msgspec.msgpack.encode(parts)
-        return [_KEPT + data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+        return [self._marked(_KEPT, data[at : at + CHUNK]) for at in range(0, len(data), CHUNK)]
 
     def _packed(self, rest: pa.Table) -> list[bytes]:
         step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
-        return [_WAITING + to_bytes(rest.slice(at, step)) for at in range(0, rest.num_rows, step)]
+        return [self._marked(_WAITING, to_bytes(rest.slice(at, step))) for at in range(0, rest.num_rows, step)]
+
+    def _marked(self, mark: bytes, content: bytes) -> bytes:
+        return mark + self.stage.shards.to_bytes(4, "little") + content
+
+    def _opened(self, piece: bytes) -> tuple[bytes, bytes]:
+        """Return the mark and the content of a piece of state.
+
+        Raises:
+            GroupChanged: The keys were spread over another number of shards.
+        """
+        mark, shards, content = piece[:1], int.from_bytes(piece[1:5], "little"), piece[5:]
+        if mark in _OLD:
+            mark, shards, content = _OLD[mark], OLD_SHARDS, piece[1:]
+        if shards != self.stage.shards:
+            msg = f"the state of the pattern is spread over {shards} shards, not over {self.stage.shards}"
+            raise GroupChanged(msg, hint=f"say shards={shards}, or start with a new checkpoint")
+        return mark, content
 
     def _wake_next(self, kept: list[Kept], rest: pa.Table) -> None:
         limits = [one.soonest(part) for one, part in zip(self.stage.matchers, kept, strict=True)]
@@ -520,7 +566,20 @@ class _Shard(StatefulProcessor):
             wake_at(self._handle, self._next, lowest)
 
 
-_KEPT, _WAITING = b"k", b"w"
+_KEPT, _WAITING = b"K", b"W"
+#: The marks of pieces that do not say over how many shards the keys are spread.
+_OLD: Final = {b"k": _KEPT, b"w": _WAITING}
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Rows, and the bytes that they came as, if they are still the same."""
+
+    rows: pa.Table
+    data: bytes | None = None
+
+    def bytes(self) -> bytes:
+        return to_bytes(self.rows) if self.data is None else self.data
 
 
 class _Once:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from millstream.errors import (
     ConditionFailed,
     ImpossiblePattern,
+    InternalError,
     InvalidCondition,
     UnboundedState,
     UnknownBlock,
     UnknownColumn,
 )
 from millstream.flow.schema import Schema
+from millstream.patterns import kernel, shard
+from millstream.patterns.batches import Batch
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.matcher import matcher
 from millstream.patterns.pattern import Pattern
@@ -379,3 +385,30 @@ def test_an_event_that_meets_nothing_may_be_dropped_if_contiguity_allows():
     assert compile_pattern(a.followed_by(*on("b"))).quiet
     assert not compile_pattern(a.next(*on("b"))).quiet
     assert not compile_pattern(a.followed_by("b")).quiet
+
+
+def test_state_of_the_version_before_is_still_read():
+    automaton = compile_pattern(a.followed_by(*on("b")).within("1 minute"), Schema.parse("e string, at timestamp"))
+    made = matcher(automaton, [pa.string()] * len(automaton.values))
+    kept, _ = made.process(made.empty(pa.string(), pa.schema([("e", pa.string())])), _one_event(), 1)
+    data = made.dump(kept)
+    plain = shard.MARK + shard.PLAIN_VERSION.to_bytes(2, "little") + shard._content(data)
+    assert made.load(plain).live == made.load(data).live == 1
+    with pytest.raises(InternalError, match="not of a version"):
+        made.load(shard.MARK + b"\x09\x00" + data[6:])
+
+
+def _one_event() -> Batch:
+    return Batch(pa.array(["k"]), np.array([1]), np.array([1]), [], pa.table({"e": ["a"]}))
+
+
+def test_what_is_compiled_is_kept_by_the_content_of_the_kernel(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    copy = tmp_path / "kernel.py"
+    copy.write_bytes(Path(kernel.__file__).read_bytes())
+    places = [
+        kernel.Locator.from_function(kernel.grown.py_func, str(path)).get_cache_path()
+        for path in (kernel.__file__, copy)
+    ]
+    assert places[0] == places[1]
+    assert Path(places[0]).parent == tmp_path / "millstream"

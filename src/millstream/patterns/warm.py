@@ -1,0 +1,39 @@
+"""Compiles the kernel before it is needed: `python -m millstream.patterns.warm`.
+
+That takes some 20 seconds of the processor, once for a user and a release; whoever matches the first pattern would wait for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.flow.schema import Field, Schema
+from millstream.patterns.automaton import FOREVER
+from millstream.patterns.batches import Batch
+from millstream.patterns.compile import compile_pattern
+from millstream.patterns.match_recognize import read
+from millstream.patterns.matcher import matcher
+from millstream.patterns.pattern import Pattern
+
+_EVENTS = Schema((Field("at", "timestamp"), Field("n", "bigint")))
+_CLAUSE = """
+    SELECT * FROM events MATCH_RECOGNIZE (
+        ORDER BY at MEASURES A.n AS first PATTERN (A B+) DEFINE A AS n = 1, B AS n = 2
+    )"""
+
+
+def warm() -> None:
+    """Match a pattern of each kind, one run by all ways and one by preference, over two events."""
+    _, found = read(_CLAUSE, _EVENTS)
+    both = Pattern("warm").begin("a", "n = 1").followed_by("b", "n = 2").within("1 minute")
+    for automaton in (compile_pattern(both, _EVENTS), found.automaton):
+        made = matcher(automaton, [pa.int64()] * len(automaton.values))
+        values = [pa.array([1, 2], pa.int64())] * len(automaton.values)
+        rows = pa.table({"n": [1, 2]})
+        batch = Batch(pa.array(["", ""]), np.array([1, 2]), np.array([1, 2]), values, rows)
+        made.process(made.empty(pa.string(), rows.schema), batch, FOREVER)
+
+
+if __name__ == "__main__":
+    warm()

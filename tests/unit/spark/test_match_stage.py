@@ -1,0 +1,71 @@
+"""What the match stage does with rows and with its state, without a Spark session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.errors import GroupChanged
+from millstream.spark import match_stage
+from millstream.spark.match_stage import KEY, OLD_SHARDS, TIME, in_order
+from millstream.spark.source import PLACE
+
+MOMENT = pa.timestamp("us", "UTC")
+
+
+def rows(events: list[tuple[int, str, int]], *, placed: bool) -> pa.Table:
+    times, keys, masks = ([event[at] for event in events] for at in range(3))
+    columns = {
+        KEY: pa.array(keys, pa.string()),
+        TIME: pa.array(times, pa.int64()).cast(MOMENT),
+        "__mask0": pa.array(masks, pa.int64()),
+    }
+    places = {PLACE: pa.array(range(len(events), 0, -1), pa.int64())} if placed else {}
+    return pa.table({**columns, **places})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["a", "b"]), st.integers(0, 3)), max_size=30),
+    st.booleans(),
+)
+def test_rows_are_in_order_of_time_then_of_place_or_content(events: list[tuple[int, str, int]], placed: bool) -> None:
+    table = rows(events, placed=placed)
+    keys = [TIME, PLACE] if placed else [TIME, KEY, "__mask0"]
+    expected = table.sort_by([(name, "ascending") for name in keys])
+    assert in_order(table).to_pylist() == expected.to_pylist()
+
+
+def opened(piece: bytes, shards: int) -> tuple[bytes, bytes]:
+    stage: Any = match_stage.Stage.__new__(match_stage.Stage)
+    stage.shards = shards
+    return match_stage._Shard(stage)._opened(piece)
+
+
+def test_state_says_over_how_many_shards_keys_are_spread() -> None:
+    stage: Any = match_stage.Stage.__new__(match_stage.Stage)
+    stage.shards = 300
+    piece = match_stage._Shard(stage)._marked(match_stage._KEPT, b"content")
+    assert opened(piece, 300) == (match_stage._KEPT, b"content")
+    with pytest.raises(GroupChanged, match="spread over 300 shards, not over 16") as caught:
+        opened(piece, 16)
+    assert "shards=300" in str(caught.value.__notes__)
+
+
+def test_state_from_before_shards_were_noted_is_read_with_as_many_as_there_were() -> None:
+    assert opened(b"kcontent", OLD_SHARDS) == (match_stage._KEPT, b"content")
+    assert opened(b"wcontent", OLD_SHARDS) == (match_stage._WAITING, b"content")
+    with pytest.raises(GroupChanged, match="64 shards"):
+        opened(b"wcontent", 16)
+
+
+def test_rows_of_many_shards_are_packed_apart() -> None:
+    numbers = np.array([3, 70_000, 3, 0], np.int32)
+    batch = pa.record_batch({match_stage.SHARD: numbers, "n": pa.array(range(4))})
+    (packed,) = match_stage.pack(iter([batch]))
+    unpacked = [match_stage.from_bytes(data.as_py()).column("n").to_pylist() for data in packed.column("rows")]
+    assert dict(zip(packed.column(0).to_pylist(), unpacked, strict=True)) == {0: [3], 3: [0, 2], 70_000: [1]}
