@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from millstream.patterns.automaton import END, Edge, State
 
@@ -28,22 +30,50 @@ def minimal(states: list[State], start: list[Edge]) -> tuple[tuple[State, ...], 
 
 
 def _classes(states: list[State]) -> list[int]:
-    """Return for each state the class of those that it cannot be told from."""
-    classes = [0] * len(states)
-    while True:
-        known: dict[tuple[object, ...], int] = {}
-        after = [
-            known.setdefault(_signature(state, classes, own), len(known))
-            for state, own in zip(states, classes, strict=True)
-        ]
-        if after == classes:
-            return classes
-        classes = after
+    """Return for each state the class of those that it cannot be told from.
+
+    A class is split when members lead to different classes. Only states that lead to one whose class has changed are looked at again: the
+    steps of a long loop fall apart one after the other.
+    """
+    known: dict[tuple[object, ...], int] = {}
+    classes = [known.setdefault(_kind(state), len(known)) for state in states]
+    members = _grouped((own, number) for number, own in enumerate(classes))
+    leading = _grouped((edge.target, number) for number, state in enumerate(states) for edge in state.edges)
+    agreed: dict[int, tuple[int, ...]] = {}
+    waiting = set(range(len(states)))
+    while waiting:
+        touched = _grouped((classes[number], number) for number in waiting)
+        waiting = set()
+        for own, some in touched.items():
+            ways = _grouped((_targets(states[number], classes), number) for number in some)
+            if len(some) == len(members[own]):
+                agreed[own] = max(ways, key=lambda way: len(ways[way]))
+            for way, moved in ways.items():
+                if way == agreed[own]:
+                    continue
+                new = len(members)
+                members[own], members[new], agreed[new] = members[own] - moved, moved, way
+                for number in moved:
+                    classes[number] = new
+                    waiting |= leading.get(number, set())
+    return classes
 
 
-def _signature(state: State, classes: list[int], own: int) -> tuple[object, ...]:
-    edges = tuple(replace(edge, target=END if edge.target == END else classes[edge.target]) for edge in state.edges)
-    return own, state.pending, state.patience, edges
+def _grouped(pairs: Iterable[tuple[Any, int]]) -> dict[Any, set[int]]:
+    found: dict[Any, set[int]] = {}
+    for one, number in pairs:
+        found.setdefault(one, set()).add(number)
+    return found
+
+
+def _kind(state: State) -> tuple[object, ...]:
+    """Return what a state is, but for where its edges lead."""
+    edges = tuple(replace(edge, target=END if edge.target == END else 0) for edge in state.edges)
+    return state.pending, state.patience, edges
+
+
+def _targets(state: State, classes: list[int]) -> tuple[int, ...]:
+    return tuple(END if edge.target == END else classes[edge.target] for edge in state.edges)
 
 
 def _distinct(edges: list[Edge]) -> tuple[Edge, ...]:
