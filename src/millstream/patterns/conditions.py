@@ -374,6 +374,7 @@ class Reader:
 
     def blocks_in(self, argument: exp.Expr, tree: exp.Expr) -> frozenset[int]:
         """Return the blocks that the argument of an aggregate is about; all, if it names none."""
+        self._check_counted(argument, tree)
         named = {column.parts[0].name.lower() for column in self.references(argument)}
         if len(named) > 1:
             fact = f'mixes the blocks {", ".join(sorted(named))} in "{_shown(tree)}"'
@@ -384,6 +385,16 @@ class Reader:
             raise self.owner.mistake(InvalidCondition, fact, hint="an aggregate is about the columns of one block")
         every = frozenset().union(*self.words.blocks.values())
         return self.words.blocks[named.pop()] if named else every
+
+    def _check_counted(self, argument: exp.Expr, tree: exp.Expr) -> None:
+        """Refuse to count the events of a block that is not known."""
+        if not isinstance(argument, exp.Column) or not isinstance(argument.this, exp.Star):
+            return
+        name = argument.parts[0].name
+        if name.lower() not in self.words.blocks:
+            fact = f'asks for "{_shown(tree)}", and "{name}" is no block that it can look at'
+            hint = f"it can look at {', '.join(self.words.blocks)}" if self.words.blocks else None
+            raise self.owner.mistake(UnknownBlock, fact, hint=hint)
 
     def _register(self, function: Function, blocks: frozenset[int], argument: exp.Expr, back: int = 0) -> Node:
         self.check_columns(argument)
@@ -416,8 +427,8 @@ class Reader:
                 continue
             qualified = isinstance(node, exp.Column) and len(node.parts) > 1
             if qualified and (close := get_close_matches(name.lower(), self.words.blocks, n=1)):
-                fact, hint = f'looks at block "{name}", which is not before it', f'did you mean "{close[0]}"?'
-                raise self.owner.mistake(UnknownBlock, fact, hint=hint)
+                fact = f'looks at "{_shown(node)}", and "{name}" is no block that it can look at'
+                raise self.owner.mistake(UnknownBlock, fact, hint=f'did you mean "{close[0]}"?')
             if qualified:
                 fact = f'looks at "{_shown(node)}", and "{name}" is neither a block nor a column'
                 hint = f"its blocks are {', '.join(self.words.blocks)}; its columns are {', '.join(schema.names)}"

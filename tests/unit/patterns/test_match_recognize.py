@@ -157,3 +157,11 @@ def test_what_a_stream_cannot_do_is_refused_with_the_reason(sql, error, said):
 )
 def test_next_may_look_at_rows_of_the_match(measure):
     read(clause(measures=f"MEASURES {measure} AS p", after="SUBSET u = (a)"), schema)
+
+
+@pytest.mark.parametrize("measure", ["count(dwn.*)", "sum(dwn.price)", "dwn.price"])
+def test_a_measure_of_an_unknown_variable_is_refused(measure):
+    clause = f"ORDER BY at MEASURES {measure} AS n PATTERN (down up+) DEFINE down AS price > 1, up AS price > 2"
+    with pytest.raises(UnknownBlock, match='"dwn"') as caught:
+        read(f"SELECT * FROM t MATCH_RECOGNIZE ({clause})", schema)
+    assert "down" in str(caught.value.__notes__)
