@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from uuid import uuid4
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
@@ -104,8 +108,22 @@ def sql(
 
 
 def _matched(df: DataFrame, made: Recipe, name: str, shards: int) -> DataFrame:
+    if (other := _other_python(df.sparkSession.sparkContext)) is not None:
+        said = f"the session's workers run {other}, which may lack what this program's Python, {sys.executable}, has"
+        hint = "set PYSPARK_PYTHON to sys.executable before the session starts"
+        warnings.warn(f"{said}\n  hint: {hint}", stacklevel=3)
     drop_late = df.isStreaming and from_sources(df)
     return matched(readied(df, made, name), made, shards=shards, drop_late=drop_late, counted=name)
+
+
+def _other_python(context: SparkContext) -> str | None:
+    """Return the Python of a local session's workers if it is of another environment than ours."""
+    found = shutil.which(context.pythonExec)
+    if not context.master.startswith("local") or found is None:
+        return None
+    # The folders: an environment's Python may be a link to that of another.
+    ours, theirs = (Path(path).absolute().parent.resolve() for path in (sys.executable, found))
+    return None if ours == theirs else found
 
 
 def _time(df: DataFrame, schema: Schema, time: str | None) -> str:

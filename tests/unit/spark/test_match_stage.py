@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import GroupChanged
-from millstream.spark import match_stage
+from millstream.spark import match, match_stage
 from millstream.spark.match_stage import KEY, OLD_SHARDS, TIME, in_order
 from millstream.spark.source import PLACE
 
@@ -69,3 +72,16 @@ def test_rows_of_many_shards_are_packed_apart() -> None:
     (packed,) = match_stage.pack(iter([batch]))
     unpacked = [match_stage.from_bytes(data.as_py()).column("n").to_pylist() for data in packed.column("rows")]
     assert dict(zip(packed.column(0).to_pylist(), unpacked, strict=True)) == {0: [3], 3: [0, 2], 70_000: [1]}
+
+
+def test_another_python_of_local_workers_is_noticed(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.symlink_to(sys.executable)
+    for python, master, expected in (
+        (str(other), "local[2]", str(other)),
+        (str(other), "spark://host:7077", None),
+        (sys.executable, "local[*]", None),
+        ("no-such-python", "local[*]", None),
+    ):
+        context: Any = SimpleNamespace(pythonExec=python, master=master)
+        assert match._other_python(context) == expected
