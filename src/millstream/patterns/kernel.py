@@ -26,24 +26,26 @@ Table = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-class Locator(caching.InTreeCacheLocator):  # type: ignore[misc]
+class Locator(caching.InTreeCacheLocator):
     """Keeps what was compiled with the user's other caches, by the content of this file: a new checkout compiles nothing anew.
 
     Not where numba is told by NUMBA_CACHE_DIR to keep it elsewhere, nor where the home cannot be written to.
     """
 
+    _cache_path: str
+
     def get_cache_path(self) -> str:
-        return self._place
+        return self._cache_path
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Locator | None:
-        if py_func.__module__ != __name__ or numba.config.CACHE_DIR:
+        if py_func.__module__ != __name__ or os.environ.get("NUMBA_CACHE_DIR"):
             return None
         made = cls(py_func, py_file)
         try:
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
             digest = hashlib.sha256(Path(py_file).read_bytes()).hexdigest()[:12]
-            made._place = str(cache / "millstream" / f"kernel-{digest}")
+            made._cache_path = str(cache / "millstream" / f"kernel-{digest}")
             made.ensure_cache_path()
         except (OSError, RuntimeError):
             return None

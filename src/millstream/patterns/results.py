@@ -33,7 +33,8 @@ def _of(blocks: Numbers, wanted: Collection[int]) -> Truths:
     """Return where blocks are among those that are wanted: few comparisons of all are quicker than a set of them."""
     if not wanted or len(wanted) > _FEW:
         return np.isin(blocks, list(wanted))
-    return np.logical_or.reduce([blocks == one for one in wanted])
+    found: Truths = np.logical_or.reduce([blocks == one for one in wanted])
+    return found
 
 
 _FEW: Final = 4

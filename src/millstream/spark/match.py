@@ -119,7 +119,7 @@ def _matched(df: DataFrame, made: Recipe, name: str, shards: int) -> DataFrame:
 def _other_python(context: SparkContext) -> str | None:
     """Return the Python of a local session's workers if it is of another environment than ours."""
     found = shutil.which(context.pythonExec)
-    if not context.master.startswith("local") or found is None:
+    if not (context.master or "").startswith("local") or found is None:
         return None
     # The folders: an environment's Python may be a link to that of another.
     ours, theirs = (Path(path).absolute().parent.resolve() for path in (sys.executable, found))

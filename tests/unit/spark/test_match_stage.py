@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from millstream.errors import GroupChanged
 from millstream.spark import match, match_stage
 from millstream.spark.match_stage import KEY, OLD_SHARDS, TIME, in_order
+from millstream.spark.ordered import SHARD, from_bytes, pack
 from millstream.spark.source import PLACE
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -68,9 +69,9 @@ def test_state_from_before_shards_were_noted_is_read_with_as_many_as_there_were(
 
 def test_rows_of_many_shards_are_packed_apart() -> None:
     numbers = np.array([3, 70_000, 3, 0], np.int32)
-    batch = pa.record_batch({match_stage.SHARD: numbers, "n": pa.array(range(4))})
-    (packed,) = match_stage.pack(iter([batch]))
-    unpacked = [match_stage.from_bytes(data.as_py()).column("n").to_pylist() for data in packed.column("rows")]
+    batch = pa.record_batch({SHARD: numbers, "n": pa.array(range(4))})
+    (packed,) = pack(iter([batch]))
+    unpacked = [from_bytes(data.as_py()).column("n").to_pylist() for data in packed.column("rows")]
     assert dict(zip(packed.column(0).to_pylist(), unpacked, strict=True)) == {0: [3], 3: [0, 2], 70_000: [1]}
 
 
