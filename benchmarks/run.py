@@ -18,6 +18,7 @@ SMALL = {
     "patterns_growth": [],
     "patterns_spark": [],
     "actions": ["--rows", "200000", "--runtime-rows", "50000"],
+    "switch": [],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -30,6 +31,7 @@ FULL = {
     "patterns_growth": [],
     "patterns_spark": ["--full"],
     "actions": [],
+    "switch": ["--full"],
 }
 
 
