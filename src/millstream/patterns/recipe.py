@@ -224,14 +224,14 @@ def _joined(
     rows: list[str] = []
     courses = []
     for automaton, outputs in found:
-        tests = [f"if({test.event}, %d, 0)" if test.event else "%d" for test in automaton.tests]
+        tests = [test.event for test in automaton.tests]
         if len(tests) > BITS:
             fact = f'pattern "{automaton.name}" has {len(tests)} conditions, more than {BITS}'
             raise PatternError(fact, hint="split it, or compute some in columns before", where=here())
         if len(masks[-1]) + len(tests) > BITS:
             masks.append([])
         shift = len(masks[-1])
-        masks[-1] += [test % (1 << (shift + number)) for number, test in enumerate(tests)]
+        masks[-1] += [_bit(test, 1 << (shift + number)) for number, test in enumerate(tests)]
         own_values = tuple(_placed(values, sql) for sql in _filled(automaton.values, automaton.lags))
         own_rows = tuple(_placed(rows, sql) for sql in _filled(outputs.values, outputs.lags))
         courses.append(Course(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
@@ -239,6 +239,10 @@ def _joined(
         "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)" for mask in masks
     )
     return Recipe(tuple(courses), keys, time, sql, tuple(values), tuple(rows), late=late, named=named)
+
+
+def _bit(test: str | None, bit: int) -> str:
+    return f"if({test}, {bit}, 0)" if test else str(bit)
 
 
 def _filled(values: Sequence[str], lags: Sequence[tuple[int, int, int]]) -> list[str]:

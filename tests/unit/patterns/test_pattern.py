@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+import millstream as ms
 from millstream.errors import (
     DuplicateName,
     FlowError,
@@ -111,3 +112,9 @@ def test_a_mistake_is_refused_where_it_is_made_with_a_hint(build, error, said):
     assert caught.value.where is not None
     assert caught.value.where.file == __file__
     assert caught.value.hint or error is InvalidSql
+
+
+def test_a_condition_may_have_a_percent_sign() -> None:
+    rows = ms.Flow("f").source("rows", ms.inbox("k string, v long, at timestamp"), time="at", key="k")
+    odd = ms.Pattern().begin("a", "v % 2 = 1").next("b", "k LIKE '%d'").within("5 s")
+    assert rows.match("odd", odd, emit="k, a.v AS odd").columns == ("k", "odd", "at")
