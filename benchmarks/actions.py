@@ -30,7 +30,7 @@ import pyarrow as pa
 from benchmarks.common import Timing, folder, save, show
 
 from millstream.actions import wire
-from millstream.actions.answers import frames_of
+from millstream.actions.answers import pieces_of
 from millstream.actions.program import Program
 from millstream.actions.worker import Worker
 from millstream.flow.schema import Schema
@@ -130,7 +130,7 @@ def column(rows: int) -> pa.Array:
 def pipes(where: Path, rows: int, turns: int) -> dict[str, Any]:
     """Measure one worker against the bare loop, turn by turn."""
     values = column(rows)
-    data = bytes(frames_of(values))
+    data = b"".join(pieces_of(values))
     results: dict[str, Any] = {}
     for name, argv in (("c", echo_c(where)), ("python", echo_python())):
         worker, loop = Worker(Program(argv), where, print), bare(argv, data)

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +33,7 @@ PIPE_BYTES: Final = 1 << 20
 _READ: Final = 1 << 18
 _GRACE_S: Final = 3.0
 _PROBE_S: Final = 60.0
+_NOTHING: Final = memoryview(b"")
 
 
 def check_network(program: Program) -> None:
@@ -193,13 +194,13 @@ class Child:
 
 
 def exchange(
-    child: Child, data: memoryview, view: Callable[[], memoryview], take: Callable[[int], bool], until: float
+    child: Child, pieces: Iterator[memoryview], view: Callable[[], memoryview], take: Callable[[int], bool], until: float
 ) -> None:
-    """Give `data` to a program, and read until `take` has enough; both at once, however much either side buffers.
+    """Give a program what is in `pieces`, and read until `take` has enough; both at once, however much either side buffers.
 
     Args:
         child: The program.
-        data: Frames.
+        pieces: Frames; the next piece is asked for when the program has room for it.
         view: Gives the room to read into.
         take: Told how much was read there; True if that is all.
         until: When to give up, on the monotonic clock.
@@ -211,13 +212,17 @@ def exchange(
     poller = select.poll()
     for fd in (child.stdout, child.stderr, child.ended):
         poller.register(fd, select.POLLIN)
-    if data:
+    if data := next(pieces, _NOTHING):
         poller.register(child.stdin, select.POLLOUT)
     while True:
         left = until - time.monotonic()
         events = dict(poller.poll(max(0.0, left) * 1000))
         if left <= 0:
             raise child.failure("did not answer in time", ActionHung)
+        if child.stdin in events:
+            data = data[child.write(data) :] or next(pieces, _NOTHING)
+            if not data:
+                poller.unregister(child.stdin)
         if child.stdout in events:
             count = child.read_into(view())
             if count == 0:
@@ -226,10 +231,6 @@ def exchange(
                 return
         elif child.ended in events:
             raise _death(child)
-        if child.stdin in events:
-            data = data[child.write(data) :]
-            if not data:
-                poller.unregister(child.stdin)
         if child.stderr in events and not child.pass_on_log():
             poller.unregister(child.stderr)
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.actions.answers import Answers, frames_of
+from millstream.actions.answers import Answers, pieces_of
 from millstream.actions.child import Child, check_network, exchange
 from millstream.actions.program import Program
 from millstream.errors import ActionError, ActionFailed, ActionMissing, BadBytes, TooManyAnswers
@@ -101,7 +101,7 @@ class Worker:
         child = self._ready()
         until = time.monotonic() + self._patience.time_limit_s
         try:
-            exchange(child, frames_of(payloads), answers.view, answers.take, until)
+            exchange(child, pieces_of(payloads), answers.view, answers.take, until)
             if settle:
                 _settle(child)
         except (ActionFailed, BadBytes) as error:
