@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.stages import Action
 
 SDK = Path(__file__).parents[1] / "sdk"
-BATCH = 10_000
+BATCH = 65_536  # what workers get in the session of a flow
 SIZE = 100
 
 
@@ -57,15 +57,31 @@ class Turns:
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self.cpu: list[float] = []
+        self.by_kind: list[dict[str, float]] = []
+        self.busy: list[list[float]] = []
 
     def take(self, run: Callable[[], Any]) -> None:
-        used, began = cpu_seconds(), time.perf_counter()
+        used, idle, began = cpu_seconds(), idle_seconds(), time.perf_counter()
         run()
-        self.seconds.append(time.perf_counter() - began)
-        self.cpu.append(cpu_seconds() - used)
+        seconds = time.perf_counter() - began
+        found = {kind: value - used.get(kind, 0.0) for kind, value in cpu_seconds().items()}
+        self.seconds.append(seconds)
+        self.cpu.append(sum(found.values()))
+        self.by_kind.append(found)
+        pairs = zip(idle, idle_seconds(), strict=True)
+        self.busy.append([max(0.0, 1 - (after - before) / seconds) for before, after in pairs])
 
     def plain(self) -> dict[str, Any]:
         return {**Timing(tuple(self.seconds)).plain(), "cpu_s": round(statistics.median(self.cpu), 3)}
+
+    def cores(self) -> dict[str, Any]:
+        """Return who used the processors, in seconds of a turn, and how busy each core was, by whomever."""
+        kinds = {kind for found in self.by_kind for kind in found}
+        return {
+            "cpu_of": {kind: _median(found.get(kind, 0.0) for found in self.by_kind) for kind in sorted(kinds)},
+            "cores_used": _median(cpu / seconds for cpu, seconds in zip(self.cpu, self.seconds, strict=True)),
+            "cores_busy": [_median(cores) for cores in zip(*self.busy, strict=True)],
+        }
 
     def times(self, other: Turns) -> dict[str, float]:
         """Return how many times as long this takes as another: turn by turn, at best, and in processor time."""
@@ -77,22 +93,40 @@ class Turns:
         }
 
 
-def cpu_seconds() -> float:
-    """Return the processor time of this process and all that it has started, those that have ended too."""
-    found = 0.0
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 3)
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Return the processor time of this process and all that it has started, those that have ended too, by kind."""
+    found: dict[str, float] = {}
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         with suppress(psutil.Error):
-            found += sum(process.cpu_times()[:4])
+            kind = _kind(process)
+            found[kind] = found.get(kind, 0.0) + sum(process.cpu_times()[:4])
     return found
 
 
-def by_program() -> list[float]:
+def _kind(process: psutil.Process) -> str:
+    if process.pid == os.getpid():
+        return "driver"
+    if process.name() == "java":
+        return "jvm"
+    return "program" if process.cmdline()[-1:] == ["echo"] else "python"
+
+
+def idle_seconds() -> list[float]:
+    """Return how long each core has had nothing to do."""
+    return [times.idle + getattr(times, "iowait", 0.0) for times in psutil.cpu_times(percpu=True)]
+
+
+def programs() -> dict[int, float]:
     """Return the processor time of each echo that runs."""
-    found = []
+    found = {}
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if process.cmdline()[-1:] == ["echo"]:
-                found.append(sum(process.cpu_times()[:2]))
+                found[process.pid] = sum(process.cpu_times()[:2])
     return found
 
 
@@ -127,29 +161,36 @@ def column(rows: int) -> pa.Array:
     return pa.array([b"%0100d" % number for number in range(rows)], pa.binary())
 
 
+def mixed(rows: int) -> pa.Array:
+    """Return messages of 50 to 150 bytes."""
+    return pa.array([b"%0*d" % (50 + number * 37 % 101, number) for number in range(rows)], pa.binary())
+
+
 def pipes(where: Path, rows: int, turns: int) -> dict[str, Any]:
     """Measure one worker against the bare loop, turn by turn."""
     values = column(rows)
-    data = b"".join(pieces_of(values))
-    results: dict[str, Any] = {}
-    for name, argv in (("c", echo_c(where)), ("python", echo_python())):
-        worker, loop = Worker(Program(argv), where, print), bare(argv, data)
-        found = {"bare": Turns(), "worker": Turns()}
+    echo = echo_c(where)
+    cases = (("C", echo, values), ("Python", echo_python(), values), ("C, 50 to 150 bytes", echo, mixed(rows)))
+    return {name: _beside_bare(argv, given, where, turns) for name, argv, given in cases}
 
-        def work(worker: Worker = worker) -> None:
-            got = 0
-            for begin in range(0, rows, BATCH):
-                got += len(worker.answer(values.slice(begin, BATCH)).outputs)
-            assert got == rows
 
-        for _ in range(5 * turns):
-            found["bare"].take(loop)
-            found["worker"].take(work)
-        worker.close()
-        results[name] = {kind: one.plain() for kind, one in found.items()}
-        results[name]["part_of_bare"] = found["bare"].times(found["worker"])
-        results[name]["load_1min"] = load()
-    return results
+def _beside_bare(argv: tuple[str, ...], values: pa.Array, where: Path, turns: int) -> dict[str, Any]:
+    worker = Worker(Program(argv), where, print)
+    loop = bare(argv, b"".join(bytes(piece) for piece in pieces_of(values)))
+    found = {"bare": Turns(), "worker": Turns()}
+
+    def work() -> None:
+        got = 0
+        for begin in range(0, len(values), BATCH):
+            got += len(worker.answer(values.slice(begin, BATCH)).outputs)
+        assert got == len(values)
+
+    for _ in range(5 * turns):
+        found["bare"].take(loop)
+        found["worker"].take(work)
+    worker.close()
+    part = found["bare"].times(found["worker"])
+    return {**{kind: one.plain() for kind, one in found.items()}, "part_of_bare": part, "load_1min": load()}
 
 
 def load() -> float:
@@ -161,14 +202,11 @@ def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
 
     All begin with the same cached DataFrame. `pipe to columns` does what the stage does: a DataFrame comes of it. `pipe,
     counted` leaves the lines in Python; `pipe of lines` also begins with lines that are cached in Python. `identity` is a
-    mapInArrow that does nothing: what Spark itself takes to get rows to Python and back.
+    mapInArrow that does nothing: what Spark itself takes to get rows to Python and back. The session is that of a flow.
     """
-    from pyspark.sql import SparkSession
+    from millstream.spark.session import session as started
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = started("actions", master="local[2]", log=where / "spark.log")
     results: dict[str, Any] = {}
     for name, argv, cat in (("c", echo_c(where), lines_c(where)), ("python", echo_python(), lines_python(where))):
         stage = Action("echo", "rows", argv, ("value",), Schema.parse("value binary"), "one", "raw")
@@ -203,19 +241,16 @@ def _in_spark(session: Any, stage: Action, cat: str, where: Path, rows: int, tur
         for run in cases.values():
             run()  # starts the workers and their programs
         measured = {name: Turns() for name in cases}
-        before = by_program()
+        before = programs()
         for _ in range(turns):
             for name, run in cases.items():
                 measured[name].take(run)
-        found: dict[str, Any] = {name: one.plain() for name, one in measured.items()}
+        found: dict[str, Any] = {name: one.plain() | one.cores() for name, one in measured.items()}
         for name in ("identity", "pipe to columns", "pipe, counted", "pipe of lines"):
             found[name]["times_action"] = measured[name].times(measured["action"])
         # Each worker has a program of its own: two of them work when there are two.
-        used = sorted(now - then for now, then in zip(by_program(), before, strict=False))
+        used = sorted(now - before.get(pid, 0.0) for pid, now in programs().items())
         found["action"]["programs_cpu_s"] = [round(one / turns, 3) for one in used if one > 0]
-        found["action"]["cores"] = round(
-            max(c / s for c, s in zip(measured["action"].cpu, measured["action"].seconds, strict=True)), 2
-        )
         found["load_1min"] = load()
         results[f"{partitions} worker{'s'[: partitions > 1]}"] = found
         frame.unpersist()
@@ -263,18 +298,26 @@ class Sink:
     def take(self, count: int) -> None:
         got = 0
         while got < count:
-            try:
-                data = self._sock.recv(1 << 20)
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                self.accept()
-                continue
-            found = self._arrivals.feed(data)
-            if found:
-                got += len(found)
-                with suppress(OSError):  # its sender may have been killed meanwhile
-                    self._sock.sendall(wire.ack(found[-1].id))
+            got += len(self._some())
+
+    def take_until(self, payload: bytes) -> None:
+        """Take messages up to one; a successor first repeats what its predecessor got no acknowledgement of."""
+        while all(message.payload != payload for message in self._some()):
+            pass
+
+    def _some(self) -> list[wire.Message]:
+        try:
+            data = self._sock.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self.accept()
+            return []
+        found = self._arrivals.feed(data)
+        if found:
+            with suppress(OSError):  # its sender may have been killed meanwhile
+                self._sock.sendall(wire.ack(found[-1].id))
+        return found
 
 
 def start(where: Path, name: str, argv: tuple[str, ...], *options: str) -> subprocess.Popen[bytes]:
@@ -345,15 +388,24 @@ def recovery(where: Path, processes: Any, argv: tuple[str, ...], second: str, si
     found = []
     up = connected(first)
     up.sendall(wire.hello(wire.Hello("b_late", 1)))
-    for turn in range(1, 4):
+    for turn in range(1, 6):
+        began = time.perf_counter()
         processes["two"].kill()
         processes["two"].wait()
-        began = time.perf_counter()
         processes["two"] = start(where, "b_two", argv, "--in", second, "--out", sink.address)
-        up.sendall(wire.message(turn, bytes(SIZE)))
-        sink.take(1)
+        payload = b"after kill %d" % turn
+        up.sendall(wire.message(turn, payload))
+        sink.take_until(payload)
         found.append(time.perf_counter() - began)
     return found
+
+
+def _who(by_workers: dict[str, Any]) -> str:
+    """Say who used the processors in the stage."""
+    return "; ".join(
+        f"{workers}, action: CPU seconds of {found['action']['cpu_of']}, cores busy {found['action']['cores_busy']}"
+        for workers, found in by_workers.items()
+    )
 
 
 def main() -> None:
@@ -361,12 +413,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--runtime-rows", type=int, default=200_000)
+    parser.add_argument("--only", choices=list(PARTS), help="measure and show one part; nothing is saved")
     given = parser.parse_args()
     with folder("actions") as where:
         where.chmod(0o755)
-        results = {"pipes": pipes(where, given.rows, given.turns)}
-        results["runtimes"] = runtimes(where, given.runtime_rows, 200)
-        results["spark"] = spark(where, given.rows, given.turns)
+        results = {name: measure(where, given) for name, measure in PARTS.items() if given.only in (None, name)}
+    for name, found in results.items():
+        SHOWN[name](found)
+    if given.only is None:
+        save("actions", {"rows": given.rows, "bytes": SIZE, "turns": given.turns, "batch": BATCH}, results)
+
+
+PARTS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
+    "pipes": lambda where, given: pipes(where, given.rows, given.turns),
+    "runtimes": lambda where, given: runtimes(where, given.runtime_rows, 200),
+    "spark": lambda where, given: spark(where, given.rows, given.turns),
+}
+
+
+def _show_pipes(results: dict[str, Any]) -> None:
     rows = [
         (
             f"echo in {name}",
@@ -375,19 +440,23 @@ def main() -> None:
             *found["part_of_bare"].values(),
             found["load_1min"],
         )
-        for name, found in results["pipes"].items()
+        for name, found in results.items()
     ]
     show("one worker, seconds", ["", "bare loop", "worker", "part of bare", "at best", "in CPU time", "load"], rows)
-    for name, by_workers in results["spark"].items():
+
+
+def _show_spark(results: dict[str, Any]) -> None:
+    for name, by_workers in results.items():
         kinds = [kind for kind in by_workers["1 worker"] if kind != "load_1min"]
         rows = [
             (f"{workers}, {what}", *(found[kind][key] for kind in kinds), found["load_1min"])
             for workers, found in by_workers.items()
-            for what, key in (("seconds", "median_s"), ("CPU seconds", "cpu_s"))
+            for what, key in (("seconds", "median_s"), ("CPU seconds", "cpu_s"), ("cores used", "cores_used"))
         ]
-        show(f"in Spark, echo in {name}", ["", *kinds, "load"], rows)
-    print(results["runtimes"])
-    save("actions", {"rows": given.rows, "bytes": SIZE, "turns": given.turns, "batch": BATCH}, results)
+        show(f"in Spark, echo in {name}", ["", *kinds, "load"], rows, note=_who(by_workers))
+
+
+SHOWN: dict[str, Callable[[dict[str, Any]], None]] = {"pipes": _show_pipes, "runtimes": print, "spark": _show_spark}
 
 
 if __name__ == "__main__":
