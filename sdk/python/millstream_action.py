@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from struct import Struct
 from typing import NoReturn
 
@@ -12,37 +13,34 @@ _LENGTH = Struct(">I")
 _EMPTY = b"\0\0\0\0"
 _CHUNK = 1 << 18
 
-_input = b""
-_at = 0
 _output: list[bytes] = []
 _held = 0
 
 
 def read_message() -> bytes | None:
     """Return the next input, None at the end of all inputs."""
-    global _at  # noqa: PLW0603
-    if len(_input) - _at < 4 and not _fill(4):
-        return None
-    (length,) = _LENGTH.unpack_from(_input, _at)
-    if length > LIMIT:
-        fatal(f"an input of {length} bytes is longer than the limit")
-    if len(_input) - _at < 4 + length:
-        _fill(4 + length)
-    begin = _at + 4
-    _at = begin + length
-    return _input[begin:_at]
+    return next(_inputs, None)
 
 
 def write_message(payload: bytes) -> None:
     """Write an output. In the contract "one" it is the answer to the input; in "stream" more may follow."""
+    global _held  # noqa: PLW0603
     if not payload:
         raise ValueError("an empty message is an acknowledgement: call ack_message")
-    _put(_LENGTH.pack(len(payload)), payload)
+    size = len(payload)
+    _output.append(_LENGTH.pack(size) + payload)
+    _held += 4 + size
+    if _held >= _CHUNK:
+        flush()
 
 
 def ack_message() -> None:
     """Say that the input is done: without an output, or ("stream") after all of them."""
-    _put(_EMPTY, b"")
+    global _held  # noqa: PLW0603
+    _output.append(_EMPTY)
+    _held += 4
+    if _held >= _CHUNK:
+        flush()
 
 
 def write_error(error: object) -> None:
@@ -70,26 +68,37 @@ def flush() -> None:
         data = data[os.write(1, data) :]
 
 
-def _put(head: bytes, payload: bytes) -> None:
-    global _held  # noqa: PLW0603
-    _output.append(head + payload)
-    _held += 4 + len(payload)
-    if _held >= _CHUNK:
-        flush()
+def _read() -> Iterator[bytes]:
+    """Yield the inputs; a generator, because a program in Python spends most of its time between two of them."""
+    length_at = _LENGTH.unpack_from
+    data, at, wanted = b"", 0, 4
+    while (data := _filled(data[at:], wanted)) is not None:
+        at, wanted, last = 0, 4, len(data) - 4
+        while at <= last:
+            begin = at + 4
+            end = begin + length_at(data, at)[0]
+            if end > last + 4:
+                wanted = end - at
+                break
+            yield data[begin:end]
+            at = end
+        if wanted > LIMIT + 4:
+            fatal(f"an input of {wanted - 4} bytes is longer than the limit")
 
 
-def _fill(wanted: int) -> bool:
-    """Read until `wanted` bytes are there; False at the end, if it does not lie within a message."""
-    global _input, _at
-    pieces, have = [_input[_at:]], len(_input) - _at
+def _filled(data: bytes, wanted: int) -> bytes | None:
+    """Return `data` with what follows it, at least `wanted` bytes; None at the end, if it does not lie within a message."""
+    pieces, have = [data], len(data)
     while have < wanted:
         flush()
-        data = os.read(0, max(_CHUNK, wanted - have))
-        if not data:
+        more = os.read(0, max(_CHUNK, wanted - have))
+        if not more:
             if have:
                 fatal("the input ends within a message")
-            return False
-        pieces.append(data)
-        have += len(data)
-    _input, _at = b"".join(pieces), 0
-    return True
+            return None
+        pieces.append(more)
+        have += len(more)
+    return b"".join(pieces)
+
+
+_inputs = _read()
