@@ -23,7 +23,8 @@ _WORTH: Final = 16  # frames of one length in a row: below that looking for them
 def pieces_of(payloads: pa.Array) -> Iterator[memoryview]:
     """Yield the frames of a binary column piece by piece: the program works on one while the next is made.
 
-    Null becomes a frame of length 0.
+    Null becomes a frame of length 0. A piece is good until the next one is asked for: they share memory, which stays
+    in the processor's cache.
     """
     if not len(payloads):
         return
@@ -45,15 +46,14 @@ def _equal(payloads: pa.Array, rows: int, length: int) -> Iterator[memoryview]:
     """Yield frames of one length, which lie in rows and columns: five times as fast as joining them."""
     count, step = len(payloads), _HEAD + length
     values = np.frombuffer(payloads.buffers()[2], f"V{length}", count, int(_offsets(payloads)[0]))
-    # Arrow's memory, not numpy's: it is used again for the next batch, where the system's would come page by page.
-    whole = pa.allocate_buffer(count * step)
-    frames, view = np.frombuffer(whole, _row(length)), memoryview(whole)
-    heads, bodies = frames["head"], frames["payload"]
+    piece = pa.allocate_buffer(min(rows, count) * step)
+    frames, view = np.frombuffer(piece, _row(length)), memoryview(piece)
+    frames["head"] = length
+    bodies = frames["payload"]
     for begin in range(0, count, rows):
-        end = begin + rows
-        heads[begin:end] = length
-        bodies[begin:end] = values[begin:end]
-        yield view[begin * step : end * step]
+        part = values[begin : begin + rows]
+        bodies[: len(part)] = part
+        yield view[: len(part) * step]
 
 
 def _row(length: int) -> Any:
@@ -202,7 +202,8 @@ class Answers:
 
 def _equal_payloads(buffer: bytearray, count: int, length: int) -> pa.Array:
     """Return the payloads of frames of one length."""
-    values = pa.allocate_buffer(count * length)  # the answers' buffer is used again
+    # A copy, as the answers' buffer is used again; in Arrow's memory, where numpy's would come page by page.
+    values = pa.allocate_buffer(count * length)
     np.frombuffer(values, f"V{length}")[:] = np.frombuffer(buffer, _row(length), count)["payload"]
     offsets = np.arange(0, (count + 1) * length, length, dtype=np.int64)
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), values])

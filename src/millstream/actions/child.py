@@ -194,7 +194,11 @@ class Child:
 
 
 def exchange(
-    child: Child, pieces: Iterator[memoryview], view: Callable[[], memoryview], take: Callable[[int], bool], until: float
+    child: Child,
+    pieces: Iterator[memoryview],
+    view: Callable[[], memoryview],
+    take: Callable[[int], bool],
+    until: float,
 ) -> None:
     """Give a program what is in `pieces`, and read until `take` has enough; both at once, however much either side buffers.
 

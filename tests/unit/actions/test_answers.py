@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,16 +25,36 @@ def feed(answers: Answers, data: bytes, step: int) -> bool:
     return done
 
 
+def joined(pieces: Iterator[memoryview]) -> bytes:
+    return b"".join(bytes(piece) for piece in pieces)
+
+
 @given(payloads)
 @settings(max_examples=100, deadline=None)
 def test_a_column_becomes_the_frames_of_its_values(values):
     for kind in (pa.binary(), pa.large_binary()):
         column = pa.array([b"x", *values, b"y"], kind).slice(1, len(values))
-        assert b"".join(pieces_of(column)) == encode_all(values)
+        assert joined(pieces_of(column)) == encode_all(values)
+
+
+@pytest.mark.parametrize("lengths", [[100], [1], [100, 0], [99, 100, 101], [1 << 19, 3], [(1 << 18) - 4], [1 << 18]])
+def test_a_long_column_comes_in_pieces_of_whole_frames(lengths):
+    values = [
+        bytes([number % 251]) * lengths[number % len(lengths)] for number in range(9_000 if max(lengths) < 999 else 9)
+    ]
+    pieces = [bytes(piece) for piece in pieces_of(pa.array(values, pa.binary()))]
+    assert b"".join(pieces) == encode_all(values)
+    assert len(pieces) > 1 or max(lengths) == 1
+    at = 0
+    for piece in pieces:
+        taken = Answers(len(values), "one", Limits())
+        feed(taken, piece, 1 << 16)
+        assert encode_all(values[at : at + taken.complete]) == piece
+        at += taken.complete
 
 
 def test_null_is_a_frame_of_length_zero():
-    assert b"".join(pieces_of(pa.array([None, b"a"]))) == encode_all([b"", b"a"])
+    assert joined(pieces_of(pa.array([None, b"a"]))) == encode_all([b"", b"a"])
 
 
 @given(payloads.filter(bool), st.integers(1, 50))
