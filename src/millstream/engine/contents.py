@@ -125,13 +125,19 @@ class Contents:
         if not self.status(sha256).whole:
             raise NoSuchAction(f"the program with the SHA-256 {sha256} is here in part", hint="send the rest")
         path = self._whole(sha256)
-        status = path.stat()
-        seen = (status.st_size, status.st_mtime_ns)
+        seen = _seen(path)
         if self._checked.get(sha256) != seen:
             if _hashed(path) != sha256:
                 raise StoreBroken(f"the file {path} is damaged", hint="remove it, and add the program again")
             self._checked[sha256] = seen
         return path
+
+    def checked(self, sha256: str) -> bool:
+        """Tell whether `path` has nothing to read."""
+        try:
+            return self._checked.get(sha256) == _seen(self._whole(sha256))
+        except FileNotFoundError:
+            return False
 
     def remove(self, sha256: str) -> None:
         """Forget something, whether it is here or not."""
@@ -148,6 +154,11 @@ class Contents:
     def _part(self, sha256: str) -> Path:
         whole = self._whole(sha256)
         return whole.with_name(f"{whole.name}.part")
+
+
+def _seen(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _hashed(path: Path) -> str:

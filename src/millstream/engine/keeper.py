@@ -16,7 +16,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -434,11 +434,21 @@ class Keeper:
 
     def _start_soon(self, kept: Kept, order: life.StartDriver) -> None:
         start = partial(self._start_driver, kept)
-        if not self._inboxes.elsewhere(kept.name):
+        waits: list[Callable[[], object]] = []
+        if self._inboxes.elsewhere(kept.name):
+            # A driver begins where the partitions do: of those elsewhere that has to be known.
+            waits.append(partial(self._inboxes.meet, kept.name, MEET_S))
+        # After a start of the engine every program is read once, which may be half a gigabyte.
+        unread = [one for one in self._programs(kept).values() if not self._binaries.contents.checked(one)]
+        waits += [partial(self._binaries.path, sha256) for sha256 in unread]
+        if waits:
+            self._hold(kept, order, partial(_each, waits), start)
+        else:
             start()
-            return
-        # A driver begins where the partitions do: of those elsewhere that has to be known.
-        self._hold(kept, order, partial(self._inboxes.meet, kept.name, MEET_S), start)
+
+    def _programs(self, kept: Kept) -> dict[str, str]:
+        """Return the programs of the versions that are needed: the content of each name."""
+        return {name: sha for n in sorted(kept.needed) for name, sha in kept.versions[n].settings.binaries.items()}
 
     def _drain_soon(self, kept: Kept, order: life.DrainDriver) -> None:
         name, drain = kept.name, partial(self._drain_driver, kept, order.flush)
@@ -480,7 +490,6 @@ class Keeper:
             raise NoRoom(f"the disk of {self._folders.data} is full", hint="the job goes on when there is room")
         settings = kept.stored.settings
         files = {number: self._unpacked(kept, number) for number in sorted(kept.needed)}
-        programs = {name: sha for n in files for name, sha in kept.versions[n].settings.binaries.items()}
         if kept.driver is None or not kept.driver.alive:
             kept.driver = self.drivers.start()
         kept.running, kept.fresh = True, False
@@ -494,7 +503,7 @@ class Keeper:
                 options=settings.options,
                 engines=settings.engines,
                 landings=self._inboxes.landings(kept.name),
-                binaries={name: str(self._binaries.path(sha256)) for name, sha256 in programs.items()},
+                binaries={name: str(self._binaries.path(sha256)) for name, sha256 in self._programs(kept).items()},
                 version=str(kept.current),
                 versions={str(number): str(file) for number, file in files.items()},
             )
@@ -609,3 +618,8 @@ def _killed(driver: Driver) -> None:
     driver.kill()
     if not driver.wait(STOP_S):
         raise DriverFailed(f"driver {driver.pid} could not be ended")
+
+
+def _each(waits: Sequence[Callable[[], object]]) -> None:
+    for wait in waits:
+        wait()

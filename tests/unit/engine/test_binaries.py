@@ -91,9 +91,12 @@ def test_what_is_no_hash_leads_nowhere(tmp_path: Path, name: str) -> None:
 def test_damaged_bytes_are_not_run(tmp_path: Path) -> None:
     sent(Contents(tmp_path), BYTES)
     contents = Contents(tmp_path)
+    assert not contents.checked(HASH)
     path = contents.path(HASH)
+    assert contents.checked(HASH)
     path.chmod(0o755)
     path.write_bytes(BYTES[:-1] + b"?")
+    assert not contents.checked(HASH)
     with pytest.raises(StoreBroken, match="damaged"):
         contents.path(HASH)
 
