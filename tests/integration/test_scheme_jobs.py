@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import psutil
 import pytest
 import yaml
 
+from millstream.actions.queue import Queue
 from millstream.cluster import Cluster
 from millstream.engine.lifecycle import JobState
 from millstream.engine.status import JobStatus, RuntimeStatus
@@ -214,6 +215,30 @@ def test_filters_run_in_spark_between_runtimes_and_each_number_is_in_their_journ
     assert sorted(set(came)) == list(range(1, 3001))  # its program began anew, with the driver
     assert evens == [number for number in came if number % 2 == 0]
     assert sixes == [number for number in came if number % 6 == 0]
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(3600)
+def test_a_flush_ends_the_runtimes_first_and_all_that_they_have_made_arrives(
+    go_filter: Path, engines: Callable[..., Engine], tmp_path: Path
+) -> None:
+    bare: dict[str, Any] = {"addresses": []}
+    scheme = simplepipe(tmp_path, 10**9, 0.02, filter2=bare, filter3=bare)
+    engine = engines("data", "--master", "local[2]")
+    with Cluster([engine.url]) as cluster:
+        cluster.deploy(scheme)
+        until(cluster, lambda _: len(first_arrivals(tmp_path / "out" / "printer6")) > 20, "some numbers")
+        cluster.drain("simplepipe", flush=True)
+        assert cluster.wait("simplepipe", LIMIT_S).state is JobState.FINISHED
+    folder = engine.data / "jobs" / "simplepipe" / "simplepipe"
+    came = numbers(folder / "journals" / "filter2_in")
+    assert came == list(range(1, len(came) + 1))
+    assert first_arrivals(tmp_path / "out" / "printer2") == [number for number in came if number % 2 == 0]
+    assert first_arrivals(tmp_path / "out" / "printer6") == [number for number in came if number % 6 == 0]
+    (place,) = (folder / "runtimes" / "simplepipe_numgen").iterdir()
+    with closing(Queue(place)) as queue:
+        assert queue.last == len(came)
 
 
 def numbers(folder: Path) -> list[int]:

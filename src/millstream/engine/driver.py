@@ -118,11 +118,15 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A flow's name, the partitions of each of its inboxes, and the programs of the engine's that it names."""
+    """A flow's name, the partitions of each of its inboxes, and the programs of the engine's that it names.
+
+    `hosted` if it is a scheme, whose runtimes feed those inboxes.
+    """
 
     name: str
     inboxes: dict[str, int]
     binaries: tuple[str, ...] = ()
+    hosted: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -300,7 +304,7 @@ class Driver:
             return found
         from millstream.engine import hosting
 
-        return msgspec.structs.replace(found, binaries=hosting.binaries(self._scheme))
+        return msgspec.structs.replace(found, binaries=hosting.binaries(self._scheme), hosted=True)
 
     @property
     def _known(self) -> Flow:
@@ -405,6 +409,8 @@ class Driver:
     def _heard(self, command: Command, running: FlowRun) -> None:
         if command.drain is not None:
             running.drain(flush=command.drain.flush)
+            if self._beside is not None and command.drain.flush:
+                self._beside.flush()
             self._draining = command.drain
         elif command.compare is not None and self._scheme is not None:
             from millstream.engine import hosting

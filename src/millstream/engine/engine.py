@@ -326,7 +326,7 @@ class Engine:
             self._names.discard(name)
 
     def _new_job(self, arrival: _Arrival) -> Job:
-        return Job(arrival.described.name, since=self._now())
+        return Job(arrival.described.name, since=self._now(), hosted=arrival.described.hosted)
 
     def _add(self, arrival: _Arrival, job: Job) -> Kept:
         parts, name, now = self._open, arrival.described.name, self._now()

@@ -130,7 +130,8 @@ class Beside:
             name: Egress(f"{scheme.name}_{name}", (journals / mixing.journal_of(name)).resolve())
             for name in mixing.sending(scheme)
         }
-        self._ends = Ends(scheme, Path(how.data), ended=self._supervisor.has_ended, egress=self._egress)
+        self._flushing = False
+        self._ends = Ends(scheme, Path(how.data), ended=self._has_ended, egress=self._egress)
         self._supervisor.begin(places)
         self.step()
 
@@ -147,6 +148,15 @@ class Beside:
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _ENDS_S
             self._ends.step()
+
+    def flush(self) -> None:
+        """Let the sources end, and with them, one after the other, what is fed by them."""
+        self._flushing = True
+        self._supervisor.drain()
+
+    def _has_ended(self, node: str) -> bool:
+        """Tell whether a source brings nothing more: by itself, or because all are to end."""
+        return self._supervisor.has_ended(node) or (self._flushing and self._supervisor.gone(node))
 
     @property
     def delivered(self) -> bool:

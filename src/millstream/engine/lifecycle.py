@@ -16,8 +16,9 @@
 
 Inboxes are open in all states but UNDEPLOYED, so nobody upstream ever waits for one that is gone; they take nothing
 (they answer "full", and senders hold on to what they have) from when a job is to drain until it is resumed. A job that drains with
-`flush` has END_OF_STREAM in every partition: it FINISHES, and never takes an event again. A driver that dies while its
-job drains is started again and drains on.
+`flush` has END_OF_STREAM in every partition: it FINISHES, and never takes an event again. Of a job that is fed by runtimes
+of its own (`hosted`) these end first, so its inboxes stay open: the driver ends each when nobody has anything more for it.
+A driver that dies while its job drains is started again and drains on.
 
 The job is written down before its orders are carried out, and every order can be carried out twice: an engine that
 dies between any two steps begins again with `EngineStarted`, whose orders lead on from the state that was written.
@@ -72,6 +73,8 @@ class Job:
     flush: bool = False
     #: Whether its inboxes take events.
     intake: bool = True
+    #: Whether its driver hosts runtimes, which feed its inboxes.
+    hosted: bool = False
     #: Deaths of the driver since it last ran well; in all, `restarts`.
     deaths: int = 0
     restarts: int = 0
@@ -374,10 +377,10 @@ def _drain_asked(job: Job, event: DrainAsked, now: float) -> Step:
         case JobState.FAILED:
             hint = f"millstream resume {job.name}, then drain it; or undeploy it"
             raise InvalidTransition(f'job "{job.name}" has failed and cannot drain', hint=hint)
-    orders: list[Order] = [PauseIntake(), EndIntake()] if event.flush else [PauseIntake()]
+    orders: list[Order] = _flushed(job) if event.flush else [PauseIntake()]
     # A new drain asks everybody again.
     missed = job.missed if job.state is JobState.DRAINING else ()
-    draining = _to(job, JobState.DRAINING, now, flush=event.flush, intake=False, missed=missed)
+    draining = _to(job, JobState.DRAINING, now, flush=event.flush, intake=event.flush and job.hosted, missed=missed)
     if not job.driver:
         return draining, orders
     if job.ready_at is not None:
@@ -385,6 +388,11 @@ def _drain_asked(job: Job, event: DrainAsked, now: float) -> Step:
     # One that starts, or waits to be started, is told when it is ready.
     starting = job.state is not JobState.DRAINED
     return draining, orders if starting else [*orders, StartDriver()]
+
+
+def _flushed(job: Job) -> list[Order]:
+    """Return what becomes of the inboxes of a job that is to end."""
+    return [OpenIntake()] if job.hosted else [PauseIntake(), EndIntake()]
 
 
 def _drained(job: Job, now: float) -> Step:
@@ -427,7 +435,7 @@ def _resume_asked(job: Job, now: float) -> Step:
         case JobState.DRAINED | JobState.FAILED:
             fresh = replace(job, deaths=0, reason=None, ready_at=None, paused_until=None, missed=())
             if job.flush:
-                return _to(fresh, JobState.DRAINING, now), [OpenInboxes(), PauseIntake(), EndIntake(), *_driver(job)]
+                return _to(fresh, JobState.DRAINING, now), [OpenInboxes(), *_flushed(job), *_driver(job)]
             state = JobState.STARTING if job.driver else JobState.RUNNING
             return _to(fresh, state, now, intake=True), [OpenInboxes(), OpenIntake(), *_driver(job)]
         case JobState.FINISHED:
@@ -472,7 +480,7 @@ def _engine_started(job: Job, now: float) -> Step:
     if job.state is JobState.UNDEPLOYED:
         return job, _removed(job)
     orders: list[Order] = [OpenInboxes(), OpenIntake() if job.intake else PauseIntake()]
-    if job.flush and job.state is not JobState.FINISHED:
+    if job.flush and job.state is not JobState.FINISHED and not job.hosted:
         orders.append(EndIntake())
     if job.state not in ALIVE:
         return job, orders

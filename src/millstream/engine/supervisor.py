@@ -171,6 +171,10 @@ class Supervisor:
         """Tell whether a source has ended by itself, and all of it was taken."""
         return node in self._ended
 
+    def gone(self, node: str) -> bool:
+        """Tell whether a source is not there any more: all that it had made by then was taken."""
+        return node not in self._state.lives
+
     def outs(self, node: str) -> tuple[str, ...]:
         """Return where the runtimes are now that a node sends to."""
         return tuple(self._state.address(one) for one in self._scheme.downstreams(node) if one in self._state.lives)

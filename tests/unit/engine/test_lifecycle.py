@@ -83,6 +83,20 @@ def test_a_flush_ends_the_intake_and_the_job() -> None:
     assert advance(finished, life.DrainAsked(), 3.0) == (finished, [])
 
 
+def test_a_flush_leaves_the_intake_of_runtimes_open_until_they_have_ended() -> None:
+    hosted = job(hosted=True)
+    draining, orders = advance(hosted, life.DrainAsked(flush=True), 1.0)
+    assert orders == [life.OpenIntake(), life.DrainDriver(flush=True)]
+    assert (draining.state, draining.intake) == (JobState.DRAINING, True)
+    drained = job(JobState.DRAINED, hosted=True, intake=False, ready_at=None)
+    assert advance(drained, life.DrainAsked(flush=True), 1.0)[1] == [life.OpenIntake(), life.StartDriver()]
+    started = advance(draining, life.EngineStarted(), 2.0)[1]
+    assert started == [life.OpenInboxes(), life.OpenIntake(), life.StartDriver()]
+    failed = job(JobState.FAILED, hosted=True, flush=True, ready_at=None)
+    assert advance(failed, life.ResumeAsked(), 3.0)[1] == [life.OpenInboxes(), life.OpenIntake(), life.StartDriver()]
+    assert advance(hosted, life.DrainAsked(), 1.0)[1] == [life.PauseIntake(), life.DrainDriver()]
+
+
 def test_a_flush_that_is_asked_for_while_the_driver_says_drained_is_not_lost() -> None:
     draining = job(JobState.DRAINING, flush=True, intake=False)
     after, orders = advance(draining, life.Drained(), 1.0)
