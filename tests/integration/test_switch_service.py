@@ -123,3 +123,25 @@ def switch_with_a_kill(engine: Service) -> None:
     os.kill(status(engine)["pid"], signal.SIGKILL)
     wait_for(lambda: status(engine)["restarts"] == 1)
     wait_for(lambda: status(engine)["switch"]["state"] == "done")
+
+
+@pytest.mark.soak
+def test_a_version_in_the_shadow_of_a_job_is_compared_from_the_command_line(tmp_path: Path) -> None:
+    write_files(PAGE, tmp_path)
+    with service(tmp_path) as engine:
+        engine.shell("millstream deploy flow.py")
+        feeder = Feeder(engine.inbox)
+        with feeder.feeding():
+            wait_for(lambda: processed(engine, 200))
+            said = engine.shell('millstream switch shop flow_2.py --shadow --for "1 hour" --detach')
+            assert said == "version 2 of shop runs in the shadow of version 1\n"
+            wait_for(lambda: [one["equal"] > 5 for one in status(engine)["switch"]["shadow"]["outputs"]] == [True])
+            said = engine.shell("millstream switch shop --shadow --end")
+            assert " results that were compared are the same; version 1 of shop runs on" in said
+        ended = status(engine)
+        assert (ended["version"], ended["switch"]["state"]) == ("1", "compared")
+        assert engine.shell("millstream drain shop --flush") == "shop has finished\n"
+    found = lines(tmp_path / "out/hourly")
+    assert Counter((one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found) == (
+        feeder.expected()
+    )
