@@ -27,7 +27,7 @@ class Compared(msgspec.Struct, frozen=True):
 
     missing: the old version alone has it; extra: the new one alone; different: both have it, with other values. What is `waiting`
     is not complete in both versions yet. Outputs that only one version has are not compared, only counted. `by` are the columns
-    by which results are paired, beside their start. Columns that one version alone has do not count.
+    by which results are paired, beside their start, whose column is `start` if they have one. Columns that one version alone has do not count.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Compared(msgspec.Struct, frozen=True):
     different: int = 0
     waiting: int = 0
     by: tuple[str, ...] = ()
+    start: str | None = None
     columns_gone: tuple[str, ...] = ()
     columns_new: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
@@ -124,7 +125,7 @@ def _sentences(found: Comparison) -> Iterator[str]:
         yield f"the new version would have made {found.dead_letters} dead letters"
     for one in found.outputs:
         for example in one.examples:
-            yield f"{one.name} {example.kind}: {_shown(example, one.by)}"
+            yield f"{one.name} {example.kind}: {_shown(example, (*one.by, one.start))}"
 
 
 def _remarks(one: Compared) -> Iterator[str]:
@@ -135,18 +136,14 @@ def _remarks(one: Compared) -> Iterator[str]:
             yield f"{one.name}: {', '.join(columns)} {'is' if len(columns) == 1 else 'are'} {what}, and not compared"
 
 
-def _shown(example: Example, by: tuple[str, ...]) -> str:
+def _shown(example: Example, by: tuple[str | None, ...]) -> str:
     old, new = example.old, example.new
     if old is None or new is None:
         return _values(new or old or {})
     changed = [name for name in old if name in new and old[name] != new[name]]
     # What tells which result it is, and what is not the same.
-    told = {name: value for name, value in old.items() if name not in changed and (name in by or _moment(name))}
-    return "  ".join([_values(told or {n: v for n, v in old.items() if n not in changed}), *_arrows(old, new, changed)])
-
-
-def _moment(name: str) -> bool:
-    return name in ("window_start", "at")
+    told = {name: value for name, value in old.items() if name not in changed and name in by}
+    return "  ".join([*([_values(told)] if told else []), *_arrows(old, new, changed)])
 
 
 def _values(row: Mapping[str, Any]) -> str:

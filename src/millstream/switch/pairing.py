@@ -44,6 +44,7 @@ class Pairing:
         name: What the output is called.
         columns: The columns that are compared; rows have their values in this order.
         by: Those that tell, beside its start, which result a row is.
+        start: The one that says when it started, if there is any.
         change: Outputs that are new are counted, and not compared.
     """
 
@@ -51,6 +52,7 @@ class Pairing:
     columns: tuple[str, ...]
     by: tuple[str, ...] = ()
     change: Change = Change.REPLACED
+    start: str | None = None
     waiting: int = 0
     _equal: int = 0
     _counts: Counter[Kind] = field(default_factory=Counter)
@@ -113,6 +115,7 @@ class Pairing:
             self._counts["different"],
             self.waiting,
             self.by,
+            self.start,
             tuple(columns_gone),
             tuple(columns_new),
             tuple(sorted(self._examples, key=lambda one: one.kind)),

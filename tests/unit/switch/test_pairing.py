@@ -14,7 +14,7 @@ HOURLY = ("shop", "window_start", "amount")
 
 
 def pairing(old: list[tuple[int, tuple[object, ...]]], new: list[tuple[int, tuple[object, ...]]]) -> Pairing:
-    found = Pairing("hourly", HOURLY, ("shop",))
+    found = Pairing("hourly", HOURLY, ("shop",), start="window_start")
     for start, row in old:
         found.feed("old", start, row)
     for start, row in new:
