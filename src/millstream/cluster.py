@@ -16,6 +16,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -569,7 +570,13 @@ class Cluster:
     # switching
 
     def plan_switch(
-        self, job: str, flow: Path | None, *, consent: Sequence[str] = (), shadow_s: float | None = None
+        self,
+        job: str,
+        flow: Path | None,
+        *,
+        consent: Sequence[str] = (),
+        shadow_s: float | None = None,
+        since: datetime | None = None,
     ) -> SwitchPlanned:
         """Say what a switch of a job to another version, without a flow to the one before, would do; nothing is touched.
 
@@ -577,7 +584,7 @@ class Cluster:
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
         """
-        body, driver = _switching(flow, consent), self._driver(job)
+        body, driver = _switching(flow, consent, since), self._driver(job)
         body |= {} if shadow_s is None else {"shadow": shadow_s}
         return driver.post(_job(job, "switch/plan"), SwitchPlanned, body, patience_s=_PLANNING_S)
 
@@ -590,6 +597,7 @@ class Cluster:
         limit_s: float | None = None,
         probation: Mapping[str, Any] | None = None,
         shadow_s: float | None = None,
+        since: datetime | None = None,
     ) -> JobStatus:
         """Begin to put another version of a job, without a flow the one before, in the place of the one that runs.
 
@@ -598,17 +606,18 @@ class Cluster:
         Args:
             job: Its name or id.
             flow: The new version; None goes back.
-            consent: The stages whose state may be lost.
+            consent: The stages whose state may be lost, and the outputs whose results may be repeated.
             limit_s: How long it may take until the cut.
             probation: How the new version is watched: "seconds", "back", "errors", "dead_letters" and "lag_seconds".
             shadow_s: How long the new version is to run in the shadow of the one that runs, instead of taking its place.
+            since: Process again what starts there or later, in event time; what is out is replaced.
 
         Raises:
             FlowError: The new version has a mistake.
             SwitchImpossible: It cannot take the place of the one that runs.
             SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
         """
-        body = _switching(flow, consent)
+        body = _switching(flow, consent, since)
         body |= {} if limit_s is None else {"limit": limit_s}
         body |= {} if probation is None else {"probation": dict(probation)}
         body |= {} if shadow_s is None else {"shadow": shadow_s}
@@ -744,8 +753,9 @@ def _read_at(file: BinaryIO, offset: int, limit: int) -> bytes:
     return file.read(limit)
 
 
-def _switching(flow: Path | None, consent: Sequence[str]) -> dict[str, Any]:
+def _switching(flow: Path | None, consent: Sequence[str], since: datetime | None = None) -> dict[str, Any]:
     body: dict[str, Any] = {"consent": list(consent)}
+    body |= {} if since is None else {"since": since}
     if flow is None:
         return {**body, "back": True}
     return {**body, "package": pack(flow), "root": str(flow.resolve().parent)}

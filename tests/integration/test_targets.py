@@ -195,6 +195,21 @@ def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: s
 
 
 @pytest.mark.postgres
+def test_postgresql_takes_results_back_from_a_moment_on(spark: SparkSession, postgres: str) -> None:
+    import psycopg
+
+    target = PostgresTarget(t.Postgres(postgres, "moments"))
+    rows = spark.sql("SELECT n, timestamp_seconds(n) AS `at` FROM VALUES (1), (2), (3), (4) AS t(n)")
+    target.recover()
+    target.prepare(rows.schema)
+    target.write(rows, FIRST)
+    for _ in range(2):  # again, as after a crash
+        target.withdraw("at", 3_000_000)
+        with psycopg.connect(postgres) as connection:
+            assert connection.execute("SELECT n FROM moments ORDER BY n").fetchall() == [(1,), (2,)]
+
+
+@pytest.mark.postgres
 def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(spark: SparkSession, postgres: str) -> None:
     import psycopg
 

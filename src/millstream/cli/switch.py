@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -38,7 +38,17 @@ def switch(
     back: Annotated[bool, typer.Option("--back", help="Go back to the version before.")] = False,
     give_up: Annotated[bool, typer.Option("--give-up", help="End a switch that has not made its cut yet.")] = False,
     consent: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE", help="Lose the state of this stage; may be given again.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Lose the state of this stage, or with --from repeat what this output has got; may be given again.",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help='Process again from "2 hours ago" or a timestamp, and replace what is out.'
+        ),
     ] = None,
     limit: Annotated[str, typer.Option(metavar="TIME", help="How long it may take until the cut.")] = "5 min",
     shadow: Annotated[
@@ -66,8 +76,9 @@ def switch(
     """Put another version of a running job in the place of the one that runs: nothing lost, nothing twice, no pause."""
     _check_arguments(flow, back=back, give_up=give_up or end, plan=plan)
     length = _length_of_shadow(lasting, probation, shadow=shadow, end=end)
+    begin = _since(since, shadow=shadow)
     if Path(job).suffix in _FLOWS and Path(job).is_file():
-        _compare(Path(job), flow, consent or [], "shadow" if shadow else "switch", plan=plan, json=json)
+        _compare(Path(job), flow, consent or [], "shadow" if shadow else "switch", begin, plan=plan, json=json)
         return
     watched = _probation(probation, on_failure, dead_letters)
     with cluster(engine, token_file) as found:
@@ -75,14 +86,14 @@ def switch(
             given = found.give_up_switch(job)
             told(given, f"the switch of {given.name} is being given up; version {given.version} runs on", json=json)
         elif plan:
-            _plan(found, job, flow, consent or [], length, json=json)
+            _plan(found, job, flow, consent or [], length, begin, json=json)
         elif length is not None:
             _shadow(found, job, flow, consent or [], limit, length, end=end, json=json)
             if not detach and not end:
                 shadows.wait(found, job, timeout, json=json)
         else:
             _checked(flow)
-            _begin(found, job, flow, consent or [], limit, watched, json=json)
+            _begin(found, job, flow, consent or [], limit, watched, begin, json=json)
             if not detach:
                 _wait(found, job, timeout, json=json)
 
@@ -145,7 +156,37 @@ def _checked(flow: Path | None) -> None:
 # plans
 
 
-def _compare(old: Path, new: Path | None, consent: list[str], mode: Mode, *, plan: bool, json: bool) -> None:
+def _since(text: str | None, *, shadow: bool) -> datetime | None:
+    if text is not None and shadow:
+        raise typer.BadParameter("a version in the shadow replaces nothing: --from is for one that takes over")
+    return None if text is None else moment(text, datetime.now(UTC))
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Return the moment that is meant by "2 hours ago", or by a timestamp, which is in UTC if it does not say.
+
+    Raises:
+        InvalidDuration: It is neither.
+        InvalidOption: It lies in the future.
+    """
+    from millstream.flow.durations import duration
+
+    if text.strip().endswith("ago"):
+        return now - duration(text.strip().removesuffix("ago"))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        hint = 'write "2 hours ago", or a timestamp like 2026-03-08T12:00'
+        raise InvalidOption(f'"{text}" is not a moment', hint=hint) from None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    if found > now:
+        raise InvalidOption(f'"{text}" lies in the future', hint="a switch without --from is about what comes")
+    return found
+
+
+def _compare(
+    old: Path, new: Path | None, consent: list[str], mode: Mode, since: datetime | None, *, plan: bool, json: bool
+) -> None:
     """Compare two files, without an engine: columns that nobody uses are not known then, which needs Spark."""
     from millstream.flow.apart import load_apart
     from millstream.flow.load import load
@@ -158,14 +199,24 @@ def _compare(old: Path, new: Path | None, consent: list[str], mode: Mode, *, pla
         hint = f"millstream switch JOB {new or 'NEW'} switches a job; {old} is compared with --plan"
         raise InvalidOption(f'"{old}" is a flow, not a job', hint=hint)
     before = Version.of(plan_flow(load(old)))
-    found = switch_plan(before, Version.of(plan_flow(load_apart(new, old))), consent=consent, mode=mode)
+    after = Version.of(plan_flow(load_apart(new, old)))
+    found = switch_plan(before, after, consent=consent, mode=mode, since=since)
     _show(show.to_json(found), show.table(found), json=json)
 
 
-def _plan(found: Cluster, job: str, flow: Path | None, consent: list[str], shadow: float | None, *, json: bool) -> None:
+def _plan(
+    found: Cluster,
+    job: str,
+    flow: Path | None,
+    consent: list[str],
+    shadow: float | None,
+    since: datetime | None,
+    *,
+    json: bool,
+) -> None:
     _checked(flow)
     with Console(stderr=True).status("asking the job"):
-        planned = found.plan_switch(job, flow, consent=consent, shadow_s=shadow)
+        planned = found.plan_switch(job, flow, consent=consent, shadow_s=shadow, since=since)
     _show(planned.plan, planned.text, json=json)
 
 
@@ -185,6 +236,7 @@ def _begin(
     consent: list[str],
     limit: str,
     probation: dict[str, Any] | None,
+    since: datetime | None,
     *,
     json: bool,
 ) -> None:
@@ -192,7 +244,7 @@ def _begin(
 
     seconds = duration(limit).total_seconds()
     with Console(stderr=True).status("planning"):
-        begun = found.switch(job, flow, consent=consent, limit_s=seconds, probation=probation)
+        begun = found.switch(job, flow, consent=consent, limit_s=seconds, probation=probation, since=since)
     assert begun.switch is not None
     if not json:
         text = f"switching {begun.name} from version {begun.switch.previous} to {begun.switch.version}"

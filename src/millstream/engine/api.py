@@ -165,8 +165,9 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The version that is to take the place of the one that runs: a package, as for a deployment, or the version before it.
 
-    `consent` names stages whose state may be lost. After `limit` seconds without a cut the switch is given up. With `shadow` it only
-    runs for so many seconds in the shadow of the one that runs, and is compared with it.
+    `consent` names stages whose state may be lost, and outputs whose results may be repeated. With `since` what starts there or later is
+    processed again. After `limit` seconds without a cut the switch is given up. With `shadow` it only runs for so many seconds in the
+    shadow of the one that runs, and is compared with it.
     """
 
     package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})] | None = None
@@ -174,6 +175,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     root: str | None = None
     consent: list[str] = []
     limit: Annotated[float, Meta(gt=0, le=86_400)] = LIMIT_S
+    since: Annotated[datetime, Meta(tz=True)] | None = None
     probation: Probation | None = None
     shadow: Annotated[float, Meta(gt=0, le=7 * 86_400)] | None = None
 
@@ -196,6 +198,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             limit_s=self.limit,
             trial=trial,
             shadow_s=self.shadow,
+            since=self.since,
         )
 
 

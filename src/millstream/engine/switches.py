@@ -79,6 +79,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     trial: Trial | None = None
     #: How long the new version is to run in the shadow of the old one, if it is not to take its place.
     shadow_s: float | None = None
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class Switches:
         if driver is None:
             raise DriverFailed(f'job "{kept.name}" has no driver now', hint="ask again when it runs")
         mode: Mode = "switch" if wanted.shadow_s is None else "shadow"
-        answer = driver.ask(Command(compare=Compare(str(new.flow), wanted.consent, mode)), PLAN_S)
+        answer = driver.ask(Command(compare=Compare(str(new.flow), wanted.consent, mode, wanted.since)), PLAN_S)
         if answer.unplanned is not None:
             raise error_of(answer.unplanned)
         if answer.planned is None:
@@ -238,6 +239,7 @@ class Switches:
             limit_s=wanted.limit_s,
             trial=wanted.trial,
             shadow=None if wanted.shadow_s is None else Comparison(),
+            since=wanted.since,
         )
         version = Version(number=number, added_at=now, settings=settings, switch=switch)
         text = f"from version {kept.current} to {number}" + (f", back to {new.back_to}" if new.back_to else "")
@@ -250,6 +252,7 @@ class Switches:
                     version=str(number),
                     flow=str(new.flow),
                     consent=wanted.consent,
+                    since=wanted.since,
                     limit_s=wanted.limit_s,
                     binaries={name: str(self._binaries.path(sha256)) for name, sha256 in settings.binaries.items()},
                     shadow_s=wanted.shadow_s,

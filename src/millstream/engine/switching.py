@@ -13,6 +13,7 @@ Every version of a job has a number, counted from 1, also one that is gone back 
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -82,6 +83,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     trial: Trial | None = None
     #: How the new version compares, if it only runs in the shadow of the old one.
     shadow: Comparison | None = None
+    since: datetime | None = None
 
     @property
     def over(self) -> bool:
@@ -92,11 +94,15 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compare(msgspec.Struct, frozen=True):
-    """Say what a switch to the flow in a file would do; `consent` names the stages whose state may be lost."""
+    """Say what a switch to the flow in a file would do; `consent` names the stages whose state may be lost.
+
+    `since` is from when on it processes again, if it does.
+    """
 
     flow: str
     consent: tuple[str, ...] = ()
     mode: Mode = "switch"
+    since: datetime | None = None
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -118,6 +124,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     binaries: dict[str, str] = {}
     #: How long the version is to run in the shadow of the one that runs; None: it takes its place.
     shadow_s: float | None = None
+    since: datetime | None = None
 
 
 class Told(msgspec.Struct, frozen=True):

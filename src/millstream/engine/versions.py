@@ -86,7 +86,7 @@ class Versions:
             try:
                 flow = self._load(asked.flow)
                 known = describe(flow)
-                plan = running.plan_switch(flow, consent=asked.consent, mode=asked.mode)
+                plan = running.plan_switch(flow, consent=asked.consent, mode=asked.mode, since=asked.since)
             finally:
                 self._loaded = loaded
         return Planned(show.to_json(plan), show.table(plan), known.inboxes, known.binaries)
@@ -101,7 +101,7 @@ class Versions:
             if asked.shadow_s is not None:
                 self._begin_shadow(running, flow, asked, timedelta(seconds=asked.shadow_s))
                 return None
-            running.switch(flow, asked.version, consent=asked.consent, limit=limit)
+            running.switch(flow, asked.version, consent=asked.consent, limit=limit, since=asked.since)
         except MillstreamError as error:
             return Told(asked.version, ended="refused", why=error.message)
         self._asked = asked.version

@@ -16,6 +16,7 @@ def homes_of(version: FlowVersion) -> Homes:
     return Homes(
         {group.name: groups.get(group.name, "") for group in version.plan.groups},
         {name: journals.get(name, "") for name in _written(version)},
+        version.homes.by_time,
     )
 
 
@@ -31,7 +32,13 @@ def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
         fresh = name not in known.journals and not (new.ground.folder / "journals" / name).exists()
         own = name in private or name not in known.journals
         journals[name] = "" if fresh else new.name if own else known.journals[name]
-    return Homes(groups, journals)
+    return Homes(groups, journals, _by_time(known, plan))
+
+
+def _by_time(known: Homes, plan: SwitchPlan) -> tuple[str, ...]:
+    """Return the groups whose results are owned by their time: those that were, and those whose results are replaced."""
+    replaced = {group.name for group in plan.changed} if plan.since is not None else set()
+    return tuple(group.name for group in plan.new.groups if group.name in replaced | set(known.by_time))
 
 
 def shadow_homes(old: FlowVersion, new: FlowVersion, groups: Collection[str]) -> Homes:

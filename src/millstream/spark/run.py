@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -200,16 +200,31 @@ class FlowRun:
 
     # Switching
 
-    def plan_switch(self, flow: Flow, *, consent: Collection[str] = (), mode: Mode = "switch") -> SwitchPlan:
+    def plan_switch(
+        self,
+        flow: Flow,
+        *,
+        consent: Collection[str] = (),
+        mode: Mode = "switch",
+        since: datetime | None = None,
+    ) -> SwitchPlan:
         """Return what a switch to another version of the flow would do; nothing is touched.
 
         Raises:
             FlowError: That version has a mistake that only Spark can see.
         """
         ship_modules(self._options.root)
-        return self._versions.compare(flow, "next", consent, mode)[1]
+        return self._versions.compare(flow, "next", consent, mode, since)[1]
 
-    def switch(self, flow: Flow, version: str, *, consent: Collection[str] = (), limit: timedelta = LIMIT) -> None:
+    def switch(
+        self,
+        flow: Flow,
+        version: str,
+        *,
+        consent: Collection[str] = (),
+        limit: timedelta = LIMIT,
+        since: datetime | None = None,
+    ) -> None:
         """Begin to put another version of the flow in the place of the one that runs; `poll` goes on with it.
 
         Nothing has been touched if this raises. Until the cut the switch is given up if the new version fails, or after `limit`.
@@ -217,8 +232,9 @@ class FlowRun:
         Args:
             flow: The new version.
             version: Its name, which no other version has had.
-            consent: The stages whose state may be dropped.
+            consent: The stages whose state may be dropped, and the outputs whose results may be repeated.
             limit: How long it may take until the cut.
+            since: Process again what starts there or later, in event time: what is out is replaced.
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
@@ -226,7 +242,7 @@ class FlowRun:
             FlowError: The new version has a mistake that only Spark can see.
         """
         ship_modules(self._options.root)
-        self._versions.switch(flow, version, consent, limit)
+        self._versions.switch(flow, version, consent, limit, since)
 
     def shadow(
         self,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from millstream.flow import stages as s
 from millstream.spark.version import FlowVersion
-from millstream.switch.plan import Obstacle, SwitchPlan
+from millstream.switch.obstacle import Obstacle
+from millstream.switch.plan import SwitchPlan
 
 
 def reshaped(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Obstacle]:

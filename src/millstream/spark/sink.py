@@ -8,6 +8,7 @@ published, Spark commits the batch. State counts only once the commit names it.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -65,14 +66,26 @@ class GroupSink:
     rows_out: int = 0
     error: BaseException | None = None
     _readers: dict[str, Reader] = field(default_factory=dict)
+    _publishing: threading.Lock = field(default_factory=threading.Lock)
+    _shut: bool = False
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         try:
-            self._publish(frame, batch)
+            with self._publishing:
+                if self._shut:
+                    raise InternalError(f'group "{self.checkpoint.group}" publishes after its end')
+                self._publish(frame, batch)
         except BaseException as error:
             # Spark would only hand on its text; the flow's run shows the error itself.
             self.error = error
             raise
+
+    def shut(self) -> None:
+        """Publish nothing more: when this returns, what was being published is out, or has failed."""
+        # Spark stops a query without waiting for what Python does.
+        self._shut = True
+        with self._publishing:
+            return
 
     def recover(self) -> None:
         """Finish what was decided before the last stop."""

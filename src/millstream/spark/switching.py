@@ -20,10 +20,11 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace as changed
 
-from millstream.clock import Clock
+from millstream.clock import Clock, micros
 from millstream.errors import MillstreamError, RunError, SwitchRefused
 from millstream.flow.flow import Flow
 from millstream.journal import Reader
+from millstream.spark import again
 from millstream.spark.book import Book
 from millstream.spark.checkpoint import Checkpoint, Logged
 from millstream.spark.control import Orders, Question
@@ -49,6 +50,7 @@ from millstream.switch.shadow import shadowed
 from millstream.switch.units import Unit
 
 MICROSECOND: Final = timedelta(microseconds=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: How long a switch may take until its cut.
 LIMIT: Final = timedelta(minutes=5)
 #: The watermark of some groups stays this much below the floor: see `source.watermark_ms`.
@@ -166,15 +168,23 @@ class Versions:
     # what users ask for
 
     def compare(
-        self, flow: Flow, version: str, consent: Collection[str], mode: e.Mode = "switch"
+        self,
+        flow: Flow,
+        version: str,
+        consent: Collection[str],
+        mode: e.Mode = "switch",
+        since: datetime | None = None,
     ) -> tuple[FlowVersion, SwitchPlan]:
         """Return a version that might come next, and what a switch to it would do."""
         new = FlowVersion(self._ground, version, flow)
         new.check_binaries()
-        plan = switch_plan(self.current.meanings, new.meanings, consent=consent, mode=mode)
-        return new, replace(plan, obstacles=(*plan.obstacles, *reshaped(self.current, new, plan)))
+        plan = switch_plan(self.current.meanings, new.meanings, consent=consent, mode=mode, since=since)
+        more = (*reshaped(self.current, new, plan), *again.unready(self.current, new, plan))
+        return new, replace(plan, obstacles=(*plan.obstacles, *more))
 
-    def switch(self, flow: Flow, version: str, consent: Collection[str], limit: timedelta) -> None:
+    def switch(
+        self, flow: Flow, version: str, consent: Collection[str], limit: timedelta, since: datetime | None = None
+    ) -> None:
         """Begin to put a version in the place of the current one.
 
         Raises:
@@ -184,13 +194,21 @@ class Versions:
         """
         self._check_name(version)
         machine.advance(self._state, e.SwitchRequested(version, (), 1, 0), self._now())
-        new, plan = self.compare(flow, version, consent)
+        new, plan = self.compare(flow, version, consent, since=since)
         plan.check()
         self._check_alive(plan)
         units = tuple(unit.name for unit in plan.units)
         homes = {self.current.name: homes_of(self.current), version: next_homes(self.current, new, plan)}
         new.homes = homes[version]
-        asked = e.SwitchRequested(version, units, plan.step // MICROSECOND, limit // MICROSECOND, homes=homes)
+        asked = e.SwitchRequested(
+            version,
+            units,
+            plan.step // MICROSECOND,
+            limit // MICROSECOND,
+            homes=homes,
+            since_us=None if plan.since is None else micros(plan.since),
+            consent=tuple(consent),
+        )
         step = machine.advance(self._state, asked, self._now())
         self._plan, self.next = plan, new
         self._take(step)
@@ -268,11 +286,11 @@ class Versions:
         record = self._book.read()
         step = machine.Step(self._state) if record is None else machine.recover(record, self._now())
         self._state = step.state
-        self._find_versions()
+        self._find_versions(self._state.phase if record is None else record.phase)
         for version in self.flows:
             version.check_binaries()
         if self.next is not None:
-            self._plan = switch_plan(self.current.meanings, self.next.meanings)
+            self._plan = self._planned_before(self.next)
         for version in self.flows:
             checkpoints = version.checkpoints(self._own(version))
             # A start that is refused changes nothing: journals are made, or widened, after all groups are accepted.
@@ -284,11 +302,17 @@ class Versions:
         self._take(step)
         self._work()
 
-    def _find_versions(self) -> None:
+    def _planned_before(self, new: FlowVersion) -> SwitchPlan:
+        """Return the plan of a switch that was begun before a stop."""
+        since = None if self._state.since_us is None else EPOCH + self._state.since_us * MICROSECOND
+        return switch_plan(self.current.meanings, new.meanings, consent=self._state.consent, since=since)
+
+    def _find_versions(self, phase: Phase) -> None:
+        """Load the versions that there were in a phase: what is to be done may lead to another one at once."""
         state = self._state
-        runs = state.staying if state.phase is Phase.RETIRING else state.current
+        runs = state.staying if phase is Phase.RETIRING else state.current
         self.current = self._found(runs)
-        if state.phase is Phase.OVERLAPPING:
+        if phase is Phase.OVERLAPPING:
             assert state.next is not None
             self.next = self._found(state.next)
 
@@ -380,8 +404,19 @@ class Versions:
                 self._ask(_question(instruction))
             case i.FindFirst(number, cut_us):
                 self._hear(e.FirstFound(number, self._first(cut_us)))
+            case _:
+                self._follow(instruction)
+        passing(point)
+
+    def _follow(self, instruction: i.Instruction) -> None:
+        """Do what follows from a cut, or from giving up."""
+        match instruction:
             case i.Release(version):
                 self._release(version)
+            case i.Withdraw(_, since_us):
+                self._withdraw(since_us)
+            case i.MakeReady(version):
+                self._release(version, held=True)
             case i.Close(_, unit):
                 self._close(next(one for one in self._units if one.name == unit))
             case i.Retire(version):
@@ -390,7 +425,6 @@ class Versions:
                 self._remove(version)
             case _:
                 raise RunError(f"{type(instruction).__name__} is not carried out on Spark yet")
-        passing(point)
 
     # until the cut
 
@@ -402,6 +436,9 @@ class Versions:
         passing("switch-journals")
         new.register()
         passing("switch-registered")
+        if self._plan is not None and self._plan.since is not None:
+            # From here on nothing is removed that it needs.
+            replace(self._plan, obstacles=tuple(again.trimmed(self.current, new, self._plan))).check()
         for name, checkpoint in new.checkpoints(self._own(new)).items():
             query = new.make(name, checkpoint)
             query.paired = True
@@ -512,15 +549,15 @@ class Versions:
 
     # from the cut on
 
-    def _release(self, name: str) -> None:
-        """Let the queries of a version run by the record."""
+    def _release(self, name: str, *, held: bool = False) -> None:
+        """Let the queries of a version run by the record, or be `held` with what it says."""
         version = self._version(name)
         if version is None:
             return
         self._take_turns()
         for query in version.queries.values():
             before = query.control.orders()
-            orders = changed(before, held=False, question=None)
+            orders = changed(before, held=held, question=None)
             if query.group.name in self._moved and version is self.current and self._is_cut:
                 orders = changed(orders, question=self._standstill)
             if query.group.name in self._parted and self._is_cut:
@@ -533,6 +570,16 @@ class Versions:
             if orders != before:
                 query.control.order(orders)
                 passing("switch-ordered")
+
+    def _withdraw(self, since_us: int) -> None:
+        """Stop the current version's part for good, and take back what it has put out since a moment."""
+        for name in sorted(self._parted & self.current.queries.keys()):
+            query = self.current.queries.pop(name)
+            self._stop(query)
+            query.sink.shut()
+        passing("switch-shut")
+        assert self._plan is not None
+        again.withdraw(self.current, self._plan, since_us)
 
     def _take_turns(self) -> None:
         """Let both versions of a group that writes to sinks publish in order."""

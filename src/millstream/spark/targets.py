@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -30,6 +32,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from rich.console import Console as Terminal
 from rich.table import Table as Grid
 
+from millstream.clock import micros
 from millstream.errors import InternalError, RunError
 from millstream.flow import targets as t
 from millstream.journal import DeadLetter, DeadLetters, EpochLog, Staged
@@ -38,6 +41,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.outflow import InboxTarget
 from millstream.spark.source import PLACE
 from millstream.spark.staging import StageFiles, StageJournal, run_through
+from millstream.spark.withdraw import withdraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,18 @@ class Target(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Withdrawing(Target, Protocol):
+    """A target that can take results back."""
+
+    def withdraw(self, column: str, since_us: int) -> None:
+        """Remove the rows whose `column` lies at a moment or later; may be repeated. Nobody may write meanwhile.
+
+        Rows without a value there stay. Whoever has read the others already is not told.
+        """
+        ...
 
 
 # Journals
@@ -214,6 +230,13 @@ class FilesTarget:
         self._recovered = True
         self._staged.mkdir(parents=True, exist_ok=True)
 
+    def withdraw(self, column: str, since_us: int) -> None:
+        mine = re.compile(rf"{re.escape(self._owner)}-[0-9a-f]+-\d{{9,}}-[0-9a-f]{{8}}\.{self._format}")
+        for file in sorted(one for one in self._path.iterdir() if mine.fullmatch(one.name)):
+            withdraw(file, column, since_us, self._staged / f"withdrawn.{self._format}")
+            passing("withdrawn-file")
+        _sync_folder(self._path)
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -308,6 +331,14 @@ class PostgresTarget:
         with self._connected() as connection:
             connection.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(columns)))
 
+    def withdraw(self, column: str, since_us: int) -> None:
+        from psycopg import sql
+
+        table = sql.Identifier(*self._target.table.split("."))
+        since = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=since_us)
+        with self._connected() as connection, connection.transaction():
+            connection.execute(sql.SQL("DELETE FROM {} WHERE {} >= %s").format(table, sql.Identifier(column)), (since,))
+
     def close(self) -> None:
         """Connections live for one epoch each."""
 
@@ -375,6 +406,13 @@ class MemoryTarget:
         """Return all rows in the order in which they were published."""
         with self._guard:
             return [row for rows in self._epochs.values() for row in rows]
+
+    def withdraw(self, column: str, since_us: int) -> None:
+        def stays(row: dict[str, Any]) -> bool:
+            return row.get(column) is None or micros(row[column]) < since_us
+
+        with self._guard:
+            self._epochs = {epoch: [row for row in rows if stays(row)] for epoch, rows in self._epochs.items()}
 
     def recover(self) -> None:
         """Memory starts empty."""

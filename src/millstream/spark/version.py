@@ -115,10 +115,14 @@ class FlowVersion:
         """
         return analyse(self.ground.spark, self.plan, self.ground.root)
 
-    @cached_property
+    @property
     def meanings(self) -> Version:
         """What each group means, to compare it with other versions."""
-        return Version(self.plan, {group.name: self._meaning(group) for group in self.plan.groups})
+        return Version(self.plan, self._meanings, frozenset(self.homes.by_time))
+
+    @cached_property
+    def _meanings(self) -> dict[str, dict[str, Any]]:  # JSON
+        return {group.name: self._meaning(group) for group in self.plan.groups}
 
     def _meaning(self, group: Group) -> dict[str, Any]:  # JSON
         description = fingerprint.fingerprint(self.plan, group.name, self._snapshots)
@@ -206,7 +210,7 @@ class FlowVersion:
     def make(self, group: str, checkpoint: Checkpoint) -> GroupQuery:
         """Make the query of a group; it does not run yet."""
         found = self.plan.group(group)
-        start = start_of(self.flow, found.stages, found.output)
+        start = start_of(self.flow, found.stages, found.output, by_time=group in self.homes.by_time)
         sink = GroupSink(
             job=self.flow.name,
             checkpoint=checkpoint.begin(),

@@ -61,6 +61,8 @@ class Version:
 
     plan: Plan
     meanings: Mapping[str, dict[str, Data]]
+    #: Groups whose results are owned by their time: see `starts`.
+    by_time: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, snapshots: Mapping[str, str] | None = None) -> Version:

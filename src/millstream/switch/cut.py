@@ -122,6 +122,10 @@ class Owners:
             raise InternalError(f"a cut at {stretch.from_us} lies before the last, at {self.stretches[-1].from_us}")
         return Owners(self.first, (*self.stretches, stretch))
 
+    def again(self, stretch: Stretch) -> Owners:
+        """Return the ownership with a cut in the past: whoever owned something from there on owns it no more."""
+        return Owners(self.first, (*(one for one in self.stretches if one.from_us < stretch.from_us), stretch))
+
     def since(self, version: str) -> Owners:
         """Return the ownership without the stretches that came before a version had any part."""
         has = [number for number in range(len(self.stretches) + 1) if self._has(number, version)]

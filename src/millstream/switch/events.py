@@ -18,7 +18,8 @@ First = dict[str, dict[str, tuple[int, ...]]]
 class SwitchRequested:
     """Somebody wants a new version: with its units, the step of the cut, and how long it may take until the cut.
 
-    `share` is what the new version gets at first, in parts of `WHOLE`. `homes` are those of both versions.
+    `share` is what the new version gets at first, in parts of `WHOLE`. `homes` are those of both versions. With `since_us` the cut lies
+    there, in the past, and what the old version has put out since is replaced. `consent` is what the user has agreed to.
     """
 
     version: str
@@ -28,6 +29,8 @@ class SwitchRequested:
     mode: Mode = "switch"
     share: int = WHOLE
     homes: Mapping[str, Homes] = field(default_factory=dict)
+    since_us: int | None = None
+    consent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

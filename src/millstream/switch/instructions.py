@@ -68,6 +68,21 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Stop a version for good, and take back those of its results that start at a moment or later, where sinks can."""
+
+    version: str
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakeReady:
+    """Tell a version what the record says, and hold it still."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Let the sources of a unit hand out their closing marker, to the version that leaves alone."""
 
@@ -90,5 +105,17 @@ class Remove:
 
 
 Instruction = (
-    Write | StartHeld | RunShadow | AskWindows | AskConfirm | FindFirst | LetGo | Release | Close | Retire | Remove
+    Write
+    | StartHeld
+    | RunShadow
+    | AskWindows
+    | AskConfirm
+    | FindFirst
+    | LetGo
+    | Release
+    | Withdraw
+    | MakeReady
+    | Close
+    | Retire
+    | Remove
 )

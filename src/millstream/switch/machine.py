@@ -22,6 +22,7 @@ back by a cut of its own; taken back to nothing, it is the new version that drai
     CUTTING      where the new version begins to read is looked up in the journals
     SHARING      both versions run, each owns its keys
     OVERLAPPING  both run; a unit that has read past the cut, its horizon and its lateness is closed, then drained
+                 (a cut in the past: the old version stops, its results since are taken back, the new one begins)
     RETIRING     the version that leaves is stopped, its checkpoints are removed
     ABORTING     the new version is removed
 
@@ -65,11 +66,13 @@ from millstream.switch.instructions import (
     FindFirst,
     Instruction,
     LetGo,
+    MakeReady,
     Release,
     Remove,
     Retire,
     RunShadow,
     StartHeld,
+    Withdraw,
     Write,
 )
 from millstream.switch.record import Homes, Phase, Record
@@ -123,11 +126,14 @@ class State:
     drained: frozenset[str] = frozenset()
     deadline_us: int | None = None
     homes: Mapping[str, Homes] = field(default_factory=dict)
+    since_us: int | None = None
+    latest_us: int | None = None
+    consent: tuple[str, ...] = ()
 
     @property
     def cut_us(self) -> int:
-        """The cut that is being made: it lies behind all that was handed out, and behind the last one."""
-        return cuts.cut_of(self.ballot.bound, self.step_us)
+        """The cut that is being made: it lies behind all that was handed out, and behind the last one, or where a user wants it."""
+        return self.since_us if self.since_us is not None else cuts.cut_of(self.ballot.bound, self.step_us)
 
     @property
     def staying(self) -> str:
@@ -200,6 +206,9 @@ def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
         wanted=event.share if event.mode == "share" else WHOLE,
         deadline_us=now_us + event.limit_us,
         homes=event.homes,
+        since_us=event.since_us,
+        latest_us=state.latest_us,
+        consent=event.consent,
     )
     text = f'version "{event.version}" is prepared beside "{state.current}"'
     return _moved(new, now_us, text, Write(record_of(new)), StartHeld(event.version))
@@ -240,6 +249,9 @@ def _held(state: State, event: Held, now_us: int) -> Step:
         new = replace(state, phase=Phase.SHADOWING, deadline_us=None)
         text = f'version "{state.next}" runs in the shadow of "{state.current}"'
         return _moved(new, now_us, text, Write(record_of(new)), RunShadow(state.next))
+    if state.since_us is not None:
+        # Nobody has to be asked: the old version goes no further.
+        return _cutting(replace(state, ballot=Ballot()), now_us)
     return _ask(replace(state, ballot=Ballot(event.voters)), now_us, f'version "{state.next}" is held')
 
 
@@ -269,7 +281,7 @@ def _reported(state: State, event: Reported, now_us: int) -> Step:
 
 def _confirming(state: State, now_us: int) -> Step:
     bound = cuts.bound_above(state.ballot.highest.values())
-    last = state.owners.stretches[-1].from_us if state.owners.stretches else None
+    last = _latest(state)
     if last is not None:
         # A version that is still on its way to the last cut has handed out less than that.
         bound = max(cuts.window_number(last, state.step_us), -1 if bound is None else bound)
@@ -277,6 +289,12 @@ def _confirming(state: State, now_us: int) -> Step:
     return _moved(
         new, now_us, "all windows are known", AskConfirm(state.ballot.round, state.step_us, bound, new.cut_us)
     )
+
+
+def _latest(state: State) -> int | None:
+    """Return the latest cut that was ever made."""
+    known = [one for one in (state.latest_us, *(one.from_us for one in state.owners.stretches)) if one is not None]
+    return max(known, default=None)
 
 
 def _confirmed(state: State, event: Confirmed, now_us: int) -> Step:
@@ -296,7 +314,8 @@ def _passed(state: State, event: Passed, now_us: int) -> Step:
 
 def _cutting(state: State, now_us: int) -> Step:
     new = replace(state, phase=Phase.CUTTING)
-    return _moved(new, now_us, "all partitions stay below the cut", FindFirst(state.ballot.round, new.cut_us))
+    text = "all partitions stay below the cut" if state.since_us is None else "the cut lies in the past"
+    return _moved(new, now_us, text, FindFirst(state.ballot.round, new.cut_us))
 
 
 def _tick(state: State, _: Tick, now_us: int) -> Step:
@@ -320,7 +339,15 @@ def _removed(state: State, _: Removed, now_us: int) -> Step:
     if state.phase is not Phase.ABORTING:
         return Step(state)
     homes = {name: homes for name, homes in state.homes.items() if name == state.current}
-    new = State(Phase.RUNNING, state.current, state.owners, number=state.number, firsts=state.firsts, homes=homes)
+    new = State(
+        Phase.RUNNING,
+        state.current,
+        state.owners,
+        number=state.number,
+        firsts=state.firsts,
+        homes=homes,
+        latest_us=state.latest_us,
+    )
     return _moved(new, now_us, f'version "{state.current}" runs on alone', Write(record_of(new)))
 
 
@@ -332,6 +359,8 @@ def _first_found(state: State, event: FirstFound, now_us: int) -> Step:
         return Step(state)
     assert state.next is not None
     stretch = Stretch(state.cut_us, state.current, state.next, state.wanted)
+    if state.since_us is not None:
+        return _again(state, stretch, event.first, now_us)
     leaving = {0: state.next, WHOLE: state.current}.get(state.wanted)
     new = replace(
         state,
@@ -348,6 +377,33 @@ def _first_found(state: State, event: FirstFound, now_us: int) -> Step:
     # The record decides. The old version learns of it first: it may not read on before it knows where its part ends.
     step = _moved(new, now_us, text, Write(record_of(new)), *_released(new))
     return step if new.units or leaving is None else _retiring(step, now_us)
+
+
+def _again(state: State, stretch: Stretch, first: First, now_us: int) -> Step:
+    assert state.next is not None
+    new = replace(
+        state,
+        phase=Phase.OVERLAPPING,
+        owners=state.owners.again(stretch),
+        share=state.wanted,
+        firsts={**state.firsts, state.next: first},
+        leaving=state.current,
+        deadline_us=None,
+        latest_us=_latest(state),
+    )
+    text = f"cut at {stretch.from_us} us: what starts from there is replaced by version {state.next}"
+    return _withdrawing(_moved(new, now_us, text, Write(record_of(new))), now_us)
+
+
+def _withdrawing(step: Step, now_us: int) -> Step:
+    """Take back what is replaced before the new version begins: a record between the two says that it is done."""
+    state = step.state
+    assert state.next is not None and state.leaving is not None and state.since_us is not None  # noqa: PT018 (types)
+    new = replace(state, phase=Phase.RETIRING)
+    before = (Withdraw(state.leaving, state.since_us), MakeReady(state.next))
+    after = (Write(record_of(new)), Release(state.next), Retire(state.leaving))
+    found = _moved(new, now_us, f'version "{new.leaving}" retires', *before, *after)
+    return Step(new, (*step.instructions, *found.instructions), (*step.entries, *found.entries))
 
 
 def _released(state: State) -> tuple[Instruction, ...]:
@@ -388,6 +444,7 @@ def _retired(state: State, _: Retired, now_us: int) -> Step:
         number=state.number,
         firsts={name: first for name, first in state.firsts.items() if name == state.staying},
         homes={name: homes for name, homes in state.homes.items() if name == state.staying},
+        latest_us=state.latest_us,
     )
     return _moved(new, now_us, f'version "{new.current}" is the current one', Write(record_of(new)))
 
@@ -419,6 +476,9 @@ def record_of(state: State) -> Record:
         leaving=state.leaving,
         firsts=dict(state.firsts),
         homes=dict(state.homes),
+        since_us=state.since_us,
+        latest_us=state.latest_us,
+        consent=state.consent,
     )
 
 
@@ -437,6 +497,9 @@ def recover(record: Record, now_us: int) -> Step:
         firsts=record.firsts,
         leaving=record.leaving,
         homes=record.homes,
+        since_us=record.since_us,
+        latest_us=record.latest_us,
+        consent=record.consent,
     )
     match record.phase:
         case Phase.RUNNING:
@@ -444,6 +507,8 @@ def recover(record: Record, now_us: int) -> Step:
         case Phase.PREPARING | Phase.SHADOWING:
             aborted = _abort(state, now_us, "the driver stopped before the cut")
             return replace(aborted, instructions=(Release(state.current), *aborted.instructions))
+        case Phase.OVERLAPPING if state.since_us is not None:
+            return _withdrawing(_moved(state, now_us, "the switch goes on after a stop of the driver"), now_us)
         case Phase.SHARING | Phase.OVERLAPPING:
             return _moved(state, now_us, "the switch goes on after a stop of the driver", *_released(state))
         case Phase.RETIRING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import lcm
 
 from millstream.errors import SwitchImpossible
@@ -14,9 +14,11 @@ from millstream.flow.flow import Flow
 from millstream.flow.schema import Schema
 from millstream.flow.stages import Journal, Source, Window
 from millstream.plan.groups import Plan
+from millstream.switch import again
 from millstream.switch import shadow as shadows
 from millstream.switch.changes import Change, GroupChange, Move, Version, changes
 from millstream.switch.events import Mode
+from millstream.switch.obstacle import Obstacle
 from millstream.switch.units import Unit, closed, longest, units
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -25,18 +27,10 @@ LONGEST_STEP = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
-    """What makes a switch impossible: a fact, and what to do about it."""
-
-    fact: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
 class SwitchPlan:
     """A switch from one version to another, as data.
 
-    The cut will be a multiple of `step`. A switch with `obstacles` cannot be begun; `notes` are what its user should know.
+    The cut will be a multiple of `step`, or is `since`, in the past. A switch with `obstacles` cannot be begun; `notes` are what its user should know.
     """
 
     old: Plan
@@ -46,6 +40,7 @@ class SwitchPlan:
     step: timedelta
     obstacles: tuple[Obstacle, ...] = ()
     notes: tuple[str, ...] = ()
+    since: datetime | None = None
 
     @property
     def changed(self) -> tuple[GroupChange, ...]:
@@ -70,20 +65,30 @@ class SwitchPlan:
             )
 
 
-def switch_plan(old: Version, new: Version, *, consent: Collection[str] = (), mode: Mode = "switch") -> SwitchPlan:
+def switch_plan(
+    old: Version,
+    new: Version,
+    *,
+    consent: Collection[str] = (),
+    mode: Mode = "switch",
+    since: datetime | None = None,
+) -> SwitchPlan:
     """Compare two versions of a flow.
 
     Args:
         old: The running version.
         new: The one that is to take its place.
-        consent: The stages whose state may be dropped.
+        consent: The stages whose state may be dropped, and the outputs whose results may be repeated.
         mode: Whether the new version takes over at once, only runs beside the old one, or gets a share of the keys.
+        since: From when on it processes again, rounded down to where there may be a cut.
     """
-    found = closed(old, new, _dropped(changes(old, new), consent))
-    parts = units(old, new, found)
+    found = closed(old, new, _dropped(changes(old, new), consent), whole=since is not None)
+    parts = units(old, _owning(old, new, found, since), found)
     step, twice = _step(old.flow, new.flow, found)
+    since = None if since is None else _cut_before(since, step)
     obstacles = (
         *_names(old.flow, new.flow),
+        *(again.obstacles(old, new, found, parts, since, consent) if since is not None else ()),
         *_states(found, consent),
         *_borders(old, new, found),
         *_reaches(new, parts),
@@ -91,10 +96,25 @@ def switch_plan(old: Version, new: Version, *, consent: Collection[str] = (), mo
         *(_shares(old, new, found) if mode == "share" else ()),
         *(_shadows(old, new, parts) if mode == "shadow" else ()),
     )
-    notes = (*_open_ends(parts), *twice, *_programs(new.flow, found, mode), *_kept_for(new, parts))
-    if mode == "shadow":
-        notes = (*notes, *_left_out(old, new, parts))
-    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes)
+    notes = (
+        *(_open_ends(parts) if since is None else again.notes(old, new, found)),
+        *twice,
+        *_programs(new.flow, found, mode),
+        *(_kept_for(new, parts) if since is None else ()),
+        *(_left_out(old, new, parts) if mode == "shadow" else ()),
+    )
+    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes, since)
+
+
+def _owning(old: Version, new: Version, found: Iterable[GroupChange], since: datetime | None) -> Version:
+    """Return the new version with the groups whose results must be owned by their time: as in the old one, or as they are replaced."""
+    changed = [group.name for group in found if group.change is not Change.KEPT]
+    return replace(new, by_time=old.by_time | new.by_time | frozenset(changed if since is not None else ()))
+
+
+def _cut_before(moment: datetime, step: timedelta) -> datetime:
+    start = datetime.fromtimestamp(0, UTC)
+    return moment - (moment - start) % step
 
 
 def _names(old: Flow, new: Flow) -> Iterator[Obstacle]:

@@ -45,6 +45,8 @@ class Homes(msgspec.Struct, frozen=True, omit_defaults=True):
 
     groups: dict[str, str] = {}
     journals: dict[str, str] = {}
+    #: Groups whose results are owned by their time, also where they know when they started: see `starts`.
+    by_time: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,7 +54,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `phase` is one of running, preparing, shadowing, sharing, overlapping and retiring: the others are on the way between two of
     these and leave nothing behind. `firsts` holds, by version, group and journal, where a version began to read: Spark does not log a
-    query's first offsets. `homes` says by version where its checkpoints and journals are.
+    query's first offsets. `homes` says by version where its checkpoints and journals are. `since_us` is a cut in the past, until the
+    switch is done; `latest_us` is the latest cut before one of these. `consent` is what the user has agreed to.
     """
 
     number: int
@@ -66,6 +69,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: str | None = None
     firsts: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {}
     homes: dict[str, Homes] = {}
+    since_us: int | None = None
+    latest_us: int | None = None
+    consent: tuple[str, ...] = ()
 
 
 def encode(record: Record) -> bytes:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millstream.flow.durations import format as shown
+from millstream.switch.again import said
 from millstream.switch.changes import Change, GroupChange, Move, StageChange
 from millstream.switch.plan import SwitchPlan
 from millstream.switch.units import Unit
@@ -28,7 +29,8 @@ def table(plan: SwitchPlan, cut: datetime | None = None) -> str:
         plan: The plan.
         cut: Where the cut would be now, if that is known.
     """
-    rows = [_HEAD, *(row for group in plan.groups for row in _rows(group, cut))]
+    cut = cut or plan.since
+    rows = [_HEAD, *(row for group in plan.groups for row in _rows(group, cut, plan.since))]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
     lines = [
         " " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -38,9 +40,10 @@ def table(plan: SwitchPlan, cut: datetime | None = None) -> str:
     return "\n".join(lines)
 
 
-def _rows(group: GroupChange, cut: datetime | None) -> Iterator[tuple[str, ...]]:
+def _rows(group: GroupChange, cut: datetime | None, since: datetime | None) -> Iterator[tuple[str, ...]]:
+    until = "until the cut" if since is None else "until now"
     if group.change in (Change.KEPT, Change.REMOVED) and not any(_notable(stage) for stage in group.stages):
-        yield group.name, "all", group.change, "", "" if group.change is Change.KEPT else "until the cut"
+        yield group.name, "all", group.change, "", "" if group.change is Change.KEPT else until
         return
     if group.change is Change.KEPT:
         yield group.name, "all", group.change, "", ""
@@ -83,7 +86,8 @@ def _sentences(plan: SwitchPlan) -> Iterator[str]:
         yield "the new version means the same as the running one: there is nothing to switch"
     became = {group.name: group.change for group in plan.groups}
     for unit in plan.units:
-        yield _overlap(unit, {became[name] for name in unit.groups})
+        kinds = {became[name] for name in unit.groups}
+        yield _overlap(unit, kinds) if plan.since is None else _again(unit, kinds, plan.since)
     yield from plan.notes
     for obstacle in plan.obstacles:
         yield f"impossible: {obstacle.fact}"
@@ -103,6 +107,13 @@ def _overlap(unit: Unit, became: set[Change]) -> str:
     return f"both versions of {unit.name} run side by side {side}"
 
 
+def _again(unit: Unit, became: set[Change], since: datetime) -> str:
+    if became == {Change.REMOVED}:
+        return f"{unit.name} ends where it stands"
+    early = f", and reads from {shown(unit.look_back)} before that" if unit.look_back else ""
+    return f"{unit.name} {'begins' if became == {Change.NEW} else 'begins again'} at {said(since)}{early}"
+
+
 def _left(unit: Unit) -> str:
     """Say when the results are out that began before a cut."""
     if unit.overlap is None:
@@ -118,6 +129,7 @@ def to_json(plan: SwitchPlan) -> dict[str, Any]:
         "groups": [_group_json(group) for group in plan.groups],
         "units": [_unit_json(unit) for unit in plan.units],
         "step": plan.step.total_seconds(),
+        "since": None if plan.since is None else plan.since.isoformat(),
         "overlap": _seconds(plan.overlap),
         "obstacles": [{"fact": one.fact, "hint": one.hint} for one in plan.obstacles],
         "notes": list(plan.notes),

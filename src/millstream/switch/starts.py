@@ -26,12 +26,15 @@ class Start:
     look_back: timedelta | None = ZERO
 
 
-def start_of(flow: Flow, stages: tuple[str, ...], output: str) -> Start | None:
-    """Return by what the results of `output` are owned, given the stages above it; None if they have no time."""
+def start_of(flow: Flow, stages: tuple[str, ...], output: str, *, by_time: bool = False) -> Start | None:
+    """Return by what the results of `output` are owned, given the stages above it; None if they have no time.
+
+    `by_time`: by a column that they are put out with, so that it can be looked for where they are.
+    """
     stage = flow.stages[output]
     if isinstance(stage, Window):
         return Start(WINDOW_START)
-    if isinstance(stage, Match) and stage.pattern.independent:
+    if isinstance(stage, Match) and stage.pattern.independent and not by_time:
         return Start(MATCH_START)
     time = flow.stream(output).time
     if time is None:

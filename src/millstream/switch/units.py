@@ -51,26 +51,26 @@ class Unit:
         return None if self.horizon is None else self.horizon + self.lateness
 
 
-def closed(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[GroupChange, ...]:
+def closed(old: Version, new: Version, found: Iterable[GroupChange], *, whole: bool = False) -> tuple[GroupChange, ...]:
     """Return the changes with those unchanged groups replaced too that read what changed groups keep to themselves.
 
     A journal between two changed groups is each version's own, so whoever else reads it reads the one of its version. So is one whose
-    number of partitions changes.
+    number of partitions changes, and with `whole` all that changed groups write for others.
     """
     known = {group.name: group for group in found}
-    while torn := next(_torn(old, new, known), None):
+    while torn := next(_torn(old, new, known, whole=whole), None):
         reader, journal = torn
         line = f'reads journal "{journal}", of which each version has its own'
         known[reader] = replaced(old, new, reader, line)
     return tuple(known.values())
 
 
-def _torn(old: Version, new: Version, known: Mapping[str, GroupChange]) -> Iterator[tuple[str, str]]:
+def _torn(old: Version, new: Version, known: Mapping[str, GroupChange], *, whole: bool) -> Iterator[tuple[str, str]]:
     """Yield the unchanged groups that read a journal which a changed group writes and another one reads."""
     kept = {name for name, group in known.items() if group.change is Change.KEPT}
     for plan in (old.plan, new.plan):
         for use in plan.journals.values():
-            own = not kept.issuperset(use.readers) or _relaid(old, new, use.name)
+            own = whole or not kept.issuperset(use.readers) or _relaid(old, new, use.name)
             if use.kind == "group" and use.writer not in kept and own:
                 yield from ((reader, use.name) for reader in use.readers if reader in kept)
 
@@ -161,7 +161,7 @@ def horizon_of(version: Version, names: Collection[str]) -> timedelta | None:
 def _look_backs(version: Version, names: Collection[str]) -> Iterator[timedelta | None]:
     stages = _stages(version, names)
     for group in _members(version.plan, names):
-        start = start_of(version.flow, stages, group.output)
+        start = start_of(version.flow, stages, group.output, by_time=group.name in version.by_time)
         own = chain_reach(version.flow, stages, group.output).look_back
         more = ZERO if start is None else start.look_back
         yield None if own is None or more is None else own + more

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import typer
 
 from millstream.cli import switch as command
 from millstream.cli.app import app
-from millstream.cli.switch import line, phases
+from millstream.cli.switch import line, moment, phases
 from millstream.engine.status import Happening, SwitchStatus
 from millstream.engine.switching import SwitchState, SwitchStep, Told
 from millstream.errors import InvalidDuration, InvalidOption, SwitchImpossible, SwitchRefused, UnknownColumn
@@ -221,6 +222,31 @@ def test_what_is_impossible_is_an_error(served: Served, new: Path, run: Run, mon
 def test_words_that_make_no_sense_together_are_refused(run: Run, words: tuple[str, ...]) -> None:
     with pytest.raises(typer.BadParameter):
         run("f", *words)
+
+
+def test_a_moment_is_so_long_ago_or_a_timestamp() -> None:
+    now = datetime(2026, 3, 8, 12, tzinfo=UTC)
+    assert moment("2 hours ago", now) == now - timedelta(hours=2)
+    assert moment(" 1 h 30 min ago ", now) == now - timedelta(minutes=90)
+    assert moment("2026-03-08T10:00", now) == now - timedelta(hours=2)
+    assert moment("2026-03-08T10:00+01:00", now) == now - timedelta(hours=3)
+    with pytest.raises(InvalidOption, match="is not a moment"):
+        moment("yesterday", now)
+    with pytest.raises(InvalidOption, match="in the future"):
+        moment("2026-03-09", now)
+    with pytest.raises(InvalidDuration):
+        moment("long ago", now)
+
+
+def test_what_is_out_is_replaced_from_a_moment_on(served: Served, old: Path, new: Path, run: Run) -> None:
+    shown = run(str(old), str(new), "--plan", "--from", "2026-03-08T12:20").splitlines()
+    assert shown[4:] == [
+        "counted begins again at 2026-03-08 12:00:00 UTC",
+        "what is out since then is removed from counted, and comes again as it is read",
+    ]
+    run("f", str(new), "--from", "2026-03-08T12:20", "--detach")
+    assert served.engine.wanted is not None
+    assert served.engine.wanted.since == datetime(2026, 3, 8, 12, 20, tzinfo=UTC)
 
 
 def test_lengths_of_time_are_written_as_in_flows(run: Run) -> None:

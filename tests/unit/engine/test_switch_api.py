@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,11 +20,14 @@ def deployed(served: Served) -> None:
 
 def test_a_switch_is_asked_for_and_the_status_of_the_job_tells_how_it_goes(served: Served) -> None:
     assert served.http.get("/jobs/f").json()["switch"] is None
-    asked = served.http.post("/jobs/f/switch", json={"package": PACKAGE, "limit": 30, "consent": ["a"]})
+    asked = served.http.post(
+        "/jobs/f/switch", json={"package": PACKAGE, "limit": 30, "consent": ["a"], "since": "2026-01-01T10:00:00Z"}
+    )
     assert asked.status_code == 202
     assert (asked.json()["switch"]["state"], asked.json()["version"]) == ("asked", "1")
     assert served.engine.wanted is not None
     assert (served.engine.wanted.limit_s, served.engine.wanted.consent) == (30.0, ("a",))
+    assert served.engine.wanted.since == datetime(2026, 1, 1, 10, tzinfo=UTC)
     steps = (SwitchStep(1_767_268_801.0, "overlapping", "cut"),)
     served.engine.told("f", Told("2", "overlapping", cut_us=1_767_268_800_000_000, left_s=4.0, steps=steps))
     going = served.http.get("/jobs/f").json()["switch"]
