@@ -7,7 +7,8 @@ runtime    source to sink over TCP with the disk queue on, and one message at a 
 recovery   from kill -9 of a runtime to the next message of its successor
 
 Beside the seconds of the clock stand those of the processors, of all processes together: on a machine that has other
-work to do they are what can be compared. "best" compares the fastest turns.
+work to do they are what can be compared. They are counted in hundredths, so they are means over all turns. "best" compares
+the fastest turns.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Turns:
         self.busy.append([max(0.0, 1 - (after - before) / seconds) for before, after in pairs])
 
     def plain(self) -> dict[str, Any]:
-        return {**Timing(tuple(self.seconds)).plain(), "cpu_s": round(statistics.median(self.cpu), 3)}
+        return {**Timing(tuple(self.seconds)).plain(), "cpu_s": round(statistics.mean(self.cpu), 3)}
 
     def cores(self) -> dict[str, Any]:
         """Return who used the processors, in seconds of a turn, and how busy each core was, by whomever."""
@@ -89,7 +90,7 @@ class Turns:
         return {
             "median": round(statistics.median(pairs), 2),
             "best": round(min(self.seconds) / min(other.seconds), 2),
-            "cpu": round(statistics.median(self.cpu) / max(0.01, statistics.median(other.cpu)), 2),
+            "cpu": round(sum(self.cpu) / max(0.01, sum(other.cpu)), 2),
         }
 
 
