@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.errors import SwitchRefused
+from millstream.errors import SwitchImpossible, SwitchRefused
 from millstream.journal import committed
 from millstream.spark.run import FlowRun
 from millstream.switch.comparison import Compared, Comparison
@@ -134,3 +134,40 @@ def left_behind(run: FlowRun) -> set[str]:
     readers = [one.reader for one in committed(run.journal("events"))]
     found = {name for name in [*folders, *readers] if "@" in name}
     return found | {path.name for path in (run.folder / "shadow").glob("*")}
+
+
+def tiny(version: str) -> ms.Flow:
+    flow = ms.Flow("switched", window="10 s")
+    events = flow.source("events", ms.inbox(DDL), time="at", lateness="3 s", key="k", partitions=3, idle="1 day")
+    events.sql("some", f"SELECT k, v, at FROM events WHERE v > -{version}").sink("rows", ms.jsonl("rows"))
+    return flow
+
+
+@pytest.mark.timeout(1800)
+def test_a_driver_that_stops_ends_a_shadow_without_harm(spark: SparkSession, tmp_path: Path) -> None:
+    run = FlowRun(spark, tiny("1"), options(tmp_path))
+    more = tiny("2")
+    more.source("more", ms.inbox("k string, at timestamp"), time="at").sink("more", ms.jsonl("more"))
+    with pytest.raises(SwitchImpossible, match='source "more" is new'):
+        run.shadow(more, "2")
+    with pytest.raises(SwitchRefused, match="means the same"):
+        run.shadow(tiny("1"), "2")
+    assert not run.folder.exists()
+    run.start()
+    life = Life(run)
+    try:
+        run.shadow(tiny("2"), "2")
+        life.until(lambda: shadowing(run))
+    finally:
+        run.stop()
+    assert (run.folder / "shadow").exists()
+    again = FlowRun(spark, tiny("1"), options(tmp_path))
+    again.start()
+    try:
+        assert (again.version, again.switching()) == ("1", None)
+        assert left_behind(again) == set()
+        assert 'the shadow of version "2" ends: the driver stopped' in " ".join(one.text for one in again.history())
+        perform(again, END, life.turn)
+        assert again.wait(timeout=900), again.history()
+    finally:
+        again.stop()
