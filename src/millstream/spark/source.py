@@ -159,13 +159,14 @@ class JournalStreamReader(DataSourceStreamReader):
         first = orders.first.get(began.journal)
         jump = first is not None and began.first is None
         start = first if jump and first is not None else began.positions
-        if orders.question is not None and not orders.held:
-            self._answer(began, orders.question)
-        if orders.held or (orders.question is not None and orders.question.stop):
+        if orders.held:
+            return structs.replace(began, starts=self._starts)
+        if orders.question is not None and orders.question.stop:
+            self._answer(began, began, orders.question)
             return structs.replace(began, starts=self._starts)
         reached = self._below(self._reach(start, rows), start, began, orders.question)
         floors = [one for one in (reached.floor, orders.close_us) if one is not None and self.settings.time]
-        return Offset(
+        found = Offset(
             began.journal,
             reached.positions,
             max(floors, default=None),
@@ -173,17 +174,21 @@ class JournalStreamReader(DataSourceStreamReader):
             first if jump else began.first,
             orders.owns,
         )
+        if orders.question is not None:
+            self._answer(began, found, orders.question)
+        return found
 
-    def _answer(self, began: Offset, question: Question) -> None:
+    def _answer(self, began: Offset, found: Offset, question: Question) -> None:
         assert self._control is not None
-        highest = self._highest(began, question.step_us)
+        # A batch of a backlog may span many windows: a report that left out the one that begins now would always be outrun.
+        highest = self._highest(found if question.kind == "report" else began, question.step_us)
         over = question.kind == "confirm" and any(passed(one, question.bound) for one in highest)
         self._control.answer(began.journal, Answer(question.kind, question.round, highest, over))
 
-    def _highest(self, began: Offset, step_us: int) -> tuple[int | None, ...]:
-        """Return the highest window of each partition that is in the last logged offset."""
-        states = [view.state_at(at) for view, at in zip(_views(self.settings.path), began.positions, strict=True)]
-        return tuple(handed_out(state.running_max, began.floor, step_us) for state in states)
+    def _highest(self, offset: Offset, step_us: int) -> tuple[int | None, ...]:
+        """Return the highest window of each partition that is in an offset."""
+        states = [view.state_at(at) for view, at in zip(_views(self.settings.path), offset.positions, strict=True)]
+        return tuple(handed_out(state.running_max, offset.floor, step_us) for state in states)
 
     def _below(
         self, reached: align.Reach, start: Sequence[int], began: Offset, question: Question | None

@@ -74,12 +74,18 @@ def as_data(offset: Offset) -> dict[str, object]:
     return {name: getattr(offset, name) for name in Offset.__struct_fields__}
 
 
-def test_a_source_reports_what_is_in_its_last_offset(reader: JournalStreamReader) -> None:
-    first = following(reader, rows=4)
+def test_a_source_reports_what_it_is_about_to_hand_out(reader: JournalStreamReader) -> None:
+    first = following(reader, rows=2)
     told(reader, Orders(question=Question("report", 7, 10)))
-    following(reader, first)
+    second = following(reader, first, rows=2)
     assert reader._control is not None
     assert reader._control.answered("j") == Answer("report", 7, (2, 2), False)
+    # So it has not passed a cut that is put behind its report, however much a batch reads.
+    told(reader, Orders(question=Question("confirm", 7, 10, bound=3, cut_us=40)))
+    following(reader, second)
+    answer = reader._control.answered("j")
+    assert answer is not None
+    assert not answer.passed
 
 
 def test_a_source_that_confirms_stays_below_the_cut_until_it_knows_more(reader: JournalStreamReader) -> None:
