@@ -13,7 +13,7 @@ help: ## show this list
 setup: ## fetch uv, make .venv from the lock file, find Java 17+ (or install it)
 	@scripts/bootstrap
 
-demo: setup ## run a real flow on real data, with a crash in the middle
+demo: setup ## run a real flow on real data, with a crash and a switch in the middle
 	@PYTHONPATH=. $(BIN)/python examples/flights/demo.py
 
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
@@ -51,5 +51,5 @@ lock: setup ## compile the lock files again (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove what the targets above have made
-	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info sdk/build examples/*/data examples/*/out
+	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info sdk/build examples/*/data examples/*/out examples/flights/flow_2.py
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from millstream.web import Check
 
 FLIGHT = ["origin", "carrier", "flight", "at"]
 HOUR = ["origin", "hour"]
+DAY = ["carrier", "window_start"]
 PLANE = ["plane", "began"]
 TIME = "datetime64[ns, UTC]"
 #: With their types, as a few days may have none of them.
@@ -44,6 +46,7 @@ class Tables:
     totals: pd.DataFrame
     hourly: pd.DataFrame
     delays: pd.DataFrame
+    airlines: pd.DataFrame
     grounded: pd.DataFrame
 
 
@@ -70,8 +73,9 @@ class Comparison:
         return f"of {self.rows:,} rows {said}; the first: {self.first}"
 
 
-def checks(wanted: Tables, got: Tables, dead: dict[str, int]) -> list[Check]:
+def checks(wanted: Tables, got: Tables, dead: dict[str, int], cut: datetime | None = None) -> list[Check]:
     """Return the promises, each with what was found."""
+    counts = [*DAY, "flights"]
     found = {
         "every flight was taken once, also across the restart": compare(wanted.journal, got.journal, FLIGHT),
         "every flight was counted once": compare(wanted.totals[FLIGHT], got.totals[FLIGHT], FLIGHT),
@@ -80,6 +84,10 @@ def checks(wanted: Tables, got: Tables, dead: dict[str, int]) -> list[Check]:
             wanted.hourly, got.hourly, HOUR
         ),
         "every hour has met the weather of its airport and hour, or none": compare(wanted.delays, got.delays, HOUR),
+        "every flight was counted once over both versions of the airlines, none by both": compare(
+            wanted.airlines[counts], got.airlines[counts], DAY
+        ),
+        f"what is late is what each version says{_of_both(wanted, cut)}": compare(wanted.airlines, got.airlines, DAY),
         "every plane that left late, then later, then not at all was found": compare(
             wanted.grounded[list(GROUNDED)], got.grounded[list(GROUNDED)], PLANE
         ),
@@ -88,6 +96,14 @@ def checks(wanted: Tables, got: Tables, dead: dict[str, int]) -> list[Check]:
     promised = [Check(promise, str(difference), difference.same) for promise, difference in found.items()]
     said = ", ".join(f"{count:,} {reason}" for reason, count in dead.items()) or "no late rows, no dead letters"
     return [*promised, Check("nothing was late, nothing refused", said, not dead)]
+
+
+def _of_both(wanted: Tables, cut: datetime | None) -> str:
+    """Say which results are whose."""
+    if cut is None:
+        return ""
+    mine = int((wanted.airlines["window_start"] >= cut).sum())
+    return f": {len(wanted.airlines) - mine:,} days of the old one, until {cut:%-d %b}, and {mine:,} of the new one"
 
 
 def compare(expected: pd.DataFrame, found: pd.DataFrame, key: Sequence[str]) -> Comparison:
@@ -120,13 +136,13 @@ def _floats(values: pd.Series) -> np.ndarray:
 # What there should be
 
 
-def expected(days: int | None = None) -> Tables:
-    """Compute the results with pandas."""
+def expected(days: int | None = None, cut: datetime | None = None) -> Tables:
+    """Compute the results with pandas; from the cut on those of the second version."""
     flights, weather = prepare.departures(days), prepare.weather(days)
     hourly = hours(flights)
     delays = hourly.merge(weather, on=HOUR, how="left")
     named = grounded(flights).merge(prepare.airlines(), on="carrier", how="left")
-    return Tables(flights[[*FLIGHT, "dest", "delay"]], running(flights), hourly, delays, named)
+    return Tables(flights[[*FLIGHT, "dest", "delay"]], running(flights), hourly, delays, by_day(flights, cut), named)
 
 
 def running(flights: pd.DataFrame) -> pd.DataFrame:
@@ -149,6 +165,15 @@ def hours(flights: pd.DataFrame) -> pd.DataFrame:
     return plain.groupby(HOUR, as_index=False).agg(
         flights=("delay", "size"), cancelled=("gone", "sum"), delay=("delay", "mean"), worst=("delay", "max")
     )
+
+
+def by_day(flights: pd.DataFrame, cut: datetime | None) -> pd.DataFrame:
+    """Return the flights of each airline and day; from the cut on one is late after half an hour."""
+    day = flights["at"].dt.floor("D")
+    least = 15 if cut is None else np.where(day < cut, 15, 30)
+    late = (flights["delay"].astype("float64") > least).astype("int64")
+    plain = flights.assign(window_start=day, late=late)
+    return plain.groupby(DAY, as_index=False).agg(flights=("late", "size"), late=("late", "sum"))
 
 
 def grounded(flights: pd.DataFrame) -> pd.DataFrame:
@@ -185,6 +210,7 @@ def found(flow: Path, journals: Path) -> Tables:
         totals=pq.read_table(out / "totals").to_pandas(),
         hourly=rows(journals / "hourly", [*HOUR, *hourly]),
         delays=pq.read_table(out / "delays", columns=[*HOUR, *hourly, *weather]).to_pandas(),
+        airlines=pq.read_table(out / "airlines", columns=[*DAY, "flights", "late"]).to_pandas(),
         grounded=matches(out / "grounded"),
     )
 

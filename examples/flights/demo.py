@@ -1,4 +1,4 @@
-"""The show: run the flow, kill it with kill -9 in the middle, start it again, and count every flight.
+"""The show: a flow as a job, killed with kill -9 in the middle, switched to another version under load, and every flight counted.
 
     PYTHONPATH=. python examples/flights/demo.py [--days 28]
 
@@ -8,17 +8,21 @@ Ends with "demo: ok", or with "demo: failed: ..." and exit status 1.
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import difflib
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
+import msgspec
 import psutil
 import pyarrow.parquet as pq
 from examples.flights import check, page, prepare
@@ -26,6 +30,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millstream.cli import checkpoint
+from millstream.cluster import Cluster
+from millstream.engine.status import JobStatus
 from millstream.errors import MillstreamError
 from millstream.flow.load import load
 from millstream.journal import Reader
@@ -33,9 +39,12 @@ from millstream.plan.groups import plan
 from millstream.web import Sample, write
 
 HERE = Path(__file__).parent
-GROUPS = ("hourly", "delays", "totals", "grounded")
+JOB = "flights"
+GROUPS = ("hourly", "delays", "airlines", "totals", "grounded")
+#: What the second version has in place of what the first one has.
+OLD_LATE, NEW_LATE = 'late="count_if(delay > 15)"', 'late="count_if(delay > 30)"'
 #: The kill comes when so much is committed, as soon as batches are under way; later than so much, in any case.
-EARLIEST, LATEST = 0.35, 0.6
+EARLIEST, LATEST = 0.25, 0.5
 PATIENCE_S = 900.0
 POLL_S = 0.1
 
@@ -56,15 +65,21 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        return self.data / "flights"
+        return self.job / "flights"
 
     @property
-    def command(self) -> list[str]:
+    def job(self) -> Path:
+        """Where the engine keeps what the job has."""
+        return self.data / "jobs" / JOB
+
+    @property
+    def rows_per_batch(self) -> int:
         # Small batches, so that there is a middle to be killed in, on a fast machine too.
-        batch = -(-self.recordings.flights // self.batches)
-        program = str(Path(sys.executable).with_name("millstream"))
-        where = [str(self.flow), "--until-end", "--data", str(self.data)]
-        return [program, "run", *where, "--rows-per-batch", str(batch), "--json"]
+        return -(-self.recordings.flights // self.batches)
+
+    @property
+    def next_flow(self) -> Path:
+        return self.flow.with_name("flow_2.py")
 
 
 @dataclass(frozen=True)
@@ -95,54 +110,116 @@ class Diary:
 
 
 class Run:
-    """`millstream run` in a process of its own."""
+    """`millstream engine` in a process of its own; a job that it had goes on."""
 
     def __init__(self, number: int, settings: Settings, diary: Diary) -> None:
         self.number = number
         self._diary = diary
-        self._errors = settings.data / f"run-{number}.stderr"
+        self._errors = settings.data / f"engine-{number}.stderr"
         self._errors.parent.mkdir(parents=True, exist_ok=True)
+        command = millstream("engine", "--port", "0", "--data", settings.data)
         with self._errors.open("w") as errors:
             self.process = subprocess.Popen(
-                settings.command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
             )
-        self._listener = threading.Thread(target=self._listen, daemon=True)
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        self.url = next((word for word in said.split() if word.startswith("http")), "")
+        if not self.url:
+            raise DemoFailed(f"the engine did not start: {said} {self._errors.read_text()}")
+        self.cluster = Cluster([self.url], token=(settings.data / "token").read_text().strip())
+        self._status: JobStatus | None = None
+        self._over = threading.Event()
+        self._listener = threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True)
         self._listener.start()
 
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            # A line that was cut off by the kill says nothing.
-            if line.startswith("{") and line.endswith("}\n"):
-                self._diary.samples.append(Sample(self._diary.now, self.number, json.loads(line)))
+    def _listen(self, said: IO[str]) -> None:
+        drained = threading.Thread(target=said.read, daemon=True)
+        drained.start()
+        while not self._over.wait(0.5):
+            with contextlib.suppress(MillstreamError):
+                self._status = status = self.cluster.status(JOB)
+                if {group.name for group in status.groups} >= set(GROUPS):
+                    # Another version counts its rows from the beginning.
+                    part = self.number + (status.version != "1")
+                    self._diary.samples.append(Sample(self._diary.now, part, msgspec.to_builtins(status)))
 
     def kill(self) -> int:
         """End it and all processes below it at once, with no chance to tidy up; return how many there were."""
         ours = psutil.Process(self.process.pid)
         all_of_them = [ours, *ours.children(recursive=True)]
         for one in all_of_them:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
-            except psutil.NoSuchProcess:
-                continue
         psutil.wait_procs(all_of_them, timeout=20)
         self.process.wait()
-        self._listener.join(5)
+        self._close()
         return len(all_of_them)
 
+    def stop(self) -> None:
+        """Let it end."""
+        self.process.terminate()
+        self.process.wait(120)
+        self._close()
+
+    def _close(self) -> None:
+        self._over.set()
+        self._listener.join(5)
+        self.cluster.close()
+
     def ended(self) -> bool:
-        status = self.process.poll()
-        if status:
+        """Tell whether the job has come to its end."""
+        if self.process.poll() is not None:
             said = self._errors.read_text().strip().splitlines()[-6:]
-            raise DemoFailed(f"run {self.number} ended with status {status}: " + " / ".join(said))
-        if status == 0:
-            self._listener.join(5)
-        return status == 0
+            raise DemoFailed(f"engine {self.number} ended with status {self.process.poll()}: " + " / ".join(said))
+        if self._status is not None and self._status.state == "failed":
+            raise DemoFailed(f"the job failed: {self._status.reason}")
+        return self._status is not None and self._status.state == "finished"
+
+    def runs(self) -> bool:
+        """Tell whether all of the job runs."""
+        return self._status is not None and self._status.state == "running" and bool(self._status.groups)
+
+
+class Switch:
+    """`millstream switch` in a process of its own, which waits until the switch is done."""
+
+    def __init__(self, run: Run, settings: Settings, diary: Diary) -> None:
+        self.asked_at = self.done_at = diary.now
+        self.cut = datetime.now(UTC)
+        self._run, self._diary = run, diary
+        command = millstream("switch", JOB, settings.next_flow, "--engine", run.url)
+        token = {"MILLSTREAM_TOKEN": (settings.data / "token").read_text().strip()}
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **token}
+        )
+
+    def done(self, _: State) -> bool:
+        """Tell whether the command has ended, however."""
+        return self._process.poll() is not None
+
+    def outcome(self) -> str:
+        """Return what it said when the switch was done."""
+        said, errors = self._process.communicate(timeout=PATIENCE_S)
+        switch = self._run.cluster.status(JOB).switch
+        if self._process.returncode or switch is None or switch.cut is None:
+            raise DemoFailed(f"the switch was not done: {said} {errors}")
+        self.done_at, self.cut = self._diary.now, datetime.fromisoformat(switch.cut)
+        return said.strip().splitlines()[-1]
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def millstream(*arguments: object) -> list[str]:
+    return [str(Path(sys.executable).with_name("millstream")), *map(str, arguments)]
 
 
 def look(settings: Settings) -> State:
     """Read the journal of departures and the groups' checkpoints."""
-    found = {name: committed(f"flights.{name}", settings.data) for name in GROUPS}
+    found = {name: committed(f"flights.{name}", settings.job) for name in GROUPS}
     counted = found["totals"]["inputs"]["departures"]["positions"][0] if found["totals"].get("inputs") else 0
     under_way = [
         f"batch {one['logged']} of {name}" for name, one in found.items() if one and one["logged"] != one["batch"]
@@ -218,17 +295,15 @@ class Show:
             self.say(f"run {run.number}   {said}")
 
 
-def watch(run: Run, settings: Settings, diary: Diary, show: Show, *, kill: bool) -> State:
-    """Follow a run to its end, or to the moment at which it should be killed."""
+def watch(run: Run, settings: Settings, diary: Diary, show: Show, until: Callable[[State], bool]) -> State:
+    """Follow a run until something has happened, or to its end."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         ended = run.ended()
         state = look(settings)
         diary.note(state)
         show.update(run, state)
-        if ended and kill:
-            raise DemoFailed("the first run ended before it could be killed")
-        if ended or (kill and ripe(state, settings.recordings.flights)):
+        if ended or until(state):
             return state
         if time.monotonic() > deadline:
             raise DemoFailed(f"run {run.number} was not done after {PATIENCE_S:g} s")
@@ -236,22 +311,38 @@ def watch(run: Run, settings: Settings, diary: Diary, show: Show, *, kill: bool)
 
 
 def tell(settings: Settings) -> page.Story:
-    """Run, kill, run again; return what happened."""
+    """Deploy, kill, go on, switch, and run to the end; return what happened."""
     diary = Diary()
+    flights = settings.recordings.flights
+    switch: Switch | None = None
     with Show(settings) as show:
-        show.say(f"$ {shown(settings.command)}")
+        show.say(f"$ millstream engine --data {shown(settings.data)}")
         run = Run(1, settings, diary)
         try:
-            watch(run, settings, diary, show, kill=True)
+            show.say(f"$ millstream deploy {shown(settings.flow)} --rows-per-batch {settings.rows_per_batch}")
+            run.cluster.deploy(settings.flow, options={"rows_per_batch": settings.rows_per_batch})
+            state = watch(run, settings, diary, show, lambda state: ripe(state, flights))
+            if run.ended():
+                raise DemoFailed("the job ended before it could be killed")
             processes, killed_at = run.kill(), diary.now
             # What was committed in the very last moment counts too.
             state = look(settings)
             show.say(
                 f"kill -9: {processes} processes, {state.counted:,} flights processed, {page.listed(state.under_way)} under way"
             )
+            show.say(f"$ millstream engine --data {shown(settings.data)}")
             run = Run(2, settings, diary)
-            after = watch(run, settings, diary, show, kill=False)
+            propose(settings, show)
+            watch(run, settings, diary, show, lambda _: run.runs())
+            show.say(f"$ millstream switch {JOB} {shown(settings.next_flow)}")
+            switch = Switch(run, settings, diary)
+            watch(run, settings, diary, show, switch.done)
+            show.say(switch.outcome())
+            after = watch(run, settings, diary, show, lambda _: False)
+            run.stop()
         finally:
+            if switch is not None:
+                switch.end()
             if run.process.poll() is None:
                 run.kill()
         show.say(f"ended: {after.counted:,} flights processed")
@@ -261,31 +352,47 @@ def tell(settings: Settings) -> page.Story:
         standings=diary.standings,
         killed_at=killed_at,
         back_at=next((one.at for one in diary.samples if one.run == 2), diary.now),
+        asked_at=switch.asked_at,
+        done_at=switch.done_at,
         ended_at=diary.now,
         killed_on=killed_on,
+        cut=switch.cut,
         counted=state.counted,
         batches=state.under_way,
-        flights=settings.recordings.flights,
+        flights=flights,
     )
 
 
-def shown(command: Sequence[str]) -> str:
-    here = f"{Path.cwd()}/"
-    return " ".join(["millstream", *(part.replace(here, "") for part in command[1:])])
+def propose(settings: Settings, show: Show) -> None:
+    """Show what the second version is, and what a switch to it will do; nothing of that needs the job."""
+    old, new = settings.flow.read_text().splitlines(), settings.next_flow.read_text().splitlines()
+    changed = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if line[:1] in "+-"]
+    show.say("\n".join(line for line in changed if line[:3] not in ("+++", "---")))
+    show.say(f"$ millstream switch {shown(settings.flow)} {shown(settings.next_flow)} --plan")
+    planned = subprocess.run(
+        millstream("switch", settings.flow, settings.next_flow, "--plan"), capture_output=True, text=True, check=False
+    )
+    if planned.returncode:
+        raise DemoFailed(f"the switch cannot be done: {planned.stdout} {planned.stderr}")
+    show.say(planned.stdout.rstrip())
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def judge(settings: Settings, story: page.Story, console: Console) -> Path:
     """Check what was promised and write the report."""
     with console.status("counting with pandas"):
-        wanted = check.expected(settings.days)
+        wanted = check.expected(settings.days, story.cut)
         got = check.found(settings.flow, settings.folder / "journals")
-        checks = check.checks(wanted, got, check.dead(settings.folder / "journals"))
+        checks = check.checks(wanted, got, check.dead(settings.folder / "journals"), story.cut)
     for one in checks:
         sign = "[green]✓[/]" if one.ok else "[red]✗[/]"
         console.print(f"{sign} {one.promise}: {one.found}")
     path = settings.flow.parent / "out" / "report.html"
     write(page.report(plan(load(settings.flow)), story, got, checks), path)
-    console.print(f"report: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    console.print(f"report: {shown(path)}")
     broken = [one.promise for one in checks if not one.ok]
     if broken:
         raise DemoFailed("; ".join(f"it is not so that {promise}" for promise in broken))
@@ -300,7 +407,12 @@ def settle(arguments: argparse.Namespace, console: Console) -> Settings:
     console.print(f"{recordings.flights:,} flights and {recordings.reports:,} weather reports to replay")
     for rest in (data, flow.parent / "out"):
         shutil.rmtree(rest, ignore_errors=True)
-    return Settings(flow, data, arguments.days, arguments.batches, recordings)
+    settings = Settings(flow, data, arguments.days, arguments.batches, recordings)
+    text = flow.read_text()
+    if text.count(OLD_LATE) != 1:
+        raise DemoFailed(f"{flow} does not say {OLD_LATE} once")
+    settings.next_flow.write_text(text.replace(OLD_LATE, NEW_LATE))
+    return settings
 
 
 def main() -> int:

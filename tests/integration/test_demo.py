@@ -19,13 +19,13 @@ DAYS = 21
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(tmp_path):
+def test_every_flight_is_counted_once_although_the_flow_is_killed_and_then_switched(tmp_path):
     # Recordings and results lie beside the flow, and its program reads the SDK: this one has its own.
     for name in ("examples/flights/flow.py", "examples/flights/airline", "sdk/python/millstream_action.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     flow = tmp_path / "examples/flights/flow.py"
-    options = ["--days", str(DAYS), "--batches", "6"]
+    options = ["--days", str(DAYS), "--batches", "8"]
     ended = subprocess.run(
         [sys.executable, "examples/flights/demo.py", *options, "--flow", flow, "--data", tmp_path / "state"],
         cwd=ROOT,
@@ -43,7 +43,8 @@ def test_every_flight_is_counted_once_although_the_flow_is_killed_in_the_middle(
     assert 0 < processed < len(check.expected(DAYS).totals)
     assert any("then not at all was found: 2 rows, all equal" in line for line in lines)
     page = (flow.parent / "out" / "report.html").read_text()
-    assert "8 of 8 promises kept" in page
+    assert any(line.startswith("flights runs version 2; cut at ") for line in lines)
+    assert "10 of 10 promises kept" in page
     assert "ExpressJet Airlines" in page
     assert "kill -9" in page
 
@@ -67,6 +68,14 @@ def test_a_flight_that_was_lost_is_missed(tables):
     assert [said.partition(";")[0] for said in broken(check.checks(tables, got, {}))] == [
         f"of {len(tables.totals):,} rows 1 missing"
     ] * 2
+
+
+def test_a_day_of_the_wrong_version_is_seen(tables):
+    cut = tables.airlines["window_start"].max().to_pydatetime()
+    wanted = check.expected(days=3, cut=cut)
+    assert broken(check.checks(wanted, wanted, {}, cut)) == []
+    (said,) = broken(check.checks(wanted, tables, {}, cut))
+    assert "wrong" in said
 
 
 def test_a_flight_that_was_counted_twice_is_seen(tables):
