@@ -22,7 +22,7 @@ from millstream.spark import again, switching, targets
 from millstream.spark.run import FlowRun
 from support.switched import DDL, END, SECOND, START, options, perform
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 BEGAN = datetime.fromtimestamp(START / SECOND, UTC)
 #: A row each second, and where it is processed again from: in the middle of a step of the cut.
