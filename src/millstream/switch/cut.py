@@ -33,6 +33,16 @@ WHOLE: Final = 10_000
 EARLIEST: Final = 0
 
 
+def percent(share: int) -> str:
+    """Return a share as people write it.
+
+    Example:
+        >>> [percent(share) for share in (1_000, 1_250, WHOLE)]
+        ['10%', '12.5%', '100%']
+    """
+    return f"{share * 100 / WHOLE:g}%"
+
+
 # where the cut is
 
 

@@ -39,7 +39,7 @@ from typing import Any, Final
 
 from millstream.errors import InternalError, SwitchRefused
 from millstream.switch import cut as cuts
-from millstream.switch.cut import WHOLE, Owners, Stretch
+from millstream.switch.cut import WHOLE, Owners, Stretch, percent
 from millstream.switch.events import (
     AbortRequested,
     Beyond,
@@ -228,15 +228,19 @@ def _abort_requested(state: State, event: AbortRequested, now_us: int) -> Step:
 
 
 def _share_requested(state: State, event: ShareRequested, now_us: int) -> Step:
-    if state.phase is not Phase.SHARING:
+    again = state.phase in _BEFORE_THE_CUT and state.share > 0
+    if state.phase is not Phase.SHARING and not again:
         msg = f"the job is {state.phase}, not sharing its keys between two versions"
         raise SwitchRefused(msg, hint="begin with a switch that has --share")
-    if event.share == state.share or not 0 <= event.share <= WHOLE:
-        msg = f"the new version has {state.share / WHOLE:.0%} of the keys, and {event.share / WHOLE:.0%} were asked for"
+    if (event.share == state.share and not again) or not 0 <= event.share <= WHOLE:
+        msg = f"the new version has {percent(state.share)} of the keys, and {percent(event.share)} were asked for"
         raise SwitchRefused(msg, hint="ask for another share, from 0% to 100%")
+    if event.share == state.share:
+        return _abort(state, now_us, "another one was asked for, and taken back")
     ballot = Ballot(event.voters, state.ballot.round)
     asking = replace(state, wanted=event.share, ballot=ballot, deadline_us=now_us + event.limit_us)
-    return _ask(asking, now_us, f"the share of version {state.next} is to be {event.share / WHOLE:.0%}")
+    step = _ask(asking, now_us, f'the share of version "{state.next}" is to be {percent(event.share)}')
+    return replace(step, instructions=(LetGo(), *step.instructions)) if again else step
 
 
 # until the cut
@@ -328,7 +332,7 @@ def _abort(state: State, now_us: int, why: str) -> Step:
     if state.share:
         # Both versions own keys already: only the new share is given up.
         kept = replace(state, phase=Phase.SHARING, wanted=state.share, deadline_us=None)
-        return _moved(kept, now_us, f"the share stays {state.share / WHOLE:.0%}: {why}", LetGo())
+        return _moved(kept, now_us, f"the share stays {percent(state.share)}: {why}", LetGo())
     new = replace(state, phase=Phase.ABORTING, deadline_us=None)
     shadow = state.mode == "shadow" or state.phase is Phase.SHADOWING
     text = f'the shadow of version "{state.next}" ends: {why}' if shadow else f"the switch is given up: {why}"
@@ -373,7 +377,7 @@ def _first_found(state: State, event: FirstFound, now_us: int) -> Step:
         closed=frozenset(),
         drained=frozenset(),
     )
-    text = f"cut at {state.cut_us} us: {state.wanted / WHOLE:.0%} of what starts from there belongs to {state.next}"
+    text = f"cut at {state.cut_us} us: {percent(state.wanted)} of what starts from there belongs to {state.next}"
     # The record decides. The old version learns of it first: it may not read on before it knows where its part ends.
     step = _moved(new, now_us, text, Write(record_of(new)), *_released(new))
     return step if new.units or leaving is None else _retiring(step, now_us)

@@ -16,8 +16,9 @@ from millstream.flow.stages import Journal, Source, Window
 from millstream.plan.groups import Plan
 from millstream.switch import again
 from millstream.switch import shadow as shadows
-from millstream.switch.changes import Change, GroupChange, Move, Version, changes
+from millstream.switch.changes import Change, GroupChange, Move, StageChange, Version, changes
 from millstream.switch.events import Mode
+from millstream.switch.keys import grouped_otherwise, key_of
 from millstream.switch.obstacle import Obstacle
 from millstream.switch.units import Unit, closed, longest, units
 
@@ -41,6 +42,7 @@ class SwitchPlan:
     obstacles: tuple[Obstacle, ...] = ()
     notes: tuple[str, ...] = ()
     since: datetime | None = None
+    mode: Mode = "switch"
 
     @property
     def changed(self) -> tuple[GroupChange, ...]:
@@ -93,17 +95,18 @@ def switch_plan(
         *_borders(old, new, found),
         *_reaches(new, parts),
         *_not_yet(old, new, found, parts),
-        *(_shares(old, new, found) if mode == "share" else ()),
+        *(_shares(old, new, found, parts) if mode == "share" else ()),
         *(_shadows(old, new, parts) if mode == "shadow" else ()),
     )
     notes = (
         *(_open_ends(parts) if since is None else again.notes(old, new, found)),
         *twice,
+        *(_shared_out(old, new, parts) if mode == "share" else ()),
         *_programs(new.flow, found, mode),
         *(_kept_for(new, parts) if since is None else ()),
         *(_left_out(old, new, parts) if mode == "shadow" else ()),
     )
-    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes, since)
+    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes, since, mode)
 
 
 def _owning(old: Version, new: Version, found: Iterable[GroupChange], since: datetime | None) -> Version:
@@ -318,16 +321,70 @@ def _common(*lengths: timedelta) -> timedelta:
 # shares and shadows
 
 
-def _shares(old: Version, new: Version, found: Collection[GroupChange]) -> Iterator[Obstacle]:
-    for group in found:
-        if group.change is not Change.REPLACED:
+def _shares(old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]) -> Iterator[Obstacle]:
+    """Yield what cannot be shared out between two versions."""
+    changed = {group.name: group for group in found}
+    for unit in parts:
+        if unit.moved:
+            yield _indivisible(unit, [stage for name in unit.groups for stage in changed[name].stages])
             continue
-        before, after = (version.plan.group(group.name) for version in (old, new))
-        keys = old.flow.stream(before.output).key, new.flow.stream(after.output).key
-        if keys[0] is None or keys[0] != keys[1]:
-            said = "have no key" if keys[0] is None or keys[1] is None else f"are keyed by {keys[0]} and by {keys[1]}"
-            fact = f'the results of group "{group.name}" {said}, so they cannot be shared out'
-            yield Obstacle(fact, "group by a column, or name one with key_by(...), in both versions; or switch at once")
+        if unit.returns is None and unit.horizon is not None:
+            fact = (
+                f"nobody knows when the sessions of the new version of {unit.name} end, so it could not give keys back"
+            )
+            yield Obstacle(fact, "give the sessions a longest=; or switch at once, without --share")
+        for name in borders(old, new, unit):
+            yield from _keyless(old, new, name)
+
+
+def _indivisible(unit: Unit, stages: Iterable[StageChange]) -> Obstacle:
+    carried = [stage for stage in stages if stage.move is Move.CARRIED]
+    at_once = "switch at once, without --share"
+    if not carried:
+        return Obstacle(f"{unit.name} is cut at a position, so its results cannot be shared out", at_once)
+    first = carried[0]
+    fact = (
+        f'stage "{first.name}" of {unit.name} hands its state ({first.state}) over by name, so it cannot be shared out'
+    )
+    return Obstacle(fact, f"{at_once}; or say --consent {first.name} to begin with an empty state")
+
+
+def borders(old: Version, new: Version, unit: Unit) -> list[str]:
+    """Return the groups of a unit whose results others see: what they put out is shared out."""
+    groups = [group for plan in (old.plan, new.plan) for group in plan.groups if group.name in unit.groups]
+    return list(dict.fromkeys(group.name for group in groups if group.journal not in unit.private))
+
+
+def _keyless(old: Version, new: Version, name: str) -> Iterator[Obstacle]:
+    hint = "group by a column, or name one with key_by(...), in both versions; or switch at once"
+    keys = {}
+    for version in (old, new):
+        group = version.group(name)
+        if group is None:
+            continue
+        stage, key = group.output, key_of(version.flow, group.output)
+        if key is None:
+            yield Obstacle(
+                f'the results of stage "{stage}" in group "{name}" have no key, so they cannot be shared out', hint
+            )
+            return
+        for other in grouped_otherwise(version.flow, group, key):
+            fact = f'stage "{other}" in group "{name}" does not group by "{key}", so its results cannot be shared out by it'
+            yield Obstacle(fact, hint)
+            return
+        keys[key] = stage
+    if len(keys) > 1:
+        said = " and by ".join(keys)
+        yield Obstacle(f'the results of group "{name}" are keyed by {said}, so they cannot be shared out', hint)
+
+
+def _shared_out(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[str]:
+    for unit in parts:
+        for name in () if unit.moved else borders(old, new, unit):
+            version = new if new.group(name) is not None else old
+            key = key_of(version.flow, version.plan.group(name).output)
+            if key is not None:
+                yield f'results of group "{name}" are shared out by "{key}"'
 
 
 def _programs(new: Flow, found: Collection[GroupChange], mode: Mode) -> Iterator[str]:

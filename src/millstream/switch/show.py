@@ -30,7 +30,8 @@ def table(plan: SwitchPlan, cut: datetime | None = None) -> str:
         cut: Where the cut would be now, if that is known.
     """
     cut = cut or plan.since
-    rows = [_HEAD, *(row for group in plan.groups for row in _rows(group, cut, plan.since))]
+    shared = plan.mode == "share"
+    rows = [_HEAD, *(row for group in plan.groups for row in _rows(group, cut, plan.since, shared=shared))]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
     lines = [
         " " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -40,8 +41,11 @@ def table(plan: SwitchPlan, cut: datetime | None = None) -> str:
     return "\n".join(lines)
 
 
-def _rows(group: GroupChange, cut: datetime | None, since: datetime | None) -> Iterator[tuple[str, ...]]:
+def _rows(
+    group: GroupChange, cut: datetime | None, since: datetime | None, *, shared: bool
+) -> Iterator[tuple[str, ...]]:
     until = "until the cut" if since is None else "until now"
+    until = "for its keys, from the cut" if shared else until
     if group.change in (Change.KEPT, Change.REMOVED) and not any(_notable(stage) for stage in group.stages):
         yield group.name, "all", group.change, "", "" if group.change is Change.KEPT else until
         return
@@ -50,7 +54,7 @@ def _rows(group: GroupChange, cut: datetime | None, since: datetime | None) -> I
         return
     told = [stage for stage in group.stages if stage.change is not Change.KEPT or stage.state]
     for stage in told:
-        yield group.name, stage.name, stage.change, stage.state, how(stage, cut)
+        yield group.name, stage.name, stage.change, stage.state, how(stage, cut, shared=shared)
     if not told:
         line = next(iter(group.lines), "")
         yield group.name, "output" if line.startswith("the output") else "all", group.change, "", line
@@ -60,14 +64,16 @@ def _notable(stage: StageChange) -> bool:
     return stage.move in (Move.CARRIED, Move.DROPPED)
 
 
-def how(stage: StageChange, cut: datetime | None = None) -> str:
+def how(stage: StageChange, cut: datetime | None = None, *, shared: bool = False) -> str:
     """Return what happens to a stage's state, in a few words."""
     match stage.move:
         case Move.NONE:
             return "no state"
         case Move.OWNED:
             at = "the cut" if cut is None else f"{cut.astimezone(UTC):%H:%M}"
-            return f"owned by start: {_owners(stage.change, at)}"
+            return (
+                f"owned by key from {at}, by start before" if shared else f"owned by start: {_owners(stage.change, at)}"
+            )
         case Move.CARRIED:
             return "carried over by name"
         case Move.EMPTY:
@@ -87,7 +93,10 @@ def _sentences(plan: SwitchPlan) -> Iterator[str]:
     became = {group.name: group.change for group in plan.groups}
     for unit in plan.units:
         kinds = {became[name] for name in unit.groups}
-        yield _overlap(unit, kinds) if plan.since is None else _again(unit, kinds, plan.since)
+        if plan.since is not None:
+            yield _again(unit, kinds, plan.since)
+        else:
+            yield _shared(unit, kinds) if plan.mode == "share" else _overlap(unit, kinds)
     yield from plan.notes
     for obstacle in plan.obstacles:
         yield f"impossible: {obstacle.fact}"
@@ -114,6 +123,18 @@ def _again(unit: Unit, became: set[Change], since: datetime) -> str:
     return f"{unit.name} {'begins' if became == {Change.NEW} else 'begins again'} at {said(since)}{early}"
 
 
+def _shared(unit: Unit, became: set[Change]) -> str:
+    """Say how long both versions of a unit have keys."""
+    if unit.moved or unit.overlap is None:
+        return _overlap(unit, became)
+    if became == {Change.NEW}:
+        return f"{unit.name} begins at the cut, with the keys of the new version"
+    if became == {Change.REMOVED}:
+        return f"{unit.name} goes on with the keys of the old version, until it has none"
+    more = f"for about {shown(unit.overlap)} more" if unit.overlap else "for a moment more"
+    return f"both versions of {unit.name} run side by side while they share the keys, and {more}"
+
+
 def _left(unit: Unit) -> str:
     """Say when the results are out that began before a cut."""
     if unit.overlap is None:
@@ -125,8 +146,9 @@ def to_json(plan: SwitchPlan) -> dict[str, Any]:
     """Return the plan as data that JSON can hold; lengths are in seconds, null where there is no bound."""
     return {
         "flow": plan.old.flow.name,
+        "mode": plan.mode,
         "possible": not plan.obstacles,
-        "groups": [_group_json(group) for group in plan.groups],
+        "groups": [_group_json(group, shared=plan.mode == "share") for group in plan.groups],
         "units": [_unit_json(unit) for unit in plan.units],
         "step": plan.step.total_seconds(),
         "since": None if plan.since is None else plan.since.isoformat(),
@@ -136,22 +158,22 @@ def to_json(plan: SwitchPlan) -> dict[str, Any]:
     }
 
 
-def _group_json(group: GroupChange) -> dict[str, Any]:
+def _group_json(group: GroupChange, *, shared: bool) -> dict[str, Any]:
     return {
         "name": group.name,
         "change": group.change.value,
-        "stages": [_stage_json(stage) for stage in group.stages],
+        "stages": [_stage_json(stage, shared=shared) for stage in group.stages],
         "differences": list(group.lines),
     }
 
 
-def _stage_json(stage: StageChange) -> dict[str, Any]:
+def _stage_json(stage: StageChange, *, shared: bool) -> dict[str, Any]:
     return {
         "name": stage.name,
         "change": stage.change.value,
         "state": stage.state,
         "move": stage.move.value,
-        "how": how(stage),
+        "how": how(stage, shared=shared),
         "differences": list(stage.lines),
     }
 

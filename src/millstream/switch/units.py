@@ -38,6 +38,8 @@ class Unit:
     cyclic: bool = False
     #: The state moves: the new version goes on with the checkpoint where the old one has stopped.
     moved: bool = False
+    #: The horizon of the new version, should it leave again; None is open-ended.
+    returns: timedelta | None = None
 
     @property
     def name(self) -> str:
@@ -127,6 +129,7 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
         cyclic=cyclic,
         # Where nobody knows how long both would run, state that does not change can go over as it is.
         moved=carried or not timed or (endless and _unchanged([changed[name] for name in names])),
+        returns=None if cyclic else longest(list(_horizons(new, names))),
     )
 
 

@@ -183,6 +183,16 @@ def test_a_raise_that_is_given_up_leaves_the_share_as_it_was() -> None:
     assert (step.state.phase, step.state.share, step.instructions) == (Phase.SHARING, 1000, (LetGo(),))
 
 
+def test_keys_can_be_asked_back_while_more_are_given() -> None:
+    asked = after(ShareRequested(5000, BOTH, 100), state=after(*UNTIL_SHARED).state)
+    back = after(ShareRequested(0, BOTH, 100), state=asked.state)
+    assert (back.state.phase, back.state.wanted, back.instructions[0]) == (Phase.ASKING, 0, LetGo())
+    # Answers to the question before do not count.
+    assert after(Reported(asked.state.ballot.round, "p0", 30), state=back.state).state == back.state
+    same = after(ShareRequested(1000, BOTH, 100), state=asked.state)
+    assert (same.state.phase, same.state.share, same.state.wanted) == (Phase.SHARING, 1000, 1000)
+
+
 @pytest.mark.parametrize("share", [1000, -1, WHOLE + 1])
 def test_a_share_that_makes_no_sense_is_refused(share: int) -> None:
     with pytest.raises(SwitchRefused):

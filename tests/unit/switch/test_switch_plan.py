@@ -353,6 +353,69 @@ def test_results_without_a_key_cannot_be_shared_out() -> None:
     assert keyed.obstacles == ()
 
 
+def test_state_that_is_handed_over_by_name_cannot_be_shared_out() -> None:
+    def summed(least: int) -> Build:
+        def build(flow: ms.Flow, rows: ms.Stream) -> None:
+            some = rows.sql("some", f"SELECT * FROM rows WHERE v > {least}")
+            some.distinct("once", by="k", within="1 h").sink("out", ms.console())
+
+        return build
+
+    assert planned(summed(1), summed(2)).obstacles == ()
+    (obstacle,) = planned(summed(1), summed(2), mode="share").obstacles
+    assert obstacle.fact == 'stage "once" of out hands its state (keys) over by name, so it cannot be shared out'
+    assert "--consent once" in obstacle.hint
+
+
+def test_results_of_several_keys_cannot_be_shared_out_by_one_of_them() -> None:
+    def build(every: str) -> Build:
+        def made(flow: ms.Flow, rows: ms.Stream) -> None:
+            most = rows.window("whole", every=every, by=[], n="count(*)", k="max(k)")
+            most.sql("some", "SELECT * FROM whole WHERE n > 1").sink("out", ms.console())
+
+        return made
+
+    (obstacle,) = planned(build("1 h"), build("2 h"), mode="share").obstacles
+    assert 'stage "whole" in group "out" does not group by "k"' in obstacle.fact
+
+
+def test_only_what_leaves_a_unit_is_shared_out() -> None:
+    def build(least: int) -> Build:
+        def made(flow: ms.Flow, rows: ms.Stream) -> None:
+            ones = rows.window("ones", every="1 h", by=["k", "v"], n="count(*)").key_by(None).journal("inside")
+            some = ones.sql("some", f"SELECT * FROM inside WHERE n > {least}")
+            some.window("twos", every="2 h", by="k", n="sum(n)").sink("out", ms.console())
+
+        return lambda flow, rows: made(flow, rows.sql("first", f"SELECT * FROM rows WHERE v > {least}"))
+
+    plan = planned(build(1), build(2), mode="share")
+    assert plan.units[0].private == ("inside",)
+    assert plan.obstacles == ()
+    assert [note for note in plan.notes if "shared out" in note] == ['results of group "out" are shared out by "k"']
+
+
+def test_groups_that_come_and_go_have_the_keys_of_their_version() -> None:
+    def build(*names: str) -> Build:
+        def made(flow: ms.Flow, rows: ms.Stream) -> None:
+            for name in names:
+                rows.window(name, every="1 h", n="count(*)").sink(name, ms.console())
+
+        return made
+
+    lines = table(planned(build("kept", "gone"), build("kept", "new"), mode="share")).splitlines()
+    assert "new begins at the cut, with the keys of the new version" in lines
+    assert "gone goes on with the keys of the old version, until it has none" in lines
+
+
+def test_a_version_whose_sessions_have_no_end_could_not_give_keys_back() -> None:
+    def build(longest: str | None) -> Build:
+        return lambda flow, rows: rows.window("s", gap="1 min", longest=longest, n="count(*)").sink("s", ms.console())
+
+    assert planned(build("1 h"), build(None)).obstacles == ()
+    (obstacle,) = planned(build("1 h"), build(None), mode="share").obstacles
+    assert "could not give keys back" in obstacle.fact
+
+
 # patterns
 
 
