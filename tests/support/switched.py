@@ -109,7 +109,7 @@ def large(program: Path) -> Build:
 LARGE = ("acted", "kept", "outer", "sessions", "joined", "risen", "totals", "apart")
 
 
-def piece(seed: int, turn: int) -> list[tuple[int, Any]]:
+def piece(seed: int, turn: int, keys: int = 4) -> list[tuple[int, Any]]:
     """Return three seconds of events: two partitions with late rows, and one that only says that it is idle."""
     chance, now = random.Random(seed * 100_003 + turn), START + (turn + 1) * 3 * SECOND
     found: list[tuple[int, Any]] = [(2, (Kind.IDLE, now - 3 * SECOND))]
@@ -118,7 +118,7 @@ def piece(seed: int, turn: int) -> list[tuple[int, Any]]:
         found.append(
             (
                 partition,
-                [(f"k{chance.randrange(4)}", chance.randrange(100), now - int(b * SECOND)) for b in behind],
+                [(f"k{chance.randrange(keys)}", chance.randrange(100), now - int(b * SECOND)) for b in behind],
             )
         )
     return found
@@ -158,7 +158,7 @@ def lived(spark: Any, root: Path, build: Build, seed: int, wishes: list[int]) ->
             turn += 1
             turns.write_text(str(turn))
             _wish(run, build, wishes, turn)
-            _pause(run, settle=turn < 2)
+            pause(run, settle=turn < 2)
         perform(run, END, turn)
         assert run.wait(timeout=900), run.history()
     finally:
@@ -173,7 +173,7 @@ def _wish(run: FlowRun, build: Build, wishes: list[int], turn: int) -> None:
         run.switch(build(str(done + 2)), str(done + 2))
 
 
-def _pause(run: FlowRun, *, settle: bool) -> None:
+def pause(run: FlowRun, *, settle: bool) -> None:
     """Wait a moment, and longer while the groups are behind, or a switch is not cut: then time stands nearly still."""
     status = run.switching()
     until = time.monotonic() + (1.0 if status is not None and status.cut is None else 0.1)

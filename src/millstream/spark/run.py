@@ -26,7 +26,7 @@ from rich.console import Console
 
 from millstream import errors, ingest, journal
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError
+from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError, SwitchRefused
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.sources import Inbox
@@ -40,6 +40,7 @@ from millstream.spark.switching import LIMIT, SwitchStatus, Versions
 from millstream.spark.targets import MemoryTarget
 from millstream.spark.version import Ground, at_rest
 from millstream.switch.comparison import Comparison
+from millstream.switch.cut import WHOLE
 from millstream.switch.events import Mode
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan
@@ -208,7 +209,7 @@ class FlowRun:
         mode: Mode = "switch",
         since: datetime | None = None,
     ) -> SwitchPlan:
-        """Return what a switch to another version of the flow would do; nothing is touched.
+        """Return what a switch to another version of the flow, or giving it a share, would do; nothing is touched.
 
         Raises:
             FlowError: That version has a mistake that only Spark can see.
@@ -224,10 +225,12 @@ class FlowRun:
         consent: Collection[str] = (),
         limit: timedelta = LIMIT,
         since: datetime | None = None,
+        share: float = 1.0,
     ) -> None:
         """Begin to put another version of the flow in the place of the one that runs; `poll` goes on with it.
 
         Nothing has been touched if this raises. Until the cut the switch is given up if the new version fails, or after `limit`.
+        With a `share` both versions run until `share` gives all keys to one of them.
 
         Args:
             flow: The new version.
@@ -235,14 +238,30 @@ class FlowRun:
             consent: The stages whose state may be dropped, and the outputs whose results may be repeated.
             limit: How long it may take until the cut.
             since: Process again what starts there or later, in event time: what is out is replaced.
+            share: The part of the keys, by their stable hash, whose results are the new version's from the cut on.
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
             SwitchRefused: One is under way, the name is taken, or the flow has ended.
             FlowError: The new version has a mistake that only Spark can see.
         """
+        parts = round(share * WHOLE)
+        if not 0 < parts <= WHOLE:
+            raise SwitchRefused(f"a new version cannot get {share:.2%} of the keys", hint="give it from 0.01% to 100%")
+        if since is not None and parts < WHOLE:
+            raise SwitchRefused("a share of the keys begins at the next cut", hint="process all of them again, or none")
         ship_modules(self._options.root)
-        self._versions.switch(flow, version, consent, limit, since)
+        self._versions.switch(flow, version, consent, limit, since, parts)
+
+    def share(self, share: float, *, limit: timedelta = LIMIT) -> None:
+        """Give the new version another share of the keys, from a cut of its own on; `poll` goes on with it.
+
+        With 1 the old version leaves when all that it owns is out, with 0 the new one does.
+
+        Raises:
+            SwitchRefused: No keys are shared out, or it is the share that the new version has.
+        """
+        self._versions.share(round(share * WHOLE), limit)
 
     def shadow(
         self,
@@ -279,7 +298,7 @@ class FlowRun:
         return self._versions.comparison()
 
     def give_up(self) -> None:
-        """Take back a switch before its cut, or end a shadow.
+        """Take back a switch, or another share, before its cut, or end a shadow.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut: then a switch back undoes it.

@@ -69,13 +69,16 @@ class SwitchStatus:
     cut: datetime | None
     left: float | None
     history: tuple[Entry, ...]
+    #: The part of the keys whose results are the new version's from the cut on, and the part that is wanted.
+    share: float = 0.0
+    wanted: float = 1.0
 
 
 class Voter(NamedTuple):
     """A partition that is asked how far it has got."""
 
     name: str
-    group: str
+    query: GroupQuery
     journal: str
     partition: int
 
@@ -125,7 +128,7 @@ class Versions:
     @property
     def released(self) -> FlowVersion | None:
         """The next version, once it runs for good."""
-        return self.next if self._state.phase in _PAST_THE_CUT else None
+        return self.next if self._is_cut else None
 
     @property
     def queries(self) -> dict[str, GroupQuery]:
@@ -163,7 +166,9 @@ class Versions:
             return None
         mine = tuple(entry for entry in self._book.history() if entry.number == self._state.number)
         cut = datetime.fromtimestamp(0, UTC) + self._cut_us * MICROSECOND if self._is_cut else None
-        return SwitchStatus(self._state.phase, self._state.current, self._state.next, cut, self._left(), mine)
+        share, wanted = self._state.share / cuts.WHOLE, self._state.wanted / cuts.WHOLE
+        old, new = self._state.current, self._state.next
+        return SwitchStatus(self._state.phase, old, new, cut, self._left(), mine, share, wanted)
 
     # what users ask for
 
@@ -183,9 +188,15 @@ class Versions:
         return new, replace(plan, obstacles=(*plan.obstacles, *more))
 
     def switch(
-        self, flow: Flow, version: str, consent: Collection[str], limit: timedelta, since: datetime | None = None
+        self,
+        flow: Flow,
+        version: str,
+        consent: Collection[str],
+        limit: timedelta,
+        since: datetime | None = None,
+        share: int = cuts.WHOLE,
     ) -> None:
-        """Begin to put a version in the place of the current one.
+        """Begin to put a version in the place of the current one, or to give it a share of the keys.
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
@@ -194,7 +205,8 @@ class Versions:
         """
         self._check_name(version)
         machine.advance(self._state, e.SwitchRequested(version, (), 1, 0), self._now())
-        new, plan = self.compare(flow, version, consent, since=since)
+        mode: e.Mode = "switch" if share == cuts.WHOLE else "share"
+        new, plan = self.compare(flow, version, consent, mode, since=since)
         plan.check()
         self._check_alive(plan)
         units = tuple(unit.name for unit in plan.units)
@@ -205,6 +217,8 @@ class Versions:
             units,
             plan.step // MICROSECOND,
             limit // MICROSECOND,
+            mode,
+            share,
             homes=homes,
             since_us=None if plan.since is None else micros(plan.since),
             consent=tuple(consent),
@@ -213,6 +227,15 @@ class Versions:
         self._plan, self.next = plan, new
         self._take(step)
         self._pair()
+
+    def share(self, share: int, limit: timedelta) -> None:
+        """Give another share of the keys to the next version; nothing returns to the current one.
+
+        Raises:
+            SwitchRefused: No keys are shared out, or it is the share that the version has.
+        """
+        voters = frozenset(voter.name for voter in self._voters()) if self.released is not None else frozenset()
+        self._hear(e.ShareRequested(share, voters, limit // MICROSECOND))
 
     def shadow(
         self, flow: Flow, version: str, consent: Collection[str], lasting: timedelta | None, limit: timedelta
@@ -312,7 +335,7 @@ class Versions:
         state = self._state
         runs = state.staying if phase is Phase.RETIRING else state.current
         self.current = self._found(runs)
-        if phase is Phase.OVERLAPPING:
+        if phase in (Phase.SHARING, Phase.OVERLAPPING):
             assert state.next is not None
             self.next = self._found(state.next)
 
@@ -455,17 +478,23 @@ class Versions:
         return all(query.checkpoint.last("commits") is not None for query in self.next.queries.values())
 
     def _ask(self, question: Question | None) -> None:
-        who = set() if question is None else self._asked
-        for query in self.current.queries.values():
-            asked = question if query.group.name in who else None
+        who = set() if question is None else {query.checkpoint.folder.name for query in self._asked}
+        for query in self.everything:
+            asked = question if query.checkpoint.folder.name in who else None
             orders = query.control.orders()
             if orders.question != asked:
                 query.control.order(changed(orders, question=asked))
                 passing("switch-asked")
 
     @property
-    def _asked(self) -> set[str]:
-        """The groups of the current version that have a say in where the cut is."""
+    def _asked(self) -> list[GroupQuery]:
+        """The queries that have a say in where the cut is: those of the next version too if it has a share already."""
+        found = [query for name, query in self.current.queries.items() if name in self._asked_groups]
+        return found if self.released is None else [*found, *self.released.queries.values()]
+
+    @property
+    def _asked_groups(self) -> set[str]:
+        """The groups of the current version that have a say."""
         mine = self._parted & self.current.queries.keys()
         read = {name for group in mine for name in self.current.queries[group].sink.inputs}
         assert self.next is not None
@@ -475,15 +504,17 @@ class Versions:
         return mine | {name for name, query in others.items() if wanted & query.sink.inputs.keys()}
 
     def _voters(self) -> Iterator[Voter]:
-        for group in sorted(self._asked):
-            for journal, source in self.current.queries[group].sink.inputs.items():
+        for query in self._asked:
+            for journal, source in query.sink.inputs.items():
                 for partition in range(Reader.cached(source.path).description.partitions):
-                    yield Voter(f"{group}/{journal}/{partition}", group, journal, partition)
+                    yield Voter(f"{query.checkpoint.folder.name}/{journal}/{partition}", query, journal, partition)
 
     def _first(self, cut_us: int) -> e.First:
         """Return where the queries of the next version begin; journals of its own are read whole."""
         assert self.next is not None
         found: e.First = {}
+        if self._is_cut:
+            return found  # it runs already, and goes on where it is
         for unit in self._units:
             back = None if unit.look_back is None else unit.look_back // MICROSECOND
             for group in unit.groups:
@@ -566,7 +597,7 @@ class Versions:
             if query.group.name in self._parted - self._inner and self._is_cut:
                 stretch = self._state.owners.stretches[-1]
                 orders = changed(orders, owns=cuts.owned_after(before.owns, stretch, name))
-                self._expect(query, stretch.from_us if name == self._state.next else None)
+                self._expect(query, self._began_us if name == self._state.next else None)
             if orders != before:
                 query.control.order(orders)
                 passing("switch-ordered")
@@ -586,9 +617,12 @@ class Versions:
         after = {} if self.next is None or not self._is_cut else self.next.queries
         for name in self._parted:
             old, new = self.current.queries.get(name), after.get(name)
-            if old is not None and new is not None and old.written is None and old.sink.turns is None:
+            if old is None or new is None or old.written is not None:
+                continue
+            if old.sink.turns is None:
                 turns = Turns(name, old.checkpoint.id, new.checkpoint.id, self._cut_us)
                 old.sink.turns = new.sink.turns = turns
+            old.sink.turns.cut_at(self._cut_us)
 
     @property
     def _parted(self) -> set[str]:
@@ -616,10 +650,9 @@ class Versions:
     def _close(self, unit: Unit) -> None:
         if unit.moved:
             return  # the next version has its queries already, and nobody may know how far the old one would have read
-        assert unit.horizon is not None
-        close = self._cut_us + unit.horizon // MICROSECOND + SLACK_US
+        close = self._cut_us + self._reach(unit) + SLACK_US
         for name in unit.groups:
-            query = self.current.queries.get(name)
+            query = self._leaving.queries.get(name)
             if query is not None:
                 query.control.order(changed(query.control.orders(), close_us=close))
                 passing("switch-closed")
@@ -669,13 +702,14 @@ class Versions:
         """Let a version go that has put out all that it owns."""
         gone, stays = self._state.homes[name], self._state.homes[self._state.staying]
         if self.next is not None:
-            for group, query in self.current.queries.items():
+            leaving, staying = self._leaving, self._staying
+            for group, query in leaving.queries.items():
                 if group in self._parted:
                     self._stop(query)
                 else:
-                    self.next.queries[group] = query
+                    staying.queries[group] = query
             passing("switch-stopped")
-            self.current, self.next = self.next, None
+            self.current, self.next = staying, None
         remove_unless(self._ground.folder, gone, stays, new=False)
         self._register()
         passing("switch-forgotten")
@@ -753,7 +787,7 @@ class Versions:
     def _answers(self) -> Iterator[e.Event]:
         kind = "report" if self._state.phase is Phase.ASKING else "confirm"
         for voter in self._voters():
-            answer = self.current.queries[voter.group].control.answered(voter.journal)
+            answer = voter.query.control.answered(voter.journal)
             if answer is None or answer.round != self._state.ballot.round or answer.kind != kind:
                 continue
             if kind == "report":
@@ -762,9 +796,8 @@ class Versions:
                 yield (e.Passed if answer.passed else e.Confirmed)(answer.round, voter.name)
 
     def _progress(self, unit: Unit) -> Iterator[e.Event]:
-        assert unit.horizon is not None
-        reach = unit.horizon // MICROSECOND
-        leaving = [self.current.queries[name] for name in unit.groups if name in self.current.queries]
+        reach, queries = self._reach(unit), self._leaving.queries
+        leaving = [queries[name] for name in unit.groups if name in queries]
         pairs = [(query, query.checkpoint.committed()) for query in leaving]
         logged = [(query, one) for query, one in pairs if one is not None and self._heard_of_the_cut(query, one)]
         if len(logged) < len(leaving):
@@ -784,12 +817,13 @@ class Versions:
         most = 0.0
         if self._state.phase is not Phase.OVERLAPPING:
             return None
+        queries = self._leaving.queries
         for unit in [unit for unit in self._units if not unit.moved]:
-            for query in (self.current.queries[name] for name in unit.groups if name in self.current.queries):
+            for query in (queries[name] for name in unit.groups if name in queries):
                 logged = query.checkpoint.committed()
-                if logged is None or unit.horizon is None:
+                if logged is None:
                     return None
-                most = max(most, ahead(query, logged, self._cut_us + unit.horizon // MICROSECOND))
+                most = max(most, ahead(query, logged, self._cut_us + self._reach(unit)))
         return None if most == float("inf") else most / 1e6
 
     # small things
@@ -800,11 +834,36 @@ class Versions:
 
     @property
     def _is_cut(self) -> bool:
-        return self._state.phase in _PAST_THE_CUT
+        # A version that has a share runs on while another share is being cut.
+        return self._state.phase in _PAST_THE_CUT or self._state.share > 0
 
     @property
     def _cut_us(self) -> int:
         return self._state.owners.stretches[-1].from_us
+
+    @property
+    def _began_us(self) -> int:
+        """The cut from which on the next version owns anything."""
+        return next(one.from_us for one in self._state.owners.stretches if one.second == self._state.next)
+
+    @property
+    def _leaving(self) -> FlowVersion:
+        """The version that goes: the old one, unless it is given its keys back."""
+        found = self.next if self._state.leaving == self._state.next else self.current
+        assert found is not None
+        return found
+
+    @property
+    def _staying(self) -> FlowVersion:
+        found = self.current if self._leaving is self.next else self.next
+        assert found is not None
+        return found
+
+    def _reach(self, unit: Unit) -> int:
+        """Return how far past the cut the version that leaves has to read."""
+        horizon = unit.horizon if self._leaving is self.current else unit.returns
+        assert horizon is not None
+        return horizon // MICROSECOND
 
     def _version(self, name: str) -> FlowVersion | None:
         return next((one for one in (self.current, self.next) if one is not None and one.name == name), None)

@@ -57,6 +57,13 @@ class Turns:
         self._over = True
         self._changed.notify_all()
 
+    def cut_at(self, cut_us: int) -> None:
+        """Hear of a cut: from there on keys are another version's, and order matters again if it was given up."""
+        with self._changed:
+            if cut_us != self._cut_us:
+                self._cut_us, self._over = cut_us, False
+                self._changed.notify_all()
+
     def end(self) -> None:
         """Let nobody wait any more."""
         with self._changed:

@@ -35,6 +35,7 @@ from millstream.spark.query import GroupQuery, arrow_schema, inputs_of
 from millstream.spark.sink import GroupSink
 from millstream.spark.targets import FilesTarget, JournalTarget, MemoryTarget, PostgresTarget, Target, open_target
 from millstream.switch.changes import Version
+from millstream.switch.keys import key_of
 from millstream.switch.record import Homes
 from millstream.switch.starts import start_of
 
@@ -219,7 +220,7 @@ class FlowVersion:
             stateful=found.stateful,
             behind=found.behind,
             start=None if start is None else start.column,
-            key=self.flow.stream(found.output).key,
+            key=key_of(self.flow, found.output),
             shadow=self.aside is not None,
         )
         query = GroupQuery(

@@ -56,3 +56,14 @@ def test_after_the_limit_nobody_waits_any_more(caplog) -> None:
     assert "out of order" in caplog.text
     mine.wait("new", 600_000)
     mine.wait("old", 900_000)
+
+
+def test_after_another_cut_the_order_matters_again() -> None:
+    mine = turns(limit_s=0.01)
+    mine.wait("old", 90_000)
+    mine.wait("new", 200_000)  # given up
+    mine.cut_at(300_000)
+    mine.wait("old", 300_000)
+    ahead = waiting(mine, "new", 400_000)
+    ahead.join(PATIENCE_S)
+    assert not ahead.is_alive()
