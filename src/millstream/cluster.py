@@ -42,6 +42,7 @@ from millstream.engine.status import (
     Place,
     Prepared,
     SourceStatus,
+    SwitchStatus,
     VersionStatus,
 )
 from millstream.engine.switching import OVER
@@ -577,6 +578,7 @@ class Cluster:
         consent: Sequence[str] = (),
         shadow_s: float | None = None,
         since: datetime | None = None,
+        share: float | None = None,
     ) -> SwitchPlanned:
         """Say what a switch of a job to another version, without a flow to the one before, would do; nothing is touched.
 
@@ -584,7 +586,7 @@ class Cluster:
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
         """
-        body, driver = _switching(flow, consent, since), self._driver(job)
+        body, driver = _switching(flow, consent, since, share), self._driver(job)
         body |= {} if shadow_s is None else {"shadow": shadow_s}
         return driver.post(_job(job, "switch/plan"), SwitchPlanned, body, patience_s=_PLANNING_S)
 
@@ -598,6 +600,7 @@ class Cluster:
         probation: Mapping[str, Any] | None = None,
         shadow_s: float | None = None,
         since: datetime | None = None,
+        share: float | None = None,
     ) -> JobStatus:
         """Begin to put another version of a job, without a flow the one before, in the place of the one that runs.
 
@@ -605,19 +608,20 @@ class Cluster:
 
         Args:
             job: Its name or id.
-            flow: The new version; None goes back.
+            flow: The new version; None goes back, or gives the one that shares the keys another share.
             consent: The stages whose state may be lost, and the outputs whose results may be repeated.
             limit_s: How long it may take until the cut.
             probation: How the new version is watched: "seconds", "back", "errors", "dead_letters" and "lag_seconds".
             shadow_s: How long the new version is to run in the shadow of the one that runs, instead of taking its place.
             since: Process again what starts there or later, in event time; what is out is replaced.
+            share: The part of the keys whose results are the new version's; all if it is left out.
 
         Raises:
             FlowError: The new version has a mistake.
             SwitchImpossible: It cannot take the place of the one that runs.
             SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
         """
-        body = _switching(flow, consent, since)
+        body = _switching(flow, consent, since, share)
         body |= {} if limit_s is None else {"limit": limit_s}
         body |= {} if probation is None else {"probation": dict(probation)}
         body |= {} if shadow_s is None else {"shadow": shadow_s}
@@ -638,7 +642,7 @@ class Cluster:
     def wait_switch(self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None) -> JobStatus:
         """Wait until no switch of a job is going on, or the time is over; return the job as it is then.
 
-        An engine that is away meanwhile is waited for, for a minute.
+        A new version that is to have a share of the keys is waited for until it has it. An engine that is away meanwhile is waited for, for a minute.
         """
         engine, heard_at = self._driver(job), time.monotonic()
         until = None if timeout_s is None else heard_at + timeout_s
@@ -653,7 +657,7 @@ class Cluster:
             heard_at = time.monotonic()
             if progress is not None:
                 progress(status)
-            over = status.switch is None or status.switch.state in OVER
+            over = status.switch is None or status.switch.state in OVER or _shared(status.switch)
             if over or status.state in SETTLED or (until is not None and heard_at >= until):
                 return status
             time.sleep(_PAUSE_S)
@@ -753,11 +757,19 @@ def _read_at(file: BinaryIO, offset: int, limit: int) -> bytes:
     return file.read(limit)
 
 
-def _switching(flow: Path | None, consent: Sequence[str], since: datetime | None = None) -> dict[str, Any]:
+def _shared(switch: SwitchStatus) -> bool:
+    """Tell whether the new version has the share of the keys that it is to have."""
+    return switch.phase == "sharing" and switch.share == switch.wanted
+
+
+def _switching(
+    flow: Path | None, consent: Sequence[str], since: datetime | None, share: float | None
+) -> dict[str, Any]:
     body: dict[str, Any] = {"consent": list(consent)}
     body |= {} if since is None else {"since": since}
+    body |= {} if share is None else {"share": share}
     if flow is None:
-        return {**body, "back": True}
+        return body if share is not None else {**body, "back": True}
     return {**body, "package": pack(flow), "root": str(flow.resolve().parent)}
 
 

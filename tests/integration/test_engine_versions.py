@@ -206,6 +206,44 @@ def test_a_driver_that_dies_goes_on_by_the_record(engine: Engine, root: Path) ->
     assert engine.status("counts").version == "3"
 
 
+def keyed(root: Path, least: int, key: str | None = "k") -> bytes:
+    file = root / "flow.py"
+    some = (
+        f'events.key_by({key!r}).sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'
+    )
+    file.write_text(flow_file(root).read_text() + some)
+    return pack(file)
+
+
+def test_keys_are_shared_out_raised_and_given_back(engine: Engine, root: Path) -> None:
+    let(root, "cut", "drained")
+    engine.switch("counts", Wanted(package=keyed(root, 1)))
+    switched(engine, DONE)
+    with pytest.raises(SwitchRefused, match='no keys of job "counts" are shared out'):
+        engine.switch("counts", Wanted(share=5000))
+    with pytest.raises(SwitchImpossible, match='stage "some" in group "some" have no key'):
+        engine.switch("counts", Wanted(package=keyed(root, 7, None), share=1000))
+    engine.switch("counts", Wanted(package=keyed(root, 2), share=1000))
+    wait_until(lambda: switched(engine, SwitchState.GOING_ON).share == 0.1)
+    kill_driver(engine)
+    assert engine.switch("counts", Wanted(share=5000)).switch.wanted == 0.5
+    shared = switched(engine, SwitchState.GOING_ON)
+    assert (shared.phase, shared.share, engine.status("counts").version) == ("sharing", 0.5, "2")
+    with pytest.raises(SwitchRefused, match="50% of the keys were asked for"):
+        engine.switch("counts", Wanted(share=5000))
+    with pytest.raises(SwitchRefused, match="share its keys"):
+        engine.drain("counts", flush=True)
+    with pytest.raises(SwitchRefused, match="is going on from version 2 to 3"):
+        engine.switch("counts", Wanted(package=keyed(root, 3)))
+    engine.switch("counts", Wanted())
+    assert switched(engine, GIVEN_UP).why == "the old version has all keys again"
+    assert engine.status("counts").version == "2"
+    engine.switch("counts", Wanted(package=keyed(root, 2), share=1000))
+    wait_until(lambda: switched(engine, SwitchState.GOING_ON).share == 0.1)
+    engine.switch("counts", Wanted(share=10_000))
+    assert (switched(engine, DONE).version, engine.status("counts").version) == ("4", "4")
+
+
 def test_an_engine_that_is_started_again_in_the_middle_finishes_a_switch(tmp_path: Path, root: Path) -> None:
     first = Engine(tmp_path / "data")
     first.start()

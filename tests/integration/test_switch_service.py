@@ -90,7 +90,7 @@ def processed(engine: Service, rows: int) -> bool:
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_job_is_switched_under_load_and_every_result_is_there_once(tmp_path: Path, killed: bool) -> None:
     write_files(PAGE, tmp_path)
-    (shown,) = [block for block in blocks(PAGE) if "service" in block.words]
+    shown = next(block for block in blocks(PAGE) if "service" in block.words)
     with service(tmp_path) as engine:
         engine.shell("millstream deploy flow.py")
         feeder = Feeder(engine.inbox)
@@ -114,6 +114,29 @@ def test_a_job_is_switched_under_load_and_every_result_is_there_once(tmp_path: P
     )
     assert Counter(one["item"] for one in lines(tmp_path / "out/archive")) == Counter(
         row["item"] for row in feeder.sent
+    )
+
+
+@pytest.mark.soak
+def test_a_job_gives_its_new_version_more_and_more_keys(tmp_path: Path) -> None:
+    write_files(PAGE, tmp_path)
+    (shown,) = [block for block in blocks(PAGE) if "service" in block.words and "--share" in block.text]
+    with service(tmp_path) as engine:
+        engine.shell("millstream deploy flow.py")
+        feeder = Feeder(engine.inbox)
+        with feeder.feeding():
+            wait_for(lambda: processed(engine, 200))
+            for number, (command, text) in enumerate(shown.commands):
+                same(shown, text, engine.shell(command))
+                if number == 0:
+                    assert "version 1, sharing 2, which has 10% of the keys" in engine.shell("millstream status shop")
+                    os.kill(status(engine)["pid"], signal.SIGKILL)
+                    wait_for(lambda: status(engine)["restarts"] == 1 and status(engine)["state"] == "running")
+        assert (status(engine)["switch"]["state"], status(engine)["version"]) == ("done", "2")
+        assert engine.shell("millstream drain shop --flush") == "shop has finished\n"
+    found = lines(tmp_path / "out/hourly")
+    assert Counter((one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found) == (
+        feeder.expected()
     )
 
 

@@ -295,7 +295,13 @@ class PeerEngine:
         if self.plan_switch(name, wanted).plan["obstacles"]:
             raise SwitchImpossible(f'job "{name}" cannot be switched: it is another flow', hint="deploy it")
         last = self._versions[name][-1]
-        if last.switch is not None and not last.switch.over:
+        going = last.switch is not None and not last.switch.over
+        if going and last.switch is not None and last.switch.share is not None and wanted.package is None:
+            self.told(name, Told(str(last.number), "asking", share=last.switch.share, wanted=wanted.share or 0))
+            status = self.status(name)
+            self.after_switch(name)
+            return status
+        if going:
             raise SwitchRefused(f'a switch of job "{name}" is going on', hint="wait until it is done")
         if wanted.package is None and len(self._versions[name]) == 1:
             raise SwitchRefused(f'job "{name}" has no version before 1 to go back to')
@@ -306,6 +312,8 @@ class PeerEngine:
             asked_at=1_767_268_800.0,
             trial=wanted.trial,
             shadow=None if wanted.shadow_s is None else Comparison(),
+            share=None if wanted.share is None else 0,
+            wanted=wanted.share,
         )
         settings = JobSettings(flow="f.py", package="")
         self._versions[name].append(Version(number=number, added_at=0.0, settings=settings, switch=switch))

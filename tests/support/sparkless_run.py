@@ -1,7 +1,7 @@
 """A run without Spark that can be switched: it keeps a record as the real one does, and goes on when a file says so.
 
-In the flow's folder the file "cut" lets a switch make its cut, and "drained" lets the old version retire. Before the cut a switch
-is given up if the driver dies, after it it goes on.
+In the flow's folder the file "cut" lets a switch make its cut, and "drained" lets a version retire. Before the cut a switch
+is given up if the driver dies, after it it goes on. Another share is cut at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millstream.flow.flow import Flow
 from millstream.plan.groups import plan
 from millstream.switch.changes import Change, Version
 from millstream.switch.comparison import Compared, Comparison
-from millstream.switch.cut import Owners
+from millstream.switch.cut import WHOLE, Owners
 from millstream.switch.events import Mode
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan, switch_plan
@@ -34,6 +34,8 @@ class Status:
     cut: datetime | None
     left: float | None
     history: tuple[Entry, ...]
+    share: float
+    wanted: float
 
 
 class SparklessRun:
@@ -43,22 +45,36 @@ class SparklessRun:
         self.flow, self.version, self.folder = flow, version, folder
         self._root, self._file, self._versions = root, folder / "switch" / "record", versions
         self._phase, self._entries, self._next = Phase.RUNNING, list[Entry](), None
+        self._share, self._wanted = 0, WHOLE
         known = decode(self._file.read_bytes()) if self._file.exists() else Record(0, self._phase, version, Owners("1"))
         if known.current != version:
             self.version, self.flow = known.current, versions(known.current)
         if known.next is not None:
             self._next = known.next
-            if known.phase is Phase.OVERLAPPING:
-                self._to(Phase.OVERLAPPING, "it goes on")
+            self._share = self._wanted = known.share
+            if known.phase in (Phase.OVERLAPPING, Phase.SHARING):
+                self._to(known.phase, "it goes on")
             else:
                 self._give_up("the driver stopped before the cut")
 
-    def plan_switch(self, flow: Flow, *, consent: Collection[str] = (), mode: Mode = "switch") -> SwitchPlan:
-        return switch_plan(Version.of(plan(self.flow)), Version.of(plan(flow)), consent=consent, mode=mode)
+    def plan_switch(
+        self, flow: Flow, *, consent: Collection[str] = (), mode: Mode = "switch", since: datetime | None = None
+    ) -> SwitchPlan:
+        old, new = Version.of(plan(self.flow)), Version.of(plan(flow))
+        return switch_plan(old, new, consent=consent, mode=mode, since=since)
 
-    def switch(self, flow: Flow, version: str, *, consent: Collection[str], limit: timedelta) -> None:
+    def switch(
+        self,
+        flow: Flow,
+        version: str,
+        *,
+        consent: Collection[str],
+        limit: timedelta,
+        since: datetime | None,
+        share: float,
+    ) -> None:
         self.plan_switch(flow, consent=consent).check()
-        self._next = version
+        self._next, self._wanted = version, round(share * WHOLE)
         self._to(Phase.PREPARING, f"within {limit}")
 
     def shadow(
@@ -71,6 +87,12 @@ class SparklessRun:
 
     def comparison(self) -> Comparison:
         return Comparison("2026-01-01T12:00:00Z", None, (Compared("some", Change.REPLACED, equal=5),))
+
+    def share(self, share: float, *, limit: timedelta) -> None:
+        if self._phase is not Phase.SHARING or share * WHOLE == self._share:
+            raise SwitchRefused(f"{share:.0%} of the keys were asked for")
+        self._wanted = round(share * WHOLE)
+        self._cut(f"within {limit}")
 
     def give_up(self) -> None:
         if self._phase not in (Phase.PREPARING, Phase.SHADOWING):
@@ -87,22 +109,30 @@ class SparklessRun:
         self._entries.append(Entry(time.time_ns() // 1000, 1, phase, text))
         fresh = self._file.with_suffix(".new")
         fresh.parent.mkdir(exist_ok=True)
-        fresh.write_bytes(encode(Record(1, phase, self.version, Owners("1"), self._next)))
+        fresh.write_bytes(encode(Record(1, phase, self.version, Owners("1"), self._next, share=self._share)))
         fresh.replace(self._file)
 
     def poll(self) -> None:
         if self._phase is Phase.PREPARING and (self._root / "cut").exists():
-            self._to(Phase.OVERLAPPING, "cut")
+            self._cut("cut")
         elif self._phase is Phase.OVERLAPPING and (self._root / "drained").exists():
             assert self._next is not None
-            self.version, self.flow, self._next = self._next, self._versions(self._next), None
+            if self._share:
+                self.version, self.flow = self._next, self._versions(self._next)
+            self._next, self._share = None, 0
             self._to(Phase.RUNNING, "alone")
+
+    def _cut(self, text: str) -> None:
+        self._share = self._wanted
+        self._to(Phase.SHARING if 0 < self._share < WHOLE else Phase.OVERLAPPING, text)
 
     def switching(self) -> Status | None:
         if self._next is None:
             return None
-        cut = CUT if self._phase is Phase.OVERLAPPING else None
-        return Status(self._phase, self.version, self._next, cut, 5.0 if cut else None, tuple(self._entries))
+        cut = CUT if self._phase in (Phase.OVERLAPPING, Phase.SHARING) else None
+        share, wanted = self._share / WHOLE, self._wanted / WHOLE
+        left = 5.0 if cut else None
+        return Status(self._phase, self.version, self._next, cut, left, tuple(self._entries), share, wanted)
 
     def history(self) -> tuple[Entry, ...]:
         return tuple(self._entries)

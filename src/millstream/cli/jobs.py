@@ -347,8 +347,9 @@ def _version(job: JobStatus) -> str:
     """Return which version of a job runs, if it was ever switched, and where a switch stands."""
     if job.switch is None:
         return ""
-    going = job.switch.state in ("asked", "going on")
-    return f"   version {job.version}" + (f", {job.switch.phase} {job.switch.version}" if going else "")
+    going = f", {job.switch.phase} {job.switch.version}" if job.switch.state in ("asked", "going on") else ""
+    keys = f", which has {job.switch.share * 100:g}% of the keys" if going and job.switch.share else ""
+    return f"   version {job.version}{going}{keys}"
 
 
 def _inbox(one: InboxStatus) -> str:

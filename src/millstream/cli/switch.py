@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -37,6 +38,10 @@ def switch(
     plan: Annotated[bool, typer.Option("--plan", help="Say what it would do, and do nothing.")] = False,
     back: Annotated[bool, typer.Option("--back", help="Go back to the version before.")] = False,
     give_up: Annotated[bool, typer.Option("--give-up", help="End a switch that has not made its cut yet.")] = False,
+    share: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="Give the new version so many of the keys, as 10%; or more, or less."),
+    ] = None,
     consent: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,11 +79,14 @@ def switch(
     json: Json = False,
 ) -> None:
     """Put another version of a running job in the place of the one that runs: nothing lost, nothing twice, no pause."""
-    _check_arguments(flow, back=back, give_up=give_up or end, plan=plan)
+    part = None if share is None else _share(share)
+    _check_arguments(flow, back=back, give_up=give_up or end, plan=plan, share=share)
     length = _length_of_shadow(lasting, probation, shadow=shadow, end=end)
     begin = _since(since, shadow=shadow)
+    if share is not None and (shadow or since is not None):
+        raise typer.BadParameter("a share of the keys begins at the next cut: say --share, --shadow or --from")
     if Path(job).suffix in _FLOWS and Path(job).is_file():
-        _compare(Path(job), flow, consent or [], "shadow" if shadow else "switch", begin, plan=plan, json=json)
+        _compare(Path(job), flow, consent or [], _mode(part, shadow=shadow), begin, plan=plan, json=json)
         return
     watched = _probation(probation, on_failure, dead_letters)
     with cluster(engine, token_file) as found:
@@ -86,24 +94,41 @@ def switch(
             given = found.give_up_switch(job)
             told(given, f"the switch of {given.name} is being given up; version {given.version} runs on", json=json)
         elif plan:
-            _plan(found, job, flow, consent or [], length, begin, json=json)
+            _plan(found, job, flow, consent or [], length, begin, part, json=json)
         elif length is not None:
             _shadow(found, job, flow, consent or [], limit, length, end=end, json=json)
             if not detach and not end:
                 shadows.wait(found, job, timeout, json=json)
         else:
             _checked(flow)
-            _begin(found, job, flow, consent or [], limit, watched, begin, json=json)
+            _begin(found, job, flow, consent or [], limit, watched, begin, part, json=json)
             if not detach:
-                _wait(found, job, timeout, json=json)
+                _wait(found, job, timeout, part, back=back, json=json)
 
 
-def _check_arguments(flow: Path | None, *, back: bool, give_up: bool, plan: bool) -> None:
-    chosen = [flow is not None, back, give_up]
+def _check_arguments(flow: Path | None, *, back: bool, give_up: bool, plan: bool, share: str | None) -> None:
+    chosen = [flow is not None or share is not None, back, give_up]
     if sum(chosen) != 1:
-        raise typer.BadParameter("name a new version, or say --back or --give-up: one of them")
-    if plan and give_up:
-        raise typer.BadParameter("there is no plan of giving up")
+        raise typer.BadParameter("name a new version, or say --back, --give-up or --share alone: one of them")
+    if plan and (give_up or (share is not None and flow is None)):
+        raise typer.BadParameter("there is a plan of a new version, and of going back")
+
+
+def _mode(share: float | None, *, shadow: bool) -> Mode:
+    if shadow:
+        return "shadow"
+    return "switch" if share in (None, 1.0) else "share"
+
+
+def _share(text: str) -> float:
+    """Return a share that a user has written: 10% is 0.1."""
+    try:
+        percent = float(text.strip().removesuffix("%")) if text.strip().endswith("%") else 0.0
+    except ValueError:
+        percent = 0.0
+    if not 0.01 <= percent <= 100:
+        raise typer.BadParameter(f'a share is like 10%, from 0.01% to 100%, not "{text}"; --back takes the keys back')
+    return percent / 100
 
 
 def _length_of_shadow(lasting: str, probation: str | None, *, shadow: bool, end: bool) -> float | None:
@@ -211,12 +236,13 @@ def _plan(
     consent: list[str],
     shadow: float | None,
     since: datetime | None,
+    share: float | None,
     *,
     json: bool,
 ) -> None:
     _checked(flow)
     with Console(stderr=True).status("asking the job"):
-        planned = found.plan_switch(job, flow, consent=consent, shadow_s=shadow, since=since)
+        planned = found.plan_switch(job, flow, consent=consent, shadow_s=shadow, since=since, share=share)
     _show(planned.plan, planned.text, json=json)
 
 
@@ -237,6 +263,7 @@ def _begin(
     limit: str,
     probation: dict[str, Any] | None,
     since: datetime | None,
+    share: float | None,
     *,
     json: bool,
 ) -> None:
@@ -244,14 +271,25 @@ def _begin(
 
     seconds = duration(limit).total_seconds()
     with Console(stderr=True).status("planning"):
-        begun = found.switch(job, flow, consent=consent, limit_s=seconds, probation=probation, since=since)
+        begun = found.switch(job, flow, consent=consent, limit_s=seconds, probation=probation, since=since, share=share)
     assert begun.switch is not None
     if not json:
-        text = f"switching {begun.name} from version {begun.switch.previous} to {begun.switch.version}"
-        Console(highlight=False, soft_wrap=True).print(text)
+        Console(highlight=False, soft_wrap=True).print(_beginning(begun.name, begun.switch))
 
 
-def _wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
+def _beginning(job: str, switch: SwitchStatus) -> str:
+    if switch.share is None or switch.wanted is None:
+        return f"switching {job} from version {switch.previous} to {switch.version}"
+    if not switch.wanted:
+        return f"version {switch.previous} of {job} is to have all keys again"
+    return f"version {switch.version} of {job} is to have {_percent(switch.wanted)} of the keys"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:g}%"
+
+
+def _wait(found: Cluster, job: str, timeout: float | None, share: float | None, *, back: bool, json: bool) -> None:
     try:
         with _progress() as progress:
             status = found.wait_switch(job, timeout, progress=progress)
@@ -259,11 +297,21 @@ def _wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> Non
         text = f"the switch goes on: millstream status {job} shows it, millstream switch {job} --give-up ends it until its cut"
         print(text, file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
-    assert status.switch is not None
     told(status, outcome(status), json=json)
-    code = {"done": 0, "given up": GIVEN_UP, "refused": 1}.get(status.switch.state, TIME_OVER)
+    code = _code(status, share, back=back)
     if code:
         raise typer.Exit(code)
+
+
+def _code(status: JobStatus, share: float | None, *, back: bool) -> int:
+    """Return how the command ends: a version that has its share goes on, and one whose keys were to be given back has ended."""
+    switch = status.switch
+    assert switch is not None
+    if switch.phase == "sharing" and switch.share == switch.wanted:
+        return 0 if switch.share == share else GIVEN_UP
+    if back and switch.share is not None and switch.state == "given up":
+        return 0
+    return {"done": 0, "given up": GIVEN_UP, "refused": 1}.get(switch.state, TIME_OVER)
 
 
 @contextmanager
@@ -316,7 +364,8 @@ def phases(switch: SwitchStatus) -> list[tuple[str, float | None]]:
     for step in switch.steps:
         first.setdefault(_NAMES.get(step.what, step.what), _seconds(step.at))
     ended = None if switch.ended_at is None else _seconds(switch.ended_at)
-    marks = [("preparing", "cutting"), ("cutting", "overlap"), ("overlap", "retiring")]
+    shared = ["sharing"] if "sharing" in first else []
+    marks = pairwise(["preparing", "cutting", *shared, "overlap", "retiring"])
     found = [(name, _between(first.get(name), first.get(until))) for name, until in marks]
     return [*found, ("retiring", _between(first.get("retiring"), first.get("running", ended)))]
 
@@ -343,6 +392,10 @@ def outcome(status: JobStatus) -> str:
             return f"the switch was given up: {switch.why or 'nobody knows why'}; version {status.version} runs on"
         case "refused":
             return f"the switch was refused: {switch.why}; version {status.version} runs on"
+    if switch.phase == "sharing" and switch.share is not None:
+        has = f"version {switch.version} of {status.name} has {_percent(switch.share)} of the keys; cut at {switch.cut}"
+        last = (switch.steps[-1].detail or "") if switch.steps else ""
+        return f"{has}; {last}" if last.startswith("the share stays") else has
     return f"the switch of {status.name} to version {switch.version} is {switch.phase}"
 
 

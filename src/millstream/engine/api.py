@@ -57,6 +57,7 @@ from millstream.flow.binary import NAME
 from millstream.journal.summary import Summary
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
+from millstream.switch.cut import WHOLE
 from millstream.switch.probation import Limits as ProbationLimits
 
 _SLICE_S: Final = 1.0
@@ -165,6 +166,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The version that is to take the place of the one that runs: a package, as for a deployment, or the version before it.
 
+    With a `share` the package gets the results of that part of the keys; without a package the new version gets another share.
     `consent` names stages whose state may be lost, and outputs whose results may be repeated. With `since` what starts there or later is
     processed again. After `limit` seconds without a cut the switch is given up. With `shadow` it only runs for so many seconds in the
     shadow of the one that runs, and is compared with it.
@@ -178,15 +180,23 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: Annotated[datetime, Meta(tz=True)] | None = None
     probation: Probation | None = None
     shadow: Annotated[float, Meta(gt=0, le=7 * 86_400)] | None = None
+    share: Annotated[float, Meta(ge=1 / WHOLE, le=1)] | None = None
 
     def wanted(self) -> Wanted:
         """Return what an engine is asked for.
 
         Raises:
-            SwitchRefused: It is neither a package nor the way back, or both.
+            SwitchRefused: It is neither a package, nor another share, nor the way back, or more than one of them.
         """
-        if (self.package is None) != self.back:
-            raise SwitchRefused("a switch is to a package or back", hint='give "package", or "back": true')
+        if self.back == (self.package is not None or self.share is not None):
+            hint = 'give "package", or "share", or both; or "back": true'
+            raise SwitchRefused("a switch is to a package, to another share, or back", hint=hint)
+        if self.shadow is not None and (self.share is not None or self.back):
+            raise SwitchRefused(
+                "a version in the shadow is a package, and has no share of the keys", hint='give "package"'
+            )
+        if self.since is not None and self.share is not None:
+            raise SwitchRefused("a share of the keys begins at the next cut", hint='give "share" or "since"')
         trial = None
         if (given := self.probation) is not None:
             limits = ProbationLimits(int(given.errors), int(given.dead_letters), given.lag_seconds)
@@ -199,6 +209,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trial=trial,
             shadow_s=self.shadow,
             since=self.since,
+            share=None if self.share is None else round(self.share * WHOLE),
         )
 
 

@@ -32,7 +32,7 @@ from millstream import ingest
 from millstream.actions import scheme as schemes
 from millstream.engine import mixing
 from millstream.engine.status import Peer
-from millstream.engine.switching import Begin, Compare, Planned, Standing, Told
+from millstream.engine.switching import Begin, Compare, Planned, Share, Standing, Told
 from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
 from millstream.flow import binary
 from millstream.flow.flow import Flow
@@ -113,6 +113,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
     drain: Drain | None = None
     compare: Compare | None = None
     begin: Begin | None = None
+    share: Share | None = None
     give_up: Nothing | None = None
     stop: Nothing | None = None
 
@@ -150,6 +151,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     statistics: dict[str, Any] | None = None
     planned: Planned | None = None
     unplanned: Failed | None = None
+    shared: Told | None = None
     standing: Standing | None = None
     switch: Told | None = None
     drained: Nothing | None = None
@@ -420,6 +422,8 @@ class Driver:
             self._line.say(self._planned(command.compare, running))
         elif command.begin is not None:
             self._begin(command.begin, running)
+        elif command.share is not None:
+            self._line.say(self._shared(command.share, running))
         elif command.give_up is not None:
             with contextlib.suppress(MillstreamError):  # it is past its cut, or over: the reports say so
                 running.give_up()
@@ -429,6 +433,13 @@ class Driver:
         try:
             return Report(planned=self._versions.plan(running, asked, described))
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the flow that runs has nothing to do with it)
+            return Report(unplanned=failure(error))
+
+    def _shared(self, asked: Share, running: FlowRun) -> Report:
+        assert self._versions is not None
+        try:
+            return Report(shared=self._versions.share(running, asked))
+        except MillstreamError as error:
             return Report(unplanned=failure(error))
 
     def _begin(self, asked: Begin, running: FlowRun) -> None:

@@ -104,7 +104,7 @@ class Driver:
             self._process.stdin.flush()
 
     def ask(self, command: Command, timeout_s: float) -> Report:
-        """Say something and return the answer: `described`, `declared`, `planned` or `unplanned`.
+        """Say something and return the answer: `described`, `declared`, `planned`, `shared` or `unplanned`.
 
         Raises:
             MillstreamError: What the driver has failed with.
@@ -146,7 +146,7 @@ class Driver:
         with self._answered:
             if report.failed is not None:
                 self.failed = report.failed
-            elif any((report.described, report.declared, report.planned, report.unplanned)):
+            elif any((report.described, report.declared, report.planned, report.shared, report.unplanned)):
                 self._answers.append(report)
             elif report.warm is not None:
                 self.warm = True

@@ -55,7 +55,7 @@ from millstream.engine.status import (
     VersionStatus,
 )
 from millstream.engine.store import Binary, JobSettings, Noted, Store, Stored
-from millstream.engine.switches import Wanted, switch_status, version_statuses
+from millstream.engine.switches import Wanted, check_undivided, switch_status, version_statuses
 from millstream.engine.switching import Planned
 from millstream.errors import (
     DriverFailed,
@@ -514,8 +514,11 @@ class Engine:
 
         Raises:
             InvalidTransition: It has failed, or has not begun.
+            SwitchRefused: It is to end, and two versions share its keys.
         """
         kept = self._kept(job)
+        if flush:
+            check_undivided(kept)
         self._open.keeper.call(partial(self._open.keeper.apply, kept, life.DrainAsked(flush)))
         self._open.inboxes.settle(kept.name)
         return self._status(kept)

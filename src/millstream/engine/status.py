@@ -80,7 +80,8 @@ class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `cut` is a moment in event time: results that start before it are the old version's. `left_s` is how much event time the old
     version still has to read. `probation` says how the new version does, if it is watched, and `shadow` how it compares, if it only
-    runs in the shadow of the old one.
+    runs in the shadow of the old one. `share` is the part of the keys that the new version has from the cut on, and `wanted` the
+    part that it is to have, if they are shared out.
     """
 
     version: str
@@ -95,6 +96,8 @@ class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Happening, ...] = ()
     probation: str | None = None
     shadow: Comparison | None = None
+    share: float | None = None
+    wanted: float | None = None
 
 
 class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):

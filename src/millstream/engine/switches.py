@@ -36,6 +36,7 @@ from millstream.engine.switching import (
     Begin,
     Compare,
     Planned,
+    Share,
     Standing,
     Switch,
     SwitchState,
@@ -54,6 +55,7 @@ from millstream.errors import (
     SwitchRefused,
 )
 from millstream.switch.comparison import Comparison
+from millstream.switch.cut import WHOLE, percent
 from millstream.switch.events import Mode
 from millstream.switch.probation import Sample, verdict
 from millstream.switch.record import decode
@@ -70,7 +72,7 @@ _MOST_SAMPLES: Final = 5_000
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a switch is to be: to a package, or back to the version before."""
+    """What a switch is to be: to a package, which may get a share of the keys; another share; or back to the version before."""
 
     package: bytes | None = None
     root: str | None = None
@@ -80,6 +82,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     #: How long the new version is to run in the shadow of the old one, if it is not to take its place.
     shadow_s: float | None = None
     since: datetime | None = None
+    #: In parts of `WHOLE`.
+    share: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,10 @@ class Switches:
         Raises:
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
+            SwitchRefused: It would be another share of a switch that goes on, of which everything is known.
         """
+        if wanted.package is None and (wanted.share is not None or _shares(kept)):
+            raise SwitchRefused("another share has no plan: it is one more cut of the switch that goes on")
         with self._one, self._arrived(kept, wanted) as new:
             try:
                 return self._planned(kept, wanted, new)
@@ -135,6 +142,10 @@ class Switches:
             SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
             InvalidTransition: The job does not run.
         """
+        if wanted.package is None and (wanted.share is not None or _shares(kept)):
+            with self._one:
+                self._share(kept, wanted)
+            return
         with self._one, self._arrived(kept, wanted) as new:
             _check_idle(kept)
             planned = self._planned(kept, wanted, new)
@@ -142,8 +153,26 @@ class Switches:
             settings = self._settings(kept, new, planned)
             self._keeper.call(lambda: self._add(kept, wanted, new, settings))
 
+    def _share(self, kept: Kept, wanted: Wanted) -> None:
+        """Give the new version another share, or nothing."""
+        switch = kept.switch
+        if switch is None or not _shares(kept):
+            hint = f"millstream switch {kept.name} FLOW --share 10% begins with that"
+            raise SwitchRefused(f'no keys of job "{kept.name}" are shared out', hint=hint)
+        if switch.cut_us is None and wanted.share is None:
+            self.give_up(kept)
+            return
+        if kept.driver is None:
+            raise DriverFailed(f'job "{kept.name}" has no driver now', hint="ask again when it runs")
+        answer = kept.driver.ask(Command(share=Share(wanted.share or 0, wanted.limit_s)), PLAN_S)
+        if answer.unplanned is not None:
+            raise error_of(answer.unplanned)
+        if (shared := answer.shared) is None:
+            raise DriverFailed("the driver answered what it was not asked")
+        self._keeper.call(lambda: self.told(kept, shared))
+
     def give_up(self, kept: Kept) -> None:
-        """Have the driver give a switch up, which it does until the cut.
+        """Have the driver give a switch, or another share, up, which it does until the cut.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut.
@@ -151,8 +180,9 @@ class Switches:
         switch = kept.switch
         if switch is None or switch.over:
             raise SwitchRefused(f'no switch of job "{kept.name}" is going on')
-        if switch.cut_us is not None:
-            hint = f"wait until it is done, then go back: millstream switch {kept.name} --back"
+        if switch.cut_us is not None and switch.share == switch.wanted:
+            wait = "" if switch.phase == "sharing" else "wait until it is done, then "
+            hint = f"{wait}go back: millstream switch {kept.name} --back"
             raise SwitchRefused(f'the switch of job "{kept.name}" is past its cut', hint=hint)
         if kept.driver is not None:
             kept.driver.send(Command(give_up=Nothing()))
@@ -187,7 +217,7 @@ class Switches:
         driver = kept.driver
         if driver is None:
             raise DriverFailed(f'job "{kept.name}" has no driver now', hint="ask again when it runs")
-        mode: Mode = "switch" if wanted.shadow_s is None else "shadow"
+        mode = _mode(wanted)
         answer = driver.ask(Command(compare=Compare(str(new.flow), wanted.consent, mode, wanted.since)), PLAN_S)
         if answer.unplanned is not None:
             raise error_of(answer.unplanned)
@@ -240,10 +270,13 @@ class Switches:
             trial=wanted.trial,
             shadow=None if wanted.shadow_s is None else Comparison(),
             since=wanted.since,
+            share=0 if wanted.share not in (None, WHOLE) else None,
+            wanted=wanted.share if wanted.share != WHOLE else None,
         )
         version = Version(number=number, added_at=now, settings=settings, switch=switch)
         text = f"from version {kept.current} to {number}" + (f", back to {new.back_to}" if new.back_to else "")
         text += "" if wanted.shadow_s is None else ", in the shadow"
+        text += "" if wanted.share is None else f", with {percent(wanted.share)} of the keys"
         self._store.add_version(kept.stored.id, version, new.package, Noted(now, "switch asked", text))
         kept.versions[number] = version
         kept.driver.send(
@@ -256,6 +289,7 @@ class Switches:
                     limit_s=wanted.limit_s,
                     binaries={name: str(self._binaries.path(sha256)) for name, sha256 in settings.binaries.items()},
                     shadow_s=wanted.shadow_s,
+                    share=WHOLE if wanted.share is None else wanted.share,
                 )
             )
         )
@@ -405,11 +439,39 @@ def _logged() -> Iterator[None]:
         _log.error("%s", error)
 
 
+def _mode(wanted: Wanted) -> Mode:
+    if wanted.shadow_s is not None:
+        return "shadow"
+    return "share" if wanted.share not in (None, WHOLE) else "switch"
+
+
+def _shares(kept: Kept) -> bool:
+    """Tell whether a switch goes on that shares out the keys."""
+    switch = kept.switch
+    return switch is not None and not switch.over and switch.share is not None
+
+
+def check_undivided(kept: Kept) -> None:
+    """Refuse to end a job whose keys two versions share: neither would know that it is the last.
+
+    Raises:
+        SwitchRefused: They do.
+    """
+    switch = kept.switch
+    if switch is not None and _shares(kept):
+        hint = f"end that first: millstream switch {kept.name} --share 100%, or --back; drain without --flush goes too"
+        raise SwitchRefused(
+            f'versions {switch.previous} and {switch.version} of "{kept.name}" share its keys', hint=hint
+        )
+
+
 def _check_idle(kept: Kept) -> None:
     switch = kept.switch
     if switch is not None and not switch.over:
         told = f"from version {switch.previous} to {switch.version}, which is {switch.phase}"
         hint = f"wait until it is done, or give it up: millstream switch {kept.name} --give-up"
+        if switch.phase == "sharing":
+            hint = f"end it first: millstream switch {kept.name} --share 100%, or --back"
         raise SwitchRefused(f'a switch of job "{kept.name}" is going on {told}', hint=hint)
 
 
@@ -459,6 +521,8 @@ def switch_status(switch: Switch | None) -> SwitchStatus | None:
         steps=tuple(Happening(iso(one.at), one.phase, one.text) for one in switch.steps),
         probation=_probation(switch),
         shadow=switch.shadow,
+        share=None if switch.share is None else switch.share / WHOLE,
+        wanted=None if switch.wanted is None else switch.wanted / WHOLE,
     )
 
 

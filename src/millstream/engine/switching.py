@@ -2,12 +2,13 @@
 
          the driver begins            the old version is retired
     ASKED ───────────────▶ GOING ON ─────────────────────────────▶ DONE ──▶ on probation, if that was wanted
-      │                       │ until the cut
+      │                       │ until the cut, or the keys are given back
       └──▶ REFUSED            ├──▶ GIVEN UP
                               └──▶ COMPARED, if the new version only ran in the shadow of the old one
 
 What decides where a switch stands is the record in the job's folder, which its driver keeps; an engine writes down what it hears.
 A driver that comes up says how the record stands: a switch that this does not know of was never begun, or was given up.
+A switch that gives the new version a share of the keys goes on until one version has them all.
 Every version of a job has a number, counted from 1, also one that is gone back to: that is a new version with an older package.
 """
 
@@ -21,11 +22,14 @@ import msgspec
 from msgspec.structs import replace
 
 from millstream.switch.comparison import Comparison
+from millstream.switch.cut import WHOLE
 from millstream.switch.events import Mode
 from millstream.switch.probation import Limits
 
 #: How long a new version may take until the cut, if nobody says otherwise.
 LIMIT_S: Final = 300.0
+#: Why a switch has ended whose new version had keys, and has none any more.
+GIVEN_BACK: Final = "the old version has all keys again"
 
 
 class SwitchState(StrEnum):
@@ -84,6 +88,9 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     #: How the new version compares, if it only runs in the shadow of the old one.
     shadow: Comparison | None = None
     since: datetime | None = None
+    #: How much of the keys the new version has, and is to have, in parts of `WHOLE`; None if it is to have all at once.
+    share: int | None = None
+    wanted: int | None = None
 
     @property
     def over(self) -> bool:
@@ -125,6 +132,14 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     #: How long the version is to run in the shadow of the one that runs; None: it takes its place.
     shadow_s: float | None = None
     since: datetime | None = None
+    share: int = WHOLE
+
+
+class Share(msgspec.Struct, frozen=True):
+    """Give the new version another share of the keys; with nothing, the old one has them all again."""
+
+    parts: int
+    limit_s: float = LIMIT_S
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -141,6 +156,8 @@ class Told(msgspec.Struct, frozen=True):
     ended: str | None = None
     why: str | None = None
     shadow: Comparison | None = None
+    share: int | None = None
+    wanted: int | None = None
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -166,6 +183,8 @@ def heard(switch: Switch, told: Told, now: float) -> Switch:
         why=told.why if told.ended is not None else switch.why,
         ended_at=now if state in OVER else None,
         shadow=told.shadow or switch.shadow,
+        share=switch.share if switch.share is None or told.share is None else told.share,
+        wanted=switch.wanted if switch.wanted is None or told.wanted is None else told.wanted,
     )
 
 
@@ -175,5 +194,6 @@ def came_up(switch: Switch, standing: Standing, now: float) -> Switch:
         return switch
     if standing.version == str(switch.version):
         return replace(switch, state=SwitchState.DONE, phase="running", ended_at=now)
-    why = switch.why or ("the driver ended before the cut" if switch.shadow is None else "the driver ended")
+    stopped = "the driver ended before the cut" if switch.shadow is None else "the driver ended"
+    why = switch.why or (stopped if switch.cut_us is None else GIVEN_BACK)
     return replace(switch, state=SwitchState.GIVEN_UP, phase="running", ended_at=now, why=why)

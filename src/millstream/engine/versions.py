@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream import ingest
-from millstream.engine.switching import Begin, Compare, Planned, Standing, SwitchStep, Told
+from millstream.engine.switching import GIVEN_BACK, Begin, Compare, Planned, Share, Standing, SwitchStep, Told
 from millstream.errors import MillstreamError, RunError
 from millstream.flow.apart import load_apart, visiting
 from millstream.flow.flow import Flow
@@ -18,6 +18,7 @@ from millstream.flow.rewire import renamed
 from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
 from millstream.switch import show
+from millstream.switch.cut import WHOLE
 
 if TYPE_CHECKING:
     from millstream.engine.driver import Described
@@ -101,7 +102,8 @@ class Versions:
             if asked.shadow_s is not None:
                 self._begin_shadow(running, flow, asked, timedelta(seconds=asked.shadow_s))
                 return None
-            running.switch(flow, asked.version, consent=asked.consent, limit=limit, since=asked.since)
+            share = asked.share / WHOLE
+            running.switch(flow, asked.version, consent=asked.consent, limit=limit, since=asked.since, share=share)
         except MillstreamError as error:
             return Told(asked.version, ended="refused", why=error.message)
         self._asked = asked.version
@@ -112,6 +114,16 @@ class Versions:
         limit = timedelta(seconds=asked.limit_s)
         running.shadow(flow, asked.version, lasting=lasting, consent=asked.consent, limit=limit)
         self._asked, self._shadow = asked.version, Compares(running)
+
+    def share(self, running: FlowRun, asked: Share) -> Told:
+        """Give the new version another share; return how the switch stands then.
+
+        Raises:
+            SwitchRefused: No keys are shared out, or it is the share that the version has.
+        """
+        running.share(asked.parts / WHOLE, limit=timedelta(seconds=asked.limit_s))
+        self._told = self._going(running)
+        return self._told
 
     def standing(self, running: FlowRun) -> Standing:
         """Say which version runs, and which one it is switched to, by the record."""
@@ -142,6 +154,8 @@ class Versions:
             None if status.left is None else round(status.left, 1),
             _steps(status.history),
             shadow=None if self._shadow is None else self._shadow.so_far(),
+            share=round(status.share * WHOLE),
+            wanted=round(status.wanted * WHOLE),
         )
 
     def _ended(self, running: FlowRun) -> Told:
@@ -151,6 +165,7 @@ class Versions:
         if running.version == self._asked:
             return Told(self._asked, "running", steps=steps, ended="done")
         why = next((one.text for one in reversed(steps) if one.phase == "aborting"), None)
+        why = why if why is not None or self._shadow is not None else GIVEN_BACK
         found = None if self._shadow is None else running.comparison()
         whole = found is not None and found.since is not None and found.broken is None
         ended = "compared" if whole else "given up"

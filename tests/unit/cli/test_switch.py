@@ -160,6 +160,44 @@ def test_one_switch_at_a_time_which_can_be_given_up(served: Served, new: Path, r
         run("f", "--give-up")
 
 
+def test_a_share_is_waited_for_raised_and_given_back(served: Served, new: Path, run: Run) -> None:
+    def has(share: int, wanted: int) -> Callable[[str], None]:
+        told = Told("2", "sharing", cut_us=1_767_268_800_000_000, share=share, wanted=wanted)
+        return partial(served.engine.told, told=told)
+
+    served.engine.after_switch = has(1000, 1000)
+    begun, shown = run("f", str(new), "--share", "10%").splitlines()
+    assert begun == "version 2 of f is to have 10% of the keys"
+    assert shown == "version 2 of f has 10% of the keys; cut at 2026-01-01T12:00:00.000Z"
+    served.engine.after_switch = has(5000, 5000)
+    assert run("f", "--share", "50%").splitlines()[1].startswith("version 2 of f has 50% of the keys")
+    stays = Told("2", "sharing", steps=steps((0, "sharing")), share=5000, wanted=5000)
+    served.engine.after_switch = partial(served.engine.told, told=stays)
+    assert "has 50% of the keys" in run("f", "--share", "75%", status=6)
+    ended = Told("2", ended="given up", why="the old version has all keys again")
+    served.engine.after_switch = partial(served.engine.told, told=ended)
+    begun, shown = run("f", "--back").splitlines()
+    assert begun == "version 1 of f is to have all keys again"
+    assert shown == "the switch was given up: the old version has all keys again; version 1 runs on"
+
+
+@pytest.mark.parametrize(
+    "words", [["--share", "10"], ["--share", "0%"], ["--share", "x%"], ["--share", "5%", "--back"]]
+)
+def test_a_share_is_a_percentage_and_not_the_way_back(served: Served, run: Run, words: list[str]) -> None:
+    with pytest.raises(typer.BadParameter):
+        run("f", *words)
+
+
+def test_the_plan_of_a_share_says_by_which_key(old: Path, new: Path, run: Run) -> None:
+    shown = run(str(old), str(new), "--plan", "--share", "10%").splitlines()
+    assert shown[2].endswith("owned by key from the cut, by start before")
+    assert shown[4:] == [
+        "both versions of counted run side by side while they share the keys, and for about 5 min more",
+        'results of group "counted" are shared out by "origin"',
+    ]
+
+
 def test_waiting_ends_with_the_time_limit_and_the_switch_goes_on(served: Served, new: Path, run: Run) -> None:
     shown = run("f", str(new), "--timeout", "0", status=4)
     assert shown.splitlines()[-1] == "the switch of f to version 2 is asked"

@@ -84,6 +84,19 @@ def test_a_version_in_the_shadow_is_compared_and_the_old_one_stays(served: Serve
     assert served.http.post("/jobs/f/switch", json={"package": PACKAGE, "shadow": 0}).status_code == 400
 
 
+def test_a_share_of_the_keys_is_given_raised_and_taken_back(served: Served) -> None:
+    begun = served.http.post("/jobs/f/switch", json={"package": PACKAGE, "share": 0.125}).json()["switch"]
+    assert (begun["share"], begun["wanted"]) == (0.0, 0.125)
+    served.engine.told("f", Told("2", "sharing", cut_us=1, share=1250, wanted=1250))
+    assert served.http.get("/jobs/f").json()["switch"]["share"] == 0.125
+    raised = served.http.post("/jobs/f/switch", json={"share": 0.5}).json()["switch"]
+    assert (raised["share"], raised["wanted"]) == (0.125, 0.5)
+    back = served.http.post("/jobs/f/switch", json={"back": True}).json()["switch"]
+    assert back["wanted"] == 0.0
+    for bad in ({"back": True, "share": 0.5}, {"package": PACKAGE, "share": 0}, {"share": 1.5}):
+        assert served.http.post("/jobs/f/switch", json=bad).status_code in (400, 409)
+
+
 def test_a_probation_has_limits_of_its_own(served: Served) -> None:
     probation = {"seconds": 60, "back": True, "errors": 2, "dead_letters": 7, "lag_seconds": 9}
     served.http.post("/jobs/f/switch", json={"package": PACKAGE, "probation": probation})
