@@ -20,4 +20,14 @@ def passing(point: str) -> None:
     name, _, count = wanted.partition(":")
     _passed[point] += 1
     if name == point and _passed[point] == int(count or 1):
-        os._exit(137)
+        die()
+
+
+def die() -> None:
+    """End the process without a word to anybody."""
+    os._exit(137)
+
+
+def forget() -> None:
+    """Count from the beginning, as a process does that has just started."""
+    _passed.clear()
