@@ -48,6 +48,7 @@ def shadow_homes(old: FlowVersion, new: FlowVersion, groups: Collection[str]) ->
     return Homes(
         {one.name: new.name if one.name in groups else known.groups.get(one.name, "") for one in new.plan.groups},
         {name: new.name if writer in groups else known.journals.get(name, "") for name, writer in written.items()},
+        tuple(one.name for one in new.plan.groups if one.name in known.by_time),
     )
 
 
