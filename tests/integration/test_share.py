@@ -51,6 +51,7 @@ def test_a_share_that_grows_changes_no_result_and_every_key_has_one_version(
     assert sorted(path.name for path in (run.folder / "groups").iterdir()) == ["kept", "noted@2", "sliding@2"]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_keys_that_are_given_back_after_a_stop_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
     shares = [0.5, 0.0]
