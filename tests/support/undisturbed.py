@@ -1,4 +1,4 @@
-"""What the flows of `switched` give for a recording, in plain Python: what they must give however they are disturbed."""
+"""What the flow of `lives` gives for a recording, in plain Python: what it must give however it is disturbed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
-from support.switched import SECOND, Row, piece
+from support.lives import Row, piece
+from support.switched import SECOND
 
 Results = dict[str, Counter[str]]
 Windows = dict[tuple[str, int], list[int]]
@@ -32,30 +32,13 @@ def small_results(seed: int, turns: int) -> Results:
     }
 
 
-def large_results(seed: int, turns: int) -> Results:
-    """Return what `large` gives, by sink, but for the one whose results depend on the version."""
-    rows = rows_of(seed, turns)
-    return {
-        "acted": _lines({"k": key, "v": value, "at": iso(at), "twice": 2 * value} for key, value, at in rows),
-        "kept": _lines(_of_windows(windows_of(rows, 10, 10), 10, n=len)),
-        "outer": _lines(_of_windows(windows_of(_ends(rows, 4, 12), 10, 10), 10, n=sum)),
-        "sessions": _lines(_sessions(rows)),
-        "joined": _lines(_joined(rows)),
-        "risen": _lines(_risen(rows, overlapping=True)),
-        "totals": _lines(_totals(_first_of(rows))),
-        "apart": _lines(_risen(rows, overlapping=False)),
-        "endless": _lines(_sessions(rows)),
-        "timeless": _lines(_timeless(seed, turns)),
-    }
-
-
 def rows_of(seed: int, turns: int) -> list[Row]:
     """Return the rows of a recording that are not late, in the order in which stages see them."""
     found: list[tuple[int, int, int, Row]] = []
     for partition in (0, 1):
         highest, floor = 0, 0
         for turn in range(turns):
-            (what,) = [one for journal, place, one in piece(seed, turn) if (journal, place) == ("events", partition)]
+            (what,) = [one for place, one in piece(seed, turn) if place == partition]
             if isinstance(what, tuple):
                 floor = what[1]
                 continue
@@ -96,69 +79,11 @@ def _ends(rows: Iterable[Row], every_s: int, size_s: int) -> list[Row]:
     return [(key, len(values), start + size_s * SECOND - 1) for (key, start), values in windows.items()]
 
 
-def _sessions(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    for key, mine in _by_key(rows).items():
-        breaks = [n for n, (one, other) in enumerate(pairwise(mine), 1) if other[2] > one[2] + 2 * SECOND]
-        for first, last in pairwise([0, *breaks, len(mine)]):
-            values = [value for _, value, _ in mine[first:last]]
-            span = _span(mine[first][2], mine[last - 1][2] + 2 * SECOND)
-            yield {"k": key, **span, "n": len(values), "total": sum(values)}
-
-
-# other stages
-
-
-def _joined(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    for key, mine in _by_key(rows).items():
-        others = [row for row in mine if row[1] % 2 == 1]
-        for _, value, at in (row for row in mine if row[1] % 2 == 0):
-            partners = [other for _, other, then in others if abs(at - then) <= 5 * SECOND]
-            yield from ({"k": key, "v": value, "at": iso(at), "other": other} for other in partners)
-            if not partners:
-                yield {"k": key, "v": value, "at": iso(at)}
-
-
-def _risen(rows: Iterable[Row], *, overlapping: bool) -> Iterator[dict[str, Any]]:
-    for key, mine in _by_key(rows).items():
-        after = -1
-        for first, (_, low, at) in enumerate(mine):
-            rises = [n for n in range(first + 1, len(mine)) if mine[n][1] > low + 20 and mine[n][2] - at < 6 * SECOND]
-            if low < 50 and rises and (overlapping or first > after):
-                after = rises[0]
-                yield {"k": key, "low": low, "high": mine[after][1], "at": iso(mine[after][2])}
-
-
-def _first_of(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield rows whose key and value have not been there for half a minute."""
-    seen: dict[tuple[str, int], int] = {}
-    for key, value, at in rows:
-        if at - seen.get((key, value), 0) >= 30 * SECOND:
-            seen[key, value] = at
-            yield key, value, at
-
-
 def _totals(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
     totals: Counter[str] = Counter()
     for key, value, at in rows:
         totals[key] += value
         yield {"k": key, "at": iso(at), "total": totals[key]}
-
-
-def _timeless(seed: int, turns: int) -> Iterator[dict[str, Any]]:
-    for turn in range(turns):
-        for journal, _, rows in piece(seed, turn):
-            if journal == "timeless":
-                yield from ({"k": key, "v": value} for key, value in rows)
-
-
-# small things
-
-
-def _by_key(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        found[row[0]].append(row)
-    return found
 
 
 def _lines(results: Iterable[dict[str, Any]]) -> Counter[str]:
