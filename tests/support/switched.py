@@ -130,7 +130,7 @@ END: list[tuple[int, Any]] = [(partition, (Kind.END_OF_STREAM, None)) for partit
 def perform(run: FlowRun, events: list[tuple[int, Any]], turn: int) -> None:
     """Write the events of a turn; once more changes nothing."""
     for partition, what in events:
-        with Writer.open(run.journal("events"), partition, wait_s=10) as writer:
+        with Writer.open(run.journal("events"), partition, wait_s=120) as writer:
             if isinstance(what, tuple):
                 writer.instruct(what[0], what[1])
                 continue
