@@ -740,7 +740,7 @@ def _behind(path: Path) -> int:
         reader = journal.Reader(path)
         views = [reader.partition(number) for number in range(reader.description.partitions)]
         readers = [one.positions for one in journal.committed(path)]
+        done = [min((r.get(n, view.begin) for r in readers), default=view.begin) for n, view in enumerate(views)]
+        return sum(view.rows(max(passed, view.begin), view.end) for passed, view in zip(done, views, strict=True))
     except (JournalError, OSError):
         return 0
-    done = {n: min((r.get(n, view.begin) for r in readers), default=view.begin) for n, view in enumerate(views)}
-    return sum(max(0, view.end - done[n]) for n, view in enumerate(views))

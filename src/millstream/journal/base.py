@@ -201,6 +201,10 @@ class JournalReader(Protocol):
         """Yield the entries that touch [start, stop)."""
         ...
 
+    def rows(self, start: int, stop: int) -> int:
+        """Return how many rows lie in [start, stop): instructions have positions too."""
+        ...
+
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Slice]:
         """Yield what lies in [start, stop), cut to the row."""
         ...

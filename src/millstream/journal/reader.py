@@ -14,6 +14,7 @@ import bisect
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,7 @@ from millstream.journal.senders import read_senders
 
 _COPIED = 2**20
 _SEGMENTS = 16  # each holds a map of its index, and files held open
+_INSTRUCTIONS: Final = [int(kind) for kind in Kind if kind.instruction]
 
 
 class _Journal:
@@ -288,6 +290,17 @@ class PartitionReader:
         """Yield the entries that touch [start, stop)."""
         for segment, number in self._walk(start, stop):
             yield self._entry(segment, number)
+
+    def rows(self, start: int, stop: int) -> int:
+        """Return how many rows lie in [start, stop): instructions have positions too."""
+        stop, found = min(stop, self.end), 0
+        while start < stop:
+            segment = self._segment_of(start)
+            part = segment.entries[self._find(segment, start) : segment.find(stop - 1) + 1]
+            until = min(stop, int(part[-1]["position"]) + int(part[-1]["count"]))
+            found += until - start - int(np.count_nonzero(np.isin(part["kind"], _INSTRUCTIONS)))
+            start = until
+        return found
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Slice]:
         """Yield what lies in [start, stop), cut to the row; batches are views of the files, not copies.

@@ -204,8 +204,9 @@ class GroupQuery:
             for number in range(reader.description.partitions):
                 view = reader.partition(number)
                 position = offset.positions[number] if offset else view.begin
-                rows += max(0, view.end - position)
-                if position < view.end:
+                behind = view.rows(position, view.end)
+                rows += behind
+                if behind > 0:
                     oldest = min(oldest, next(iter(view.entries(position, position + 1))).appended_at)
         return rows, (now_us - oldest) / 1e6
 

@@ -44,6 +44,11 @@ def test_reading_is_exact_to_the_row(filled: Path, start: int, stop: int) -> Non
     assert names(part(filled), start, stop) == [name for name in held[start:stop] if name is not None]
 
 
+@pytest.mark.parametrize(("start", "stop"), [(a, z) for a in range(9) for z in range(9)])
+def test_rows_are_counted_without_instructions(filled: Path, start: int, stop: int) -> None:
+    assert part(filled).rows(start, stop) == len(names(part(filled), start, stop))
+
+
 def test_a_slice_knows_where_it_is_and_what_was_before_it(filled: Path) -> None:
     found = list(part(filled).read(1, 6))
     assert [(s.position, s.stop, s.kind) for s in found] == [(1, 3, Kind.ROWS), (3, 4, Kind.IDLE), (4, 6, Kind.ROWS)]
