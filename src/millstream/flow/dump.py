@@ -15,6 +15,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.site import Site
 from millstream.flow.sources import Files, Inbox, Rate, Replay
 from millstream.flow.stages import (
+    SHARDS,
     Action,
     Apply,
     Distinct,
@@ -170,7 +171,8 @@ def _match(flow: Flow, stage: Match) -> Tree:
         return {"from": stage.input, **pattern}
     key = flow.stream(stage.input).key
     by = None if stage.by == ((key,) if key is not None else ()) else list(stage.by)
-    return _given({"from": stage.input, **pattern, "by": by, "emit": stage.emit})
+    shards = None if stage.shards == SHARDS else stage.shards
+    return _given({"from": stage.input, **pattern, "by": by, "emit": stage.emit, "shards": shards})
 
 
 def _window(stage: Window) -> Tree:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from millstream.errors import Where
 from millstream.flow.matching import Matchable
@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 Named = tuple[tuple[str, str], ...]
+#: Over how many parts the keys of a pattern are spread, unless its user says otherwise.
+SHARDS: Final = 16
 """Output names, each with its SQL expression."""
 
 # A user's function over DataFrames or over a state and a row: only its user knows the types.
@@ -227,7 +229,7 @@ class Match:
     pattern: Matchable
     by: tuple[str, ...]
     emit: str | None = None
-    shards: int = 16
+    shards: int = SHARDS
     where: Where | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -25,7 +25,21 @@ from millstream.flow.durations import duration
 from millstream.flow.matching import Matchable
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
-from millstream.flow.stages import Action, Apply, Distinct, Fold, Join, Journal, Lookup, Match, Merge, Sink, Sql, Stage
+from millstream.flow.stages import (
+    SHARDS,
+    Action,
+    Apply,
+    Distinct,
+    Fold,
+    Join,
+    Journal,
+    Lookup,
+    Match,
+    Merge,
+    Sink,
+    Sql,
+    Stage,
+)
 from millstream.flow.targets import Table, TargetSpec
 
 if TYPE_CHECKING:
@@ -263,6 +277,7 @@ class Stream:
         by: str | Sequence[str] | None = None,
         emit: str | None = None,
         strict: bool = False,
+        shards: int = SHARDS,
     ) -> Stream:
         """Return the matches of a pattern in this stream, in the order of event time, behind the watermark.
 
@@ -277,9 +292,12 @@ class Stream:
             by: The columns that make a key; the pattern's own key, else the stream's, if it is left out, [] for one sequence over all.
             emit: The columns of a match; the pattern's own, or its key and the events of each block, if it is left out.
             strict: Refuse a pattern whose runs may live for ever; without it the plan warns of it.
+            shards: Over how many parts keys are spread, the most that work at once; another number is another stage.
         """
         site = self._site(name)
         self._check_timed(site, "match")
+        if shards < 1:
+            raise site.mistake(InvalidOption, f"spreads its keys over {shards} shards", hint="give at least one")
         if not isinstance(pattern, Matchable):
             fact = f"is given {type(pattern).__name__} where a pattern should be"
             raise site.mistake(InvalidOption, fact, hint='say what to look for: ms.Pattern().begin("a", "x > 1")...')
@@ -293,7 +311,7 @@ class Stream:
         if self.schema is not None:
             output = pattern.outcome(self.schema, time=self.time, key=columns, emit=emit)
             site.check_columns(output)
-        return self._next(Match(name, self.name, pattern, columns, emit, where=site.where), output)
+        return self._next(Match(name, self.name, pattern, columns, emit, shards, where=site.where), output)
 
     def action(
         self,

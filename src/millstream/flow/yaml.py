@@ -68,7 +68,7 @@
         match:                        # blocks in order: begin, next, followed_by, followed_by_any, not_next, not_followed_by
           - {begin: first, where: delay > 60}
           - {followed_by: worse, where: delay > first.delay, times: 3}   # also: at_least, optional, greedy, until, ...
-        within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts, strict
+        within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts, strict, shards
         emit: origin, first.at as began, count(worse.*) as n
       change:
         from: departures
@@ -104,6 +104,7 @@ from millstream.flow.document import Entry
 from millstream.flow.flow import Flow
 from millstream.flow.site import placed
 from millstream.flow.sources import SourceSpec
+from millstream.flow.stages import SHARDS
 from millstream.flow.stream import Stream
 from millstream.flow.targets import TargetSpec
 
@@ -289,8 +290,9 @@ def _match(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     # By its name: a flow takes any pattern and knows none.
     document = import_module("millstream.patterns.document")
     pattern = document.read_pattern(entry) if entry.has("match") else document.read_phenomenon(entry, name)
-    by, emit = entry.texts("by"), entry.text("emit")
-    return inputs[0].match(name, pattern, by=by, emit=emit, strict=entry.flag("strict"))
+    by, emit, shards = entry.texts("by"), entry.text("emit"), entry.whole("shards")
+    shards = SHARDS if shards is None else shards
+    return inputs[0].match(name, pattern, by=by, emit=emit, strict=entry.flag("strict"), shards=shards)
 
 
 def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:

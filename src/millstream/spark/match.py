@@ -16,11 +16,12 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from millstream.errors import NoTime, UnboundedState, UnknownColumn
 from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
+from millstream.flow.stages import SHARDS
 from millstream.patterns.match_recognize import read
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import reading
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
-from millstream.spark.match_stage import SHARDS, from_sources, matched, readied, schema_of
+from millstream.spark.match_stage import from_sources, matched, readied, schema_of
 
 
 def match(

@@ -30,7 +30,7 @@ from pyspark.sql.types import StringType, StructType
 
 from millstream.errors import GroupChanged, InternalError, NoTime
 from millstream.flow.schema import Field, Schema
-from millstream.flow.stages import Match
+from millstream.flow.stages import SHARDS, Match
 from millstream.patterns.automaton import FOREVER
 from millstream.patterns.batches import Batch, Found
 from millstream.patterns.events import asked, micros, plain
@@ -48,7 +48,6 @@ from millstream.spark.source import PLACE
 
 KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
 STARTED, DEAD, JSON = "__started", "__dead", "__json"
-SHARDS: Final = 16
 #: How many there were before the state said so.
 OLD_SHARDS: Final = 64
 #: For each pattern, the column of each piece.

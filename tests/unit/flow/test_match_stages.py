@@ -73,6 +73,7 @@ def test_the_key_is_the_call_s_then_the_pattern_s_then_the_stream_s():
         (lambda s: s.match("x", meltdown, emit="first.at as a, worse.at as A"), DuplicateName, 'two outputs "a"'),
         (lambda s: s.match("x", meltdown, emit="count(worse.*)"), PatternError, "without a name"),
         (lambda s: s.match("x", meltdown, emit="sum(worse.origin) as s"), InvalidCondition, "is text and no number"),
+        (lambda s: s.match("x", meltdown, shards=0), InvalidOption, "over 0 shards"),
         (lambda s: s.match("x", a.followed_by("b"), strict=True), UnboundedState, 'stage "x" .* may live for ever'),
     ],
 )
@@ -156,7 +157,8 @@ def test_a_phenomenon_comes_back_from_yaml_as_it_was(tmp_path):
     )
     stream = departures()
     stream.match("m", ms.Phenomenon("m", (up, down.emit("origin, b.delay as d")), emit="origin, b.delay + 1 as d"))
-    stream.match("n", ms.Phenomenon("n", (up, down)), emit="origin, b.delay as d").sink("alerts", ms.memory())
+    found = stream.match("n", ms.Phenomenon("n", (up, down)), emit="origin, b.delay as d", shards=40)
+    found.sink("alerts", ms.memory())
     (tmp_path / "flow.yaml").write_text(dump(stream.flow))
     assert load(tmp_path / "flow.yaml") == stream.flow
 
