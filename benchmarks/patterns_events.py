@@ -22,6 +22,8 @@ SHAKEN = 2_000
 START = np.datetime64("2023-11-14T00:00:00.000", "ms")
 DAY_MS = 86_400_000
 KINDS = "ABCDEFGHIJ"
+#: The kind of the event that ends a lane.
+LAST = "Z"
 LANES = 2
 
 
@@ -46,7 +48,7 @@ def table(events: int, keys: int) -> pa.Table:
 
 def last(events: int, lane: int) -> pa.Table:
     at = pa.array([START + np.timedelta64(events + DAY_MS + lane, "ms")])
-    return pa.table({"key": ["end"], "kind": ["Z"], "value": [0.0], "at": at, "n": [events + lane]})
+    return pa.table({"key": ["end"], "kind": [LAST], "value": [0.0], "at": at, "n": [events + lane]})
 
 
 def write(place: Path, events: int, keys: int, rows_per_batch: int) -> None:

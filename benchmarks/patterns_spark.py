@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of events")
     parser.add_argument("--case", choices=sorted(CASES), action="append", help="some of the patterns")
     parser.add_argument("--turns", type=int, help="how often the sequence is run at each size; the others once")
-    parser.add_argument("--rows-per-batch", type=int, default=1_000_000)
+    parser.add_argument("--rows-per-batch", type=int, default=2_000_000)
     parser.add_argument("--alone", action="store_true", help="without Flink")
     parser.add_argument("--check", action="store_true", help="only compare matches, also those of MATCH_RECOGNIZE")
     args = parser.parse_args()
@@ -234,7 +234,8 @@ def main() -> None:
     results = {}
     for case in cases:
         first = case.name == "sequence"
-        sizes = args.sizes or ([1_000_000, 4_000_000] if first else [500_000, 2_000_000])
+        larger = 1_000_000 if len(case.patterns) > 1 else 8_000_000
+        sizes = args.sizes or ([1_000_000, 4_000_000, 16_000_000] if first else [larger // 4, larger])
         if not args.full and not args.sizes:
             sizes = [250_000, 1_000_000] if first else [250_000]
         turns = (args.turns or (3 if args.full else 1)) if first else 1
