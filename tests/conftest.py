@@ -16,8 +16,9 @@ CANNOT = "cannot here:"
 """How the reason of a skip begins when this machine lacks what the test needs."""
 
 # Spark's Java lives for seconds here, often four of them on two cores: code that is compiled once, and quickly, takes a
-# quarter of their work away.
-os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# quarter of their work away. By default there is room for 48 MB of it only, which some twenty queries fill; after that
+# Java compiles nothing more.
+os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 # Two slow cores and a garbage collection make any deadline flaky.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
