@@ -37,7 +37,7 @@ from millstream.spark.shadow import remove as remove_shadow
 from millstream.spark.shapes import reshaped
 from millstream.spark.targets import JournalTarget
 from millstream.spark.turns import Turns
-from millstream.spark.version import Aside, FlowVersion, Ground, at_rest, forget_readers, remove_unless
+from millstream.spark.version import Aside, FlowVersion, Ground, forget_readers, found_nothing, remove_unless
 from millstream.switch import cut as cuts
 from millstream.switch import events as e
 from millstream.switch import instructions as i
@@ -679,9 +679,10 @@ class Versions:
             yield e.Drained(unit.name)
 
     def _still(self, query: GroupQuery) -> bool:
+        """Tell whether the sources of a query read nothing more, and Spark has nothing left to do."""
         answers = [query.control.answered(name) for name in query.sink.inputs]
         heard = all(one is not None and one.round == self._standstill.round for one in answers)
-        return heard and at_rest(query)
+        return heard and found_nothing(query)
 
     def _take_over(self, old: GroupQuery) -> None:
         assert self.next is not None

@@ -276,6 +276,14 @@ def at_rest(query: GroupQuery) -> bool:
     return committed and not query.query.status["isDataAvailable"]
 
 
+def found_nothing(query: GroupQuery) -> bool:
+    """Tell whether Spark looked for something to do just now, and found nothing: neither rows, nor a watermark that has moved.
+
+    It says so for a moment between two looks only; ask again. Right after a batch `at_rest` may be true and the next batch begin.
+    """
+    return query.query is not None and query.query.status["message"] == "Waiting for data to arrive"
+
+
 def placed(name: str, homes: Mapping[str, str]) -> str:
     """Return the name of the folder of a group or a journal."""
     home = homes.get(name, "")
