@@ -13,9 +13,9 @@ AWAY = 3
 def main() -> None:
     """Run a command; say errors in a few words, without a traceback."""
     try:
-        from millstream.cli.app import app
+        from millstream.cli.app import called
 
-        app()
+        called(sys.argv[1:])()
     except MillstreamError as error:
         report(error)
         sys.exit(AWAY if isinstance(error, EngineAway) else 1)

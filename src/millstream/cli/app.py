@@ -1,50 +1,81 @@
-"""The commands and where each lives."""
+"""The commands, and where each lives.
+
+Only the command that is called is loaded, which is most of the time that a short one takes: the rest of Millstream
+comes with `run`, and nobody who asks for a job's state waits for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from typing import Any, Final
+
 import typer
 
-from millstream.cli import (
-    actions,
-    checkpoint,
-    engine,
-    jobs,
-    journal,
-    keys,
-    new,
-    plan,
-    run,
-    runtime,
-    scheme,
-    send,
-    switch,
-)
+#: The command's file, which has a function of the command's name.
+COMMANDS: Final = {
+    "plan": "plan",
+    "run": "run",
+    "send": "send",
+    "engine": "engine",
+    "deploy": "jobs",
+    "jobs": "jobs",
+    "status": "jobs",
+    "logs": "jobs",
+    "wait": "jobs",
+    "switch": "switch",
+    "drain": "jobs",
+    "resume": "jobs",
+    "undeploy": "jobs",
+    "stop": "jobs",
+    "runtime": "runtime",
+    "new": "new",
+}
+#: Commands that have commands of their own, in `app` of the file of that name.
+GROUPS: Final = {
+    "actions": "Programs that engines keep.",
+    "scheme": "Look at schemes of runtimes.",
+    "journal": "Look into journals.",
+    "checkpoint": "Look into the checkpoints of groups.",
+    "keys": "Make keys, and see whose they are.",
+}
 
-app = typer.Typer(
-    name="millstream",
-    help="Long-lived event flows on Apache Spark.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-app.command("plan")(plan.plan)
-app.command("run")(run.run)
-app.command("send")(send.send)
-app.command("engine")(engine.engine)
-app.command("deploy")(jobs.deploy)
-app.command("jobs")(jobs.jobs)
-app.command("status")(jobs.status)
-app.command("logs")(jobs.logs)
-app.command("wait")(jobs.wait)
-app.command("switch")(switch.switch)
-app.command("drain")(jobs.drain)
-app.command("resume")(jobs.resume)
-app.command("undeploy")(jobs.undeploy)
-app.command("stop")(jobs.stop)
-app.command("runtime")(runtime.runtime)
-app.command("new")(new.new)
-app.add_typer(actions.app, name="actions", help="Programs that engines keep.")
-app.add_typer(scheme.app, name="scheme", help="Look at schemes of runtimes.")
-app.add_typer(journal.app, name="journal", help="Look into journals.")
-app.add_typer(checkpoint.app, name="checkpoint", help="Look into the checkpoints of groups.")
-app.add_typer(keys.app, name="keys", help="Make keys, and see whose they are.")
+
+def called(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command line for these arguments: with the command that they name, or with all."""
+    name = arguments[0] if arguments else ""
+    return commands({name} if name in COMMANDS or name in GROUPS else {*COMMANDS, *GROUPS})
+
+
+def commands(names: Collection[str]) -> typer.Typer:
+    """Return the command line with some of its commands."""
+    app = typer.Typer(
+        name="millstream",
+        help="Long-lived event flows on Apache Spark.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback()(_nothing)
+    for name, file in COMMANDS.items():
+        if name in names:
+            app.command(name)(getattr(_loaded(file), name))
+    for name, about in GROUPS.items():
+        if name in names:
+            app.add_typer(_loaded(name).app, name=name, help=about)
+    return app
+
+
+def _nothing() -> None:
+    # With a callback, a command that is alone is still called by its name.
+    return
+
+
+def _loaded(file: str) -> Any:
+    return import_module(f"millstream.cli.{file}")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(name)
+    return commands({*COMMANDS, *GROUPS})

@@ -19,13 +19,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from millstream.flow.load import load
-from millstream.links.host import Listening
-from millstream.links.keys import KeyPair, read_key
-from millstream.links.listener import Security
-from millstream.links.network import guard, preferred
-
 if TYPE_CHECKING:
+    from millstream.links.host import Listening
+    from millstream.links.keys import KeyPair
     from millstream.spark.query import GroupStatistics
     from millstream.spark.run import FlowRun, RunStatistics
 
@@ -55,6 +51,8 @@ def run(
     """Run a flow until it ends or you press Ctrl-C; a new start goes on where it stopped."""
     if state not in (None, "memory", "rocksdb"):
         raise typer.BadParameter('it is "memory" or "rocksdb"', param_hint="--state")
+    from millstream.flow.load import load
+
     described = load(flow)
     listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
     from millstream.spark.claim import Claim
@@ -103,6 +101,11 @@ def listening_at(
         OpenNetwork: Others could send, and there are no keys.
         InvalidKey: A key cannot be read.
     """
+    from millstream.links.host import Listening
+    from millstream.links.keys import read_key
+    from millstream.links.listener import Security
+    from millstream.links.network import guard, preferred
+
     security = None if key is None else Security.read(read_key(key), producers)
     # Said before Spark is started, not after.
     guard(preferred(network), keys=key is not None, open_without_keys=open_without_keys)
