@@ -111,7 +111,7 @@ def test_events_without_the_key_of_a_pattern_become_dead_letters() -> None:
     late = ms.Pattern().begin("a", "delay > 10").followed_by("b", "delay > a.delay").within("10 minutes")
     stream.match("late", late, by="gate", emit="gate, b.delay as delay").sink("late", ms.memory())
     gates = ["A1", None, "A1", None]
-    with flow_test(stream.flow, timeout=600) as t:
+    with flow_test(stream.flow) as t:
         t.send("departures", [{**event("JFK", 11 + n, n), "gate": gate} for n, gate in enumerate(gates)])
         t.end()
         assert [(row["gate"], row["delay"]) for row in t.results("late")] == [("A1", 13.0)]

@@ -41,7 +41,7 @@ class Results(list[dict[str, Any]]):
 class FlowTest:
     """Runs a flow for a test: `with FlowTest(flow) as t`."""
 
-    def __init__(self, flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 120.0) -> None:
+    def __init__(self, flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 300.0) -> None:
         self._root = Path() if isinstance(flow, Flow) else Path(flow).resolve().parent
         self.flow = under_test(flow if isinstance(flow, Flow) else load(Path(flow)), stages)
         self._timeout = timeout
@@ -180,7 +180,7 @@ def _readable(row: Mapping[str, Any], schema: pa.Schema, source: str) -> dict[st
     return readable
 
 
-def flow_test(flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 120.0) -> FlowTest:
+def flow_test(flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 300.0) -> FlowTest:
     """Return a flow under test, to be used with `with`.
 
     Args:
