@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,7 @@ def _kill_twice(folder: Path) -> None:
             pid = int(file.name[4:])
             if pid not in killed and psutil.pid_exists(pid):
                 time.sleep(0.3)
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
         time.sleep(0.05)

@@ -46,7 +46,7 @@ def check(data: Path, acknowledged: dict[int, int]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_killed_hosts_and_producers_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
-    kill_in_a_loop(tmp_path, random.Random(seed), kills=24)
+    kill_in_a_loop(tmp_path, random.Random(seed), kills=12)
 
 
 @pytest.mark.soak

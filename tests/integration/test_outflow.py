@@ -218,7 +218,8 @@ class Hosting(threading.Thread):
         return self._process.stdout.readline().strip()
 
     def run(self) -> None:
-        while not self._enough.wait(6.0):
+        # Ever more seldom: on a slow machine, too, an epoch gets through at last.
+        while not self._enough.wait(min(2.0 * 1.25**self.kills, 20.0)):
             self._end()
             self.kills += 1
             time.sleep(0.3)

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import millstream as ms
+from millstream.spark.session import JAVA_OPTIONS
 from support.links import wait_for
 from unit.docs.blocks import DOCS, Block, blocks
 
@@ -44,7 +45,8 @@ class Service:
     @staticmethod
     def _environment(**more: str) -> dict[str, str]:
         here = Path(sys.executable).parent
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
+        ours = {name for name in os.environ if name.startswith("MILLSTREAM_")} - {JAVA_OPTIONS}
+        clean = {name: value for name, value in os.environ.items() if name not in ours}
         return {**clean, "PATH": f"{here}:{os.environ['PATH']}", **more}
 
     def shell(self, text: str, status: int = 0) -> str:

@@ -244,4 +244,4 @@ def both(near: Node, far: Node) -> bool:
 def grows(folder: Path) -> None:
     """Wait until there are results that were not there before."""
     before = len(results(folder))
-    wait_for(lambda: len(results(folder)) > before + 20, limit_s=120)
+    wait_for(lambda: len(results(folder)) > before + 20, limit_s=300)
