@@ -349,7 +349,8 @@ def _version(job: JobStatus) -> str:
         return ""
     going = f", {job.switch.phase} {job.switch.version}" if job.switch.state in ("asked", "going on") else ""
     keys = f", which has {job.switch.share * 100:g}% of the keys" if going and job.switch.share else ""
-    return f"   version {job.version}{going}{keys}"
+    cut = f", cut at {at(job.switch.cut)}" if going and job.switch.cut else ""
+    return f"   version {job.version}{going}{keys}{cut}"
 
 
 def _inbox(one: InboxStatus) -> str:

@@ -47,14 +47,14 @@ def dump(flow: Flow) -> str:
     stages = flow.stages.values()
     tree = {
         "name": flow.name,
-        "window": shown(flow.window),
+        "window": None if flow.given_window is None else shown(flow.given_window),
         "sources": {stage.name: _source(stage) for stage in stages if isinstance(stage, Source | Reads)},
         "stages": {stage.name: _stage(flow, stage) for stage in stages if not isinstance(stage, Source | Reads)},
         "sinks": {sink.name: _sink(sink) for sink in flow.sinks.values()},
     }
     filled = {key: value for key, value in tree.items() if value}
     parts = [yaml.dump({key: value}, **_STYLE) for key, value in filled.items()]
-    head = 2  # the name and the window stand together
+    head = 1 if flow.given_window is None else 2  # the name and the window stand together
     return "".join(parts[:head]) + "".join("\n" + part for part in parts[head:])
 
 

@@ -28,6 +28,7 @@ from millstream.flow.site import Site, here
 from millstream.flow.sources import Replay, SourceSpec
 from millstream.flow.stages import Journal, Reads, Sink, Source, Stage
 from millstream.flow.stream import Stream
+from millstream.flow.windows import service_window
 
 
 class Flow:
@@ -39,17 +40,18 @@ class Flow:
 
     Args:
         name: The flow's name; its files are found under it.
-        window: The service window: a switch to a new version is made at a multiple of it.
+        window: The service window: a switch to a new version is made at a multiple of it, one to two of them after the newest event. If it
+            is left out, the shortest at whose end all tumbling windows end, from ten seconds to an hour.
 
     Two flows are equal if their stages and sinks are.
     """
 
-    def __init__(self, name: str, window: str | timedelta = "1 hour") -> None:
+    def __init__(self, name: str, window: str | timedelta | None = None) -> None:
         site = Site(name, name, "flow", here())
         site.check_name()
         with site.naming("window"):
-            self._window = duration(window)
-        if not self._window:
+            self._window = None if window is None else duration(window)
+        if self._window is not None and not self._window:
             raise site.mistake(
                 InvalidDuration, "has a window of no length", hint='give a time above zero, like "1 hour"'
             )
@@ -64,6 +66,12 @@ class Flow:
 
     @property
     def window(self) -> timedelta:
+        """The service window."""
+        return service_window(self._stages.values()) if self._window is None else self._window
+
+    @property
+    def given_window(self) -> timedelta | None:
+        """The service window that its user gave it."""
         return self._window
 
     @property

@@ -15,7 +15,7 @@ def rewired(
 
     Names, schemas and times must stay: the stages between are taken as they are.
     """
-    copy = Flow(flow.name, flow.window)
+    copy = Flow(flow.name, flow.given_window)
     # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
     copy._streams.update(flow._streams)
     copy._sinks.update({name: sink(one) for name, one in flow.sinks.items()} | {one.name: one for one in more})
@@ -31,7 +31,7 @@ def renamed(flow: Flow, name: str) -> Flow:
     Raises:
         InvalidName: It is not a name for a flow.
     """
-    copy = Flow(name, flow.window)
+    copy = Flow(name, flow.given_window)
     copy._streams.update(flow._streams)
     copy._sinks.update(flow.sinks)
     copy._stages.update(flow.stages)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from math import ceil, lcm
 from typing import Literal
 
 from sqlglot.expressions import Expr
@@ -14,12 +15,14 @@ from millstream.flow.durations import duration
 from millstream.flow.durations import format as shown
 from millstream.flow.schema import Field, Schema
 from millstream.flow.site import Site
-from millstream.flow.stages import Named, Window
+from millstream.flow.stages import Named, Stage, Window
 
 By = str | Sequence[str] | Mapping[str, str]
 Length = str | timedelta
 EDGES = Schema.parse("window_start timestamp, window_end timestamp, window_time timestamp")
 TIME = "window_time"
+_MICROSECOND = timedelta(microseconds=1)
+_SHORTEST, _LONGEST = timedelta(seconds=10), timedelta(hours=1)
 
 
 def window(
@@ -38,6 +41,13 @@ def window(
     lengths = _session(site, gap, longest, every or size) if gap is not None else _sized(site, every, size, longest)
     named = _aggregates(site, input_name, schema, by, aggregates)
     return Window(site.name, input_name, *lengths, by, named, site.where)
+
+
+def service_window(stages: Iterable[Stage]) -> timedelta:
+    """Return the shortest time, from ten seconds to an hour, at whose multiples tumbling windows of all these lengths end."""
+    windows = [stage for stage in stages if isinstance(stage, Window) and stage.kind == "tumbling"]
+    common = lcm(*(stage.size // _MICROSECOND for stage in windows if stage.size is not None)) * _MICROSECOND
+    return min(common * ceil(_SHORTEST / common), _LONGEST)
 
 
 _Lengths = tuple[

@@ -1,7 +1,7 @@
 """Flows in YAML: the same stages, for those that need no Python.
 
     name: flights
-    window: 1 hour                    # the service window; one hour if left out
+    window: 1 hour                    # the service window; if left out, as the tumbling windows need it
 
     sources:
       departures:
@@ -124,7 +124,7 @@ def load(path: str | PathLike[str]) -> Flow:
     groups = [top.entries(key, kind) for key, kind in (("sources", "source"), ("stages", "stage"), ("sinks", "sink"))]
     top.finish()
     with _at(top):
-        flow = Flow(name) if window is None else Flow(name, window=window)
+        flow = Flow(name, window=window)
     builder = _Builder(flow, *groups)
     builder.build()
     return flow

@@ -231,7 +231,8 @@ def _share_requested(state: State, event: ShareRequested, now_us: int) -> Step:
     again = state.phase in _BEFORE_THE_CUT and state.share > 0
     if state.phase is not Phase.SHARING and not again:
         msg = f"the job is {state.phase}, not sharing its keys between two versions"
-        raise SwitchRefused(msg, hint="begin with a switch that has --share")
+        begin = "begin with a switch that has --share"
+        raise SwitchRefused(msg, hint=begin if state.phase is Phase.RUNNING else _way_out(state.phase))
     if (event.share == state.share and not again) or not 0 <= event.share <= WHOLE:
         msg = f"the new version has {percent(state.share)} of the keys, and {percent(event.share)} were asked for"
         raise SwitchRefused(msg, hint="ask for another share, from 0% to 100%")

@@ -23,6 +23,7 @@ def table(plan: SwitchPlan, cut: datetime | None = None) -> str:
      group   stage   change    state    how
      hourly  hourly  replaced  windows  owned by start: old until 15:00, new from 15:00
      alerts  all     kept
+    the cut will be at a multiple of 1 h, one to two of them after the newest event
     both versions of hourly run side by side for about 30 min
 
     Args:
@@ -91,6 +92,8 @@ def _sentences(plan: SwitchPlan) -> Iterator[str]:
     if not plan.units:
         yield "the new version means the same as the running one: there is nothing to switch"
     became = {group.name: group.change for group in plan.groups}
+    if plan.since is None and not all(unit.moved for unit in plan.units):
+        yield f"the cut will be at a multiple of {shown(plan.step)}, one to two of them after the newest event"
     for unit in plan.units:
         kinds = {became[name] for name in unit.groups}
         if plan.since is not None:

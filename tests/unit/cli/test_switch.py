@@ -80,7 +80,7 @@ def test_two_files_are_compared_without_an_engine(old: Path, new: Path, run: Run
         ["counted", "counted", "kept"],
         ["all", "all", "kept"],
     ]
-    assert shown[4] == "both versions of counted run side by side for about 5 min"
+    assert shown[5] == "both versions of counted run side by side for about 5 min"
     plan = json.loads(run(str(old), str(new), "--plan", "--json"))
     assert (plan["possible"], plan["overlap"], plan["units"][0]["groups"]) == (True, 300.0, ["counted"])
     assert "nothing to switch" in run(str(old), str(old), "--plan")
@@ -192,7 +192,7 @@ def test_a_share_is_a_percentage_and_not_the_way_back(served: Served, run: Run, 
 def test_the_plan_of_a_share_says_by_which_key(old: Path, new: Path, run: Run) -> None:
     shown = run(str(old), str(new), "--plan", "--share", "10%").splitlines()
     assert shown[2].endswith("owned by key from the cut, by start before")
-    assert shown[4:] == [
+    assert shown[5:] == [
         "both versions of counted run side by side while they share the keys, and for about 5 min more",
         'results of group "counted" are shared out by "origin"',
     ]

@@ -6,6 +6,7 @@ import pytest
 
 import millstream as ms
 from millstream.flow import stages
+from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
 
 DDL = "flight string, origin string, delay double, at timestamp"
@@ -36,6 +37,26 @@ def test_a_source_is_plain_data_with_every_default_filled_in(flow, departures):
     )
     assert (departures.name, departures.time, departures.key) == ("departures", "at", "origin")
     assert departures.columns == ("flight", "origin", "delay", "at")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "window"),
+    [
+        ([], "10 s"),
+        (["1 s"], "10 s"),
+        (["4 s"], "12 s"),
+        (["10 min"], "10 min"),
+        (["4 min", "6 min"], "12 min"),
+        (["1 day"], "1 hour"),
+        (["7 min", "11 min"], "1 hour"),
+    ],
+)
+def test_the_service_window_is_the_shortest_at_which_all_tumbling_windows_end(flow, departures, lengths, window):
+    for number, every in enumerate(lengths):
+        departures.window(f"w{number}", every=every, n="count(*)")
+    departures.window("sliding", every="7 s", size="70 s", n="count(*)")
+    assert flow.window == duration(window)
+    assert (flow.given_window, ms.Flow("f", window="3 s").window) == (None, timedelta(seconds=3))
 
 
 def test_a_window_has_its_keys_edges_and_aggregates(departures):

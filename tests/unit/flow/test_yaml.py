@@ -276,7 +276,7 @@ def test_a_flow_that_calls_functions_cannot_be_written(tmp_path):
 
 
 def test_what_is_written_reads_well():
-    flow = ms.Flow("flights")
+    flow = ms.Flow("flights", window="1 h")
     rows = flow.source("departures", ms.inbox("origin string, at timestamp"), time="at", key="origin")
     rows.window("hourly", every="1 h", n="count(*)").sink("hourly", ms.console())
     assert dump(flow) == textwrap.dedent(

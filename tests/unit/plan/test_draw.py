@@ -57,7 +57,7 @@ def test_ways_that_meet_run_together(flow, departures):
     once.sink("file", ms.jsonl("out"))
     once.sink("kept", ms.memory())
     assert draw.tree(plan_of(flow)) == drawn("""
-        flights  1 group, service window 1 h
+        flights  1 group, service window 10 s
         └─ out   departures ─┬─ all ─┬─ paired ── once ─┬▶ out    console     state: rows of 1 h, keys of 1 d
                  third ──────┤       │                  ├▶ file   jsonl out
                  fourth ─────┘       │                  └▶ kept   memory

@@ -90,6 +90,7 @@ def test_the_plan_reads_as_promised() -> None:
         " hourly  some    replaced           no state",
         " hourly  hourly  kept      windows  owned by start: old until 15:00, new from 15:00",
         " alerts  all     kept",
+        "the cut will be at a multiple of 1 h, one to two of them after the newest event",
         "both versions of hourly run side by side for about 30 min",
     ]
 
