@@ -18,7 +18,10 @@ CANNOT = "cannot here:"
 # Spark's Java lives for seconds here, often four of them on two cores: code that is compiled once, and quickly, takes a
 # quarter of their work away. By default there is room for 48 MB of it only, which some twenty queries fill; after that
 # Java compiles nothing more.
-os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+# Heaps are small: one thread collects their garbage with the least work.
+os.environ.setdefault(
+    "MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+)
 
 # Two slow cores and a garbage collection make any deadline flaky.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

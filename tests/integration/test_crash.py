@@ -20,17 +20,18 @@ import pytest
 
 HERE = Path(__file__).parent
 START = datetime(2020, 1, 1, tzinfo=UTC)
-POINTS = ("logged", "staged", "decided", "published", "before-commit")
+POINTS = {"logged": 4, "staged": 2, "decided": 2, "published": 2, "before-commit": 3}
+"""Where to die, and at which time that a run gets there: of four logged batches of two groups, two are committed."""
 
 pytestmark = pytest.mark.spark
 
 
-def record(root: Path) -> list[dict[str, Any]]:
-    """Write the recording: six hours, 6,000 events, five keys."""
+def record(root: Path, events: int) -> list[dict[str, Any]]:
+    """Write the recording: a thousand events an hour, five keys."""
     chance = random.Random(5)
     rows = [
         {"k": f"k{chance.randrange(5)}", "v": chance.randrange(10), "at": START + timedelta(seconds=3.6 * i)}
-        for i in range(6_000)
+        for i in range(events)
     ]
     schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     pq.write_table(pa.Table.from_pylist(rows, schema), root / "events.parquet")
@@ -80,33 +81,32 @@ def results(root: Path) -> tuple[list[tuple[str, str, int, int]], list[tuple[str
 
 @pytest.mark.timeout(3000)
 def test_a_kill_between_any_two_writes_leaves_every_result_there_once(tmp_path: Path) -> None:
-    chance = random.Random(2020)
-    rows = prepared(tmp_path)
-    for point in POINTS:
-        die_at(tmp_path, point, chance)
+    rows = prepared(tmp_path, 4_000)
+    for point, number in POINTS.items():
+        die_at(tmp_path, point, number)
     the_rest_is_right(tmp_path, rows)
 
 
 @pytest.mark.soak
 def test_ten_kills_at_any_moment_leave_every_result_there_once(tmp_path: Path) -> None:
     chance = random.Random(2020)
-    rows = prepared(tmp_path)
+    rows = prepared(tmp_path, 6_000)
     for number in range(10):
         # Half die between two writes, by name; half in the middle of the work, when the dice say so.
         if number % 2:
-            die_at(tmp_path, POINTS[number // 2], chance)
+            die_at(tmp_path, [*POINTS][number // 2], chance.randrange(1, 4))
         else:
             die_at_work(tmp_path, chance)
     the_rest_is_right(tmp_path, rows)
 
 
-def prepared(root: Path) -> list[dict[str, Any]]:
+def prepared(root: Path, events: int) -> list[dict[str, Any]]:
     (root / "flow.py").write_text((HERE / "crash_flow.py").read_text())
-    return record(root)
+    return record(root, events)
 
 
-def die_at(root: Path, point: str, chance: random.Random) -> None:
-    process = start(root, f"{point}:{chance.randrange(1, 4)}")
+def die_at(root: Path, point: str, number: int) -> None:
+    process = start(root, f"{point}:{number}")
     assert process.wait(450) == 137, (root / "output.txt").read_text()[-3000:]
     _sweep(process)
 

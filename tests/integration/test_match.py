@@ -47,7 +47,7 @@ def streamed(
     rows: list[dict[str, Any]],
     folder: Path,
     find: Any,
-    files: int = 4,
+    files: int = 2,
     progress: list[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return what comes out of a stream over the rows, in files that are read one after the other, each a little out of order."""

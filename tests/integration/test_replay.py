@@ -135,11 +135,25 @@ def play(
 
 @pytest.mark.timeout(1500)
 def test_a_replay_gives_the_same_results_and_the_same_late_rows(spark: SparkSession, tmp_path: Path) -> None:
+    sizes = iter([150, 40, 5000])
+    once = played_once(spark, tmp_path)
+    assert play(spark, tmp_path / "broken", 3, rows=lambda: next(sizes), pieces=4, restarts=2) == once
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+def test_a_replay_in_tiny_batches_and_with_many_restarts_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(11)
-    once = play(spark, tmp_path / "once", 1, rows=lambda: 100_000, pieces=1, restarts=0)
-    assert all(once.values())
-    assert any("/" in line and line.startswith("2/") for line in once["late"]), "the row below the idle floor is late"
+    once = played_once(spark, tmp_path)
     tiny = play(spark, tmp_path / "tiny", 2, rows=lambda: 40, pieces=3, restarts=0)
     assert tiny == once
     broken = play(spark, tmp_path / "broken", 3, rows=lambda: chance.choice([30, 150, 5000]), pieces=6, restarts=4)
     assert broken == once
+
+
+def played_once(spark: SparkSession, tmp_path: Path) -> dict[str, list[str]]:
+    """Return what the journal gives in one batch."""
+    once = play(spark, tmp_path / "once", 1, rows=lambda: 100_000, pieces=1, restarts=0)
+    assert all(once.values())
+    assert any("/" in line and line.startswith("2/") for line in once["late"]), "the row below the idle floor is late"
+    return once
