@@ -38,8 +38,8 @@ soak: ## run the tests that take minutes on purpose
 	@scripts/bootstrap postgres network
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
 
-prove: setup ## prove that switches change no result: kills at every step, N random lives (N=3), N thousand seeds
-	@PROVE=$(or $(N),3) $(BIN)/pytest -m "soak or slow" --timeout=7200 --durations=15 tests/integration/test_switch_deaths.py tests/integration/test_switch_crash.py tests/integration/test_switch.py tests/simulation/test_switch.py $(ARGS)
+prove: setup ## prove that switches change no result: all kinds of stages, deaths at every step, N random lives (N=3), N thousand seeds
+	@PROVE=$(or $(N),3) $(BIN)/pytest -m "soak or slow" --timeout=7200 --durations=15 tests/integration/test_{switch,switch_deaths,switch_service,share,again,shadow}.py tests/simulation/test_switch.py $(ARGS)
 
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,11 +16,11 @@ from pyspark.sql import SparkSession
 import millstream as ms
 from millstream.errors import SwitchImpossible
 from millstream.journal import Kind
-from millstream.spark import again, switching, targets
 from millstream.spark.run import FlowRun
-from support.switched import DDL, END, SECOND, START, options, perform
+from support.lives import LIMIT_S, Died, dying, options, until, written
+from support.recording import DDL, END, SECOND, START, Recorded, perform
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 BEGAN = datetime.fromtimestamp(START / SECOND, UTC)
 #: A row each second, and where it is processed again from: in the middle of a step of the cut.
@@ -46,10 +44,10 @@ def built(version: str) -> ms.Flow:
     return flow
 
 
-def script() -> list[tuple[int, Any]]:
+def script() -> Recorded:
     rows = [("k", n, START + n * SECOND) for n in range(ROWS)]
-    idle = [(p, (Kind.IDLE, START + ROWS * SECOND)) for p in (1, 2)]
-    return [(0, rows), *idle]
+    idle = (Kind.IDLE, START + ROWS * SECOND)
+    return [("events", 0, rows), ("events", 1, idle), ("events", 2, idle)]
 
 
 def value(n: int, at: int) -> int:
@@ -75,75 +73,85 @@ def second(moment: str | datetime) -> int:
 
 
 def found(root: Path) -> dict[str, Counter[Any]]:
-    lines = {
-        name: [json.loads(line) for file in (root / name).glob("*.jsonl") for line in file.read_text().splitlines()]
-        for name in ("kept", "tens")
-    }
     rows = [row for file in (root / "rows").glob("*.csv") for row in csv.DictReader(file.read_text().splitlines())]
     pairs = [row for file in (root / "pairs").glob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
     return {
-        "kept": Counter((row["v"], second(row["at"])) for row in lines["kept"]),
+        "kept": Counter((row["v"], second(row["at"])) for row in written(root, "kept")),
         "rows": Counter((int(row["v"]), second(row["at"])) for row in rows),
-        "tens": Counter((row["total"], second(row["window_start"])) for row in lines["tens"]),
+        "tens": Counter((row["total"], second(row["window_start"])) for row in written(root, "tens")),
         "pairs": Counter((row["low"], row["high"], second(row["at"])) for row in pairs),
     }
 
 
-def until(run: FlowRun, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 900
-    while not condition():
-        assert time.monotonic() < deadline, run.history()
-        run.poll()
-        time.sleep(0.02)
+def lived(spark: SparkSession, root: Path, whole: Callable[[FlowRun], None]) -> None:
+    run = FlowRun(spark, built("1"), options(root), versions=built, version="1")
+    try:
+        run.start()
+        whole(run)
+    finally:
+        run.stop()
 
 
-class Died(Exception):
-    """The driver is gone; what it leaves behind is on disk."""
-
-
-@pytest.mark.timeout(1800)
-def test_what_is_out_is_replaced_and_a_driver_that_dies_in_between_finishes_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dying = ["switch-write-overlapping", "withdrawn-file", "before-switch-write-retiring", "switch-write-retiring"]
-
-    def passing(point: str) -> None:
-        if dying and point == dying[0]:
-            dying.pop(0)
-            raise Died
-
-    for module in (switching, again, targets):
-        monkeypatch.setattr(module, "passing", passing)
-
-    def live(whole: Callable[[FlowRun], None]) -> None:
-        run = FlowRun(spark, built("1"), options(tmp_path), versions=built, version="1")
-        try:
-            run.start()
-            whole(run)
-        finally:
-            run.stop()
-
-    def ask(run: FlowRun) -> None:
+def ask(run: FlowRun) -> None:
+    """Switch from a moment in the past, unless a switch is on its way; one that was given up is asked for again."""
+    if run.version == "1" and run.switching() is None:
         perform(run, script(), 0)
         until(run, lambda: run.caught_up() and not run.plan_switch(built("2"), since=SINCE).obstacles)
         with pytest.raises(SwitchImpossible, match="is not all out"):
             run.switch(built("2"), "2", since=BEGAN + timedelta(minutes=2))
         run.switch(built("2"), "2", since=SINCE)
-        switched(run)
+    until(run, lambda: run.switching() is None)
 
-    def switched(run: FlowRun) -> None:
-        until(run, lambda: run.switching() is None)
 
-    def end(run: FlowRun) -> None:
-        switched(run)
-        assert run.version == "2"
-        perform(run, END, 1)
-        assert run.wait(timeout=900), run.history()
+def end(run: FlowRun) -> None:
+    ask(run)
+    assert run.version == "2"
+    perform(run, END, 1)
+    assert run.wait(timeout=LIMIT_S), run.history()
 
-    with pytest.raises(Died):
-        live(ask)
-    while dying:
-        with pytest.raises(Died):
-            live(switched)
-    live(end)
-    assert found(tmp_path) == expected()
+
+def check(spark: SparkSession, root: Path, deaths: tuple[str, ...]) -> None:
+    """Let a flow be switched to the past whose driver dies at these points, one after the other."""
+    for point in deaths:
+        with dying(point), pytest.raises(Died):
+            lived(spark, root, ask)
+    lived(spark, root, end)
+    assert found(root) == expected()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_what_is_out_is_replaced_and_a_driver_that_dies_in_between_finishes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    deaths = ("switch-write-overlapping", "withdrawn-file", "before-switch-write-retiring", "switch-write-retiring")
+    check(spark, tmp_path, deaths)
+
+
+#: The other points of a switch to the past.
+POINTS = (
+    "switch-write-preparing",
+    "switch-started:2",
+    "before-switch-write-overlapping",
+    "switch-entry:4",
+    "switch-shut",
+    "withdrawn-file:2",
+    "switch-withdrawn:1",
+    "switch-withdrawn:2",
+    "switch-withdraw",
+    "switch-ordered:2",
+    "switch-makeready",
+    "switch-write-retiring",
+    "switch-release",
+    "switch-removed-group",
+    "switch-removed-journal",
+    "switch-forgotten",
+    "switch-retire",
+    "switch-write-running",
+)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_driver_may_die_at_every_step_of_a_switch_to_the_past(spark: SparkSession, tmp_path: Path) -> None:
+    check(spark, tmp_path, POINTS)

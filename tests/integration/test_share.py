@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,23 +10,24 @@ from pyspark.sql import SparkSession
 
 from millstream.journal import committed
 from millstream.spark.run import FlowRun
-from support.shared import BUILDS, CHAINED, RISING, lived, over, owners, plain, results, start_us
-from support.switched import replayed
+from support.killed import killed
+from support.lives import Life, compare, written
+from support.recording import Recording
+from support.shared import KEYS, Shares, chained, owners, rising, settled, start_us, unmarked
+from support.undisturbed import Results, chained_results, rising_results
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 
-def check(
-    spark: SparkSession, root: Path, run: FlowRun, name: str, sinks: tuple[str, ...], shares: list[float]
-) -> None:
-    """Compare a life with the run that never switched, and each result's maker with who owns it."""
-    replayed(spark, root, root / "alone", BUILDS[name])
-    assert plain(root, sinks) == plain(root / "alone", sinks), run.history()
+def check(life: Life, run: FlowRun, right: Results, wishes: Shares) -> None:
+    """Compare a life with what it should have given, and each result's maker with who owns it."""
+    sinks, shares = tuple(right), wishes.shares
+    compare(run, unmarked(life.root, sinks), right)
     known = owners(run)
-    assert [stretch.share / 10_000 for stretch in known.stretches] == shares
+    assert [stretch.share / 10_000 for stretch in known.stretches] == list(shares)
     for sink in sinks:
         made: Counter[tuple[int, str]] = Counter()
-        for row in results(root, sink):
+        for row in written(life.root, sink):
             start = start_us(row)
             assert row["made"] == row.get("also", row["made"]) == known.owner(start, row["k"]), (row, known)
             made[sum(start >= stretch.from_us for stretch in known.stretches), row["made"]] += 1
@@ -40,75 +36,76 @@ def check(
         assert expected <= made.keys(), made
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_share_that_grows_changes_no_result_and_every_key_has_one_version(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    shares = [0.1, 0.5, 1.0]
-    run = lived(spark, tmp_path, "rising", 3, shares)
+    life, wishes = Life(tmp_path, rising, Recording(3, KEYS)), Shares((0.1, 0.5, 1.0))
+    run = life.lived(spark, wishes)
     assert run.version == "2"
-    check(spark, tmp_path, run, "rising", RISING, shares)
+    check(life, run, rising_results(life.recording, life.turns), wishes)
     assert sorted(path.name for path in (run.folder / "groups").iterdir()) == ["kept", "noted@2", "sliding@2"]
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_keys_that_are_given_back_after_a_stop_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
-    shares = [0.5, 0.0]
-    run = lived(spark, tmp_path, "chained", 4, shares, until=0.5)
-    assert not over(run)
-    run = lived(spark, tmp_path, "chained", 4, shares)
+def check_back(life: Life, run: FlowRun, wishes: Shares) -> None:
+    """Look at a life in which the new version has given all keys back: it is gone, and so are its readers."""
     assert run.version == "1"
-    check(spark, tmp_path, run, "chained", CHAINED, shares)
-    # What the new version had is gone, and so are its readers.
+    check(life, run, chained_results(life.recording, life.turns), wishes)
     assert sorted(path.name for path in (run.folder / "groups").iterdir()) == ["inside", "outer", "rows"]
     assert {one.reader for one in committed(run.journal("events"))} == {"switched.inside", "switched.rows"}
     assert sorted(path.name for path in (run.folder / "journals").iterdir()) == ["events", "inside"]
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_keys_that_are_given_back_after_a_stop_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
+    life, wishes = Life(tmp_path, chained, Recording(4, KEYS)), Shares((0.5, 0.0))
+    with life.running(spark) as run:
+        life.until(run, lambda: settled(run, life.turns) == 0.5, Shares((0.5,)))
+    assert not wishes.fulfilled(run, life.turns)
+    check_back(life, life.lived(spark, wishes), wishes)
+
+
 #: Between two durable actions of a share that is given, raised and taken back.
-POINTS = (
-    "switch-write-sharing:1",
+GIVEN = (
+    "switch-write-sharing",
     "switch-release:1",
-    "switch-ordered:5",
-    "switch-asked:8",
-    "switch-asked:15",
-    "before-switch-write-sharing:2",
-    "switch-write-sharing:2",
-    "switch-release:3",
-    "switch-ordered:11",
-    "decided:60",
-    "switch-write-overlapping:1",
-    "switch-release:5",
+    "switch-ordered:2",
+    "switch-asked:4",
+    "switch-asked:10",
+    "before-switch-write-sharing",
+    "switch-write-sharing",
+    "switch-ordered:2",
+    "switch-release:2",
+)
+BACK = (
+    "switch-write-overlapping",
+    "switch-release:1",
+    "switch-ordered:1",
     "switch-closed:1",
-    "switch-write-retiring:1",
-    "switch-removed-group:1",
-    "switch-removed-journal:1",
-    "switch-write-running:1",
+    "switch-closed:2",
+    "switch-write-retiring",
+    "switch-removed-group",
+    "switch-removed-journal",
+    "switch-write-running",
 )
 
 
-def died(root: Path, seed: int, shares: list[float], fail_at: str) -> int:
-    """Let a flow live in a process of its own until it is killed at a point; return its exit code."""
-    command = [sys.executable, "-m", "support.shared", str(root), str(seed), *map(str, shares)]
-    environment = {**os.environ, "MILLSTREAM_FAIL_AT": fail_at, "PYTHONPATH": str(Path(__file__).parents[1])}
-    with (root / "output.txt").open("ab") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
-    try:
-        return process.wait(900)
-    finally:
-        # What a process that died has left: its Java.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("deaths", [GIVEN, BACK], ids=["given", "back"])
+def test_a_driver_may_die_at_every_step_of_a_share(
+    spark: SparkSession, tmp_path: Path, deaths: tuple[str, ...]
+) -> None:
+    life, wishes = Life(tmp_path, chained, Recording(6, KEYS)), Shares((0.1, 0.5, 0.0))
+    check_back(life, life.lived_through(spark, wishes, deaths), wishes)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(2000)
-@pytest.mark.parametrize("fail_at", POINTS)
-def test_a_driver_may_die_at_every_step_of_a_share(spark: SparkSession, tmp_path: Path, fail_at: str) -> None:
-    shares = [0.1, 0.5, 0.0]
-    assert died(tmp_path, 6, shares, fail_at) == 137, (tmp_path / "output.txt").read_text()[-3000:]
-    run = lived(spark, tmp_path, "chained", 6, shares)
-    assert run.version == "1"
-    check(spark, tmp_path, run, "chained", CHAINED, shares)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fail_at", ["switch-write-sharing:2", "decided:60", "switch-write-overlapping"])
+def test_a_driver_may_be_killed_while_keys_are_shared(spark: SparkSession, tmp_path: Path, fail_at: str) -> None:
+    life, wishes = Life(tmp_path, chained, Recording(8, KEYS)), Shares((0.1, 0.5, 0.0))
+    assert killed(life, wishes, fail_at)
+    check_back(life, life.lived(spark, wishes), wishes)

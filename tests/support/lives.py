@@ -1,136 +1,162 @@
-"""Lives of a flow that is switched while events come in, and whose driver dies: versions differ and give the same results.
-
-python -m support.lives FOLDER SEED TURN...     lives until it has switched at these turns and ended
-"""
+"""Lives of a flow: events come in, versions are asked for, drivers die, and in the end all is out."""
 
 from __future__ import annotations
 
 import json
-import random
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 
-import pyarrow as pa
 import pytest
 
-from millstream.journal import Kind, Writer
 from millstream.spark import failpoints
-from millstream.spark.query import GroupQuery
-from millstream.spark.reading import views
-from millstream.spark.run import FlowRun
-from support.switched import MOST_TURNS, SCHEMA, SECOND, START, Build, options, small
+from millstream.spark.run import FlowRun, Options
+from millstream.switch.record import Phase
+from support.recording import END, Recording, perform
+from support.switched import Build
 
-#: How many rows a partition gets in a turn.
-ROWS = 6
-
-
-# events
-
-Row = tuple[str, int, int]
-Recorded = list[tuple[int, Any]]
-
-
-def piece(seed: int, turn: int) -> Recorded:
-    """Return three seconds of events, by partition.
-
-    Two partitions have late rows, some of keys that come and go, and at times nothing; one only says that it is idle.
-    """
-    chance, now = random.Random(seed * 100_003 + turn), START + (turn + 1) * 3 * SECOND
-    silent = turn % 4 == 3
-    idle = (Kind.IDLE, now - 3 * SECOND)
-    found: Recorded = [(2, idle)]
-    for partition in (0, 1):
-        found.append((partition, idle if silent else [_event(chance, turn, now) for _ in range(ROWS)]))
-    return found
+#: A life that has not done what it should in so many turns will not.
+MOST_TURNS: Final = 400
+#: Nor one that waits so long for its next step, on whatever machine.
+LIMIT_S: Final = 900.0
+LIMIT: Final = timedelta(seconds=LIMIT_S)
+#: While a switch comes to its cut, event time stands nearly still.
+_STANDING: Final = (Phase.PREPARING, Phase.ASKING, Phase.CONFIRMING, Phase.CUTTING, Phase.ABORTING)
+#: From there on it is only a matter of time until a version may go: so many turns come at once.
+_MANY: Final = 12
 
 
-def _event(chance: random.Random, turn: int, now: int) -> Row:
-    key = chance.choice(["k0", "k1", "k2", "k3", f"t{turn // 3}"])
-    return key, chance.randrange(100), now - int(chance.choice([0, 0, 1, 2, 2.9, 3.5]) * SECOND)
+def options(root: Path, rows: int = 200) -> Options:
+    return Options(root / "data", root, rows_per_batch=rows, hosting=False)
 
 
-END: Recorded = [(partition, (Kind.END_OF_STREAM, None)) for partition in range(3)]
+class Wishes(Protocol):
+    """What is asked of a flow while it lives."""
+
+    def ask(self, run: FlowRun, build: Build, turns: int) -> None:
+        """Ask for the next thing if it is time; what was given up is asked for again."""
+
+    def fulfilled(self, run: FlowRun, turns: int) -> bool:
+        """Tell whether all is done."""
 
 
-def perform(run: FlowRun, events: Recorded, turn: int) -> None:
-    """Write the events of a turn; once more changes nothing."""
-    for partition, what in events:
-        with Writer.open(run.journal("events"), partition, wait_s=60) as writer:
-            if isinstance(what, tuple):
-                writer.instruct(what[0], what[1])
-                continue
-            values = zip(zip(*what, strict=True), SCHEMA, strict=True)
-            columns = [pa.array(list(column), field.type) for column, field in values]
-            writer.append("script", turn * ROWS, pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Versions 2, 3 and so on are asked for, each after so many turns."""
+
+    after: tuple[int, ...]
+
+    def ask(self, run: FlowRun, build: Build, turns: int) -> None:
+        done = int(run.version) - 1
+        if done < len(self.after) and turns > self.after[done] and run.switching() is None:
+            run.switch(build(str(done + 2)), str(done + 2), limit=LIMIT)
+
+    def fulfilled(self, run: FlowRun, turns: int) -> bool:
+        return run.version == self.last and run.switching() is None and turns > max(self.after, default=0)
+
+    @property
+    def last(self) -> str:
+        """The version that runs in the end."""
+        return str(len(self.after) + 1)
 
 
-# lives
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A flow and what comes into it; a life goes on from where it was."""
+
+    root: Path
+    build: Build
+    recording: Recording
+    #: How many rows a batch has at most.
+    rows: int = 200
+
+    @property
+    def turns(self) -> int:
+        """How many turns it has had."""
+        kept = self.root / "turns"
+        return int(kept.read_text()) if kept.exists() else 0
+
+    @contextmanager
+    def running(self, spark: Any) -> Iterator[FlowRun]:
+        """Start it, and stop it in the end."""
+        run = FlowRun(spark, self.build("1"), options(self.root, self.rows), versions=self.build, version="1")
+        run.start()
+        try:
+            yield run
+        finally:
+            run.stop()
+
+    def lived(self, spark: Any, wishes: Wishes) -> FlowRun:
+        """Let it live until all that is asked of it is done, and it has ended."""
+        with self.running(spark) as run:
+            self.until(run, lambda: wishes.fulfilled(run, self.turns), wishes)
+            self.end(run)
+        return run
+
+    def lived_through(self, spark: Any, wishes: Wishes, deaths: Iterable[str]) -> FlowRun:
+        """Let it live, die at these points, one after the other, and go on after each."""
+        for point in deaths:
+            with dying(point):
+                try:
+                    run = self.lived(spark, wishes)
+                except Died:
+                    continue
+            pytest.fail(f"{point} was never passed: {run.history()}")
+        return self.lived(spark, wishes)
+
+    def until(self, run: FlowRun, true: Callable[[], bool], wishes: Wishes | None = None) -> None:
+        """Take turns until something is true, and ask for what is wanted after each."""
+        while not true():
+            self._take_a_turn(run)
+            if wishes is not None:
+                wishes.ask(run, self.build, self.turns)
+            _wait(run, true)
+
+    def end(self, run: FlowRun) -> None:
+        """End what comes in, and wait until all is out."""
+        perform(run, END, self.turns)
+        assert run.wait(timeout=LIMIT_S), run.history()
+
+    def _take_a_turn(self, run: FlowRun) -> None:
+        turn, (_, phase) = self.turns, _step(run)
+        assert turn < MOST_TURNS, run.history()
+        many = 1 if phase is None or phase in _STANDING else _MANY
+        for one in range(turn, turn + many):
+            perform(run, self.recording.turn(one), one)
+        (self.root / "turns").write_text(str(turn + many))
 
 
-def lived(spark: Any, root: Path, build: Build, seed: int, wishes: Sequence[int]) -> FlowRun:
-    """Let a flow live: from where it was, with switches at these turns, until it has done them and ended."""
-    run = FlowRun(spark, build("1"), options(root), versions=build, version="1")
-    run.start()
-    try:
-        last = str(len(wishes) + 1)
-        while not (run.version == last and run.switching() is None and turns_of(root) > max(wishes, default=0)):
-            _take_a_turn(run, root, build, seed, wishes)
-        perform(run, END, turns_of(root))
-        assert run.wait(timeout=900), run.history()
-    finally:
-        run.stop()
-    return run
+def _wait(run: FlowRun, true: Callable[[], bool]) -> None:
+    """Wait until all is read, or something has moved: a slow machine gets as many events as a quick one."""
+    before, deadline = _step(run), time.monotonic() + LIMIT_S
+    while not true() and not _moved(run, before):
+        assert time.monotonic() < deadline, run.history()
+        time.sleep(0.05)
 
 
-def turns_of(root: Path) -> int:
-    """Return how many turns a life has had."""
-    turns = root / "turns"
-    return int(turns.read_text()) if turns.exists() else 0
+def _moved(run: FlowRun, before: tuple[str, Phase | None]) -> bool:
+    read = run.caught_up()
+    now = _step(run)
+    return now != before or (read and now[1] not in _STANDING)
 
 
-def _take_a_turn(run: FlowRun, root: Path, build: Build, seed: int, wishes: Sequence[int]) -> None:
-    turn = turns_of(root)
-    assert turn < MOST_TURNS, run.history()
+def _step(run: FlowRun) -> tuple[str, Phase | None]:
     status = run.switching()
-    # Past the cut it is only a matter of time until the old version may go: several turns make one batch.
-    many = 1 if status is None or status.cut is None else 4
-    for one in range(turn, turn + many):
-        perform(run, piece(seed, one), one)
-    (root / "turns").write_text(str(turn + many))
-    _wish(run, build, wishes, turn + many)
-    _pause(run, settle=turn < 1)
+    return run.version, None if status is None else status.phase
 
 
-def _wish(run: FlowRun, build: Build, wishes: Sequence[int], turn: int) -> None:
-    """Ask for the next switch if it is time; one that was given up is asked for again."""
-    done = int(run.version) - 1
-    if done < len(wishes) and turn > wishes[done] and run.switching() is None:
-        run.switch(build(str(done + 2)), str(done + 2))
-
-
-def _pause(run: FlowRun, *, settle: bool) -> None:
-    """Wait a moment, and longer while the groups are behind, or a switch is not cut: then time stands nearly still."""
-    status = run.switching()
-    until = time.monotonic() + (2.0 if status is not None and status.cut is None else 0.1)
-    while time.monotonic() < until or (settle and not run.caught_up()) or _behind(run):
+def until(run: FlowRun, true: Callable[[], bool]) -> None:
+    """Wait until something is true of a flow into which nothing comes."""
+    deadline = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < deadline, run.history()
         run.poll()
-        time.sleep(0.1)
-
-
-def _behind(run: FlowRun) -> bool:
-    return max(map(_lag, run.queries.values())) > 4 * 2 * ROWS
-
-
-def _lag(query: GroupQuery) -> int:
-    """Return how many rows a query still has to read; its statistics would ask Spark for much more."""
-    committed = query.checkpoint.committed()
-    written = sum(view.end for name in query.sink.inputs for view in views(query, name))
-    return written - (sum(sum(one.positions) for one in committed.offsets.values()) if committed else 0)
+        time.sleep(0.02)
 
 
 # deaths
@@ -140,22 +166,10 @@ class Died(BaseException):
     """The driver is dead; its Spark is not, which saves its start."""
 
 
-def lived_through(
-    spark: Any, root: Path, build: Build, seed: int, wishes: Sequence[int], deaths: Iterable[str]
-) -> FlowRun:
-    """Let a flow live that dies at these points, one after the other, and goes on after each."""
-    for point in deaths:
-        with _dying(point):
-            try:
-                run = lived(spark, root, build, seed, wishes)
-            except Died:
-                continue
-        pytest.fail(f"{point} was never passed: {run.history()}")
-    return lived(spark, root, build, seed, wishes)
-
-
 @contextmanager
-def _dying(point: str) -> Iterator[None]:
+def dying(point: str) -> Iterator[None]:
+    """Let a driver die when it passes a point."""
+
     def die() -> None:
         raise Died(point)
 
@@ -169,23 +183,18 @@ def _dying(point: str) -> Iterator[None]:
 # what came of it
 
 
-def outcome(root: Path, sinks: tuple[str, ...]) -> dict[str, Counter[str]]:
+def outcome(root: Path, sinks: Iterable[str]) -> dict[str, Counter[str]]:
     """Return the results of a life by sink, as texts that are the same for the same values."""
-    return {sink: Counter(json.dumps(one, sort_keys=True) for one in _written(root / sink)) for sink in sinks}
+    return {sink: Counter(json.dumps(one, sort_keys=True) for one in written(root, sink)) for sink in sinks}
 
 
-def _written(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+def written(root: Path, sink: str) -> list[dict[str, Any]]:
+    """Return the lines of a sink."""
+    return [json.loads(line) for file in (root / sink).glob("*.jsonl") for line in file.read_text().splitlines()]
 
 
-def main() -> None:
-    from millstream.spark.session import session
-
-    root, seed, *wishes = sys.argv[1:]
-    spark = session("switched", master="local[2]", log=Path(root) / "spark.log")
-    lived(spark, Path(root), small, int(seed), [int(turn) for turn in wishes])
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main()
+def compare(run: FlowRun, found: dict[str, Counter[str]], right: dict[str, Counter[str]]) -> None:
+    """Compare what came of a life with what should have."""
+    for sink, lines in found.items():
+        assert lines == right[sink], (sink, lines - right[sink], right[sink] - lines, run.history())
+        assert lines.total() > 20, sink

@@ -1,27 +1,25 @@
-"""Flows whose keys are shared out between two versions while events come in, and their lives.
-
-python -m support.shared FOLDER SEED SHARE...     lives until version 2 has had these shares, and the flow has ended
-"""
+"""Flows whose keys are shared out between two versions while events come in."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import millstream as ms
 from millstream.spark.book import Book
 from millstream.spark.run import FlowRun
 from millstream.switch.cut import Owners
-from support.switched import DDL, END, MOST_TURNS, SECOND, START, WINDOWED, options, pause, perform, piece
+from support.lives import LIMIT, written
+from support.recording import SECOND, START, TURN
+from support.switched import WINDOWED, Build, begun
 
 #: Enough for every share to have some.
-KEYS = 24
-MARKED = {**WINDOWED, "made": "max(made)"}
+KEYS: Final = 24
+MARKED: Final = {**WINDOWED, "made": "max(made)"}
 
 
 def rising(version: str) -> ms.Flow:
@@ -38,9 +36,6 @@ def rising(version: str) -> ms.Flow:
     return rows.flow
 
 
-RISING = ("sliding", "kept")
-
-
 def chained(version: str) -> ms.Flow:
     """Return a version of a flow like `rising`, with a journal between two changed groups and rows that go straight to a sink."""
     rows = _rows(version)
@@ -53,83 +48,48 @@ def chained(version: str) -> ms.Flow:
     return rows.flow
 
 
-CHAINED = ("rows", "outer")
-
-
 def _rows(version: str) -> ms.Stream:
-    flow = ms.Flow("switched", window="10 s")
-    events = flow.source("events", ms.inbox(DDL), time="at", lateness="3 s", key="k", partitions=3, idle="1 day")
+    _, events = begun()
     return events.sql("some", f"SELECT *, '{version}' AS made FROM events")
 
 
-BUILDS = {"rising": rising, "chained": chained}
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Version 2 gets these shares, one after the other, until one version has all keys."""
+
+    shares: tuple[float, ...]
+
+    def ask(self, run: FlowRun, build: Build, turns: int) -> None:
+        has = settled(run, turns)
+        if has is None or self.fulfilled(run, turns):
+            return
+        if has == 0.0:
+            run.switch(build("2"), "2", share=self.shares[0], limit=LIMIT)
+        elif has != self.shares[-1]:
+            run.share(self.shares[self.shares.index(has) + 1], limit=LIMIT)
+
+    def fulfilled(self, run: FlowRun, turns: int) -> bool:
+        return run.switching() is None and any(entry.phase == "retiring" for entry in run.history())
 
 
-def lived(spark: Any, root: Path, name: str, seed: int, shares: list[float], *, until: float | None = None) -> FlowRun:
-    """Let a flow live: from where it was, until version 2 has had these shares and the flow has ended.
-
-    Or until it has a share: then the driver stops in the middle.
-    """
-    build = BUILDS[name]
-    run = FlowRun(spark, build("1"), options(root), versions=build, version="1")
-    run.start()
-    try:
-        turns = root / "turns"
-        turn = int(turns.read_text()) if turns.exists() else 0
-        while not over(run):
-            assert turn < MOST_TURNS, run.history()
-            perform(run, piece(seed, turn, KEYS), turn)
-            turn += 1
-            turns.write_text(str(turn))
-            if until is not None and _settled(run, turn) == until:
-                return run
-            _wish(run, build("2"), shares, turn)
-            pause(run, settle=turn < 2)
-        perform(run, END, turn)
-        assert run.wait(timeout=900), run.history()
-    finally:
-        run.stop()
-    return run
-
-
-def over(run: FlowRun) -> bool:
-    """Tell whether one version has left."""
-    return run.switching() is None and any(entry.phase == "retiring" for entry in run.history())
-
-
-def _settled(run: FlowRun, turn: int) -> float | None:
+def settled(run: FlowRun, turns: int) -> float | None:
     """Return the share that version 2 has had for a while, in event time; 0 if it has none, None before that."""
     status = run.switching()
     if status is None:
-        return 0.0 if turn > 2 else None
-    passed = datetime.fromtimestamp((START + turn * 3 * SECOND) / SECOND, tz=status.cut.tzinfo) if status.cut else None
-    long = passed is not None and status.cut is not None and passed > status.cut + timedelta(seconds=20)
-    return status.share if status.phase == "sharing" and long else None
+        return 0.0 if turns > 1 else None
+    if status.phase != "sharing" or status.cut is None:
+        return None
+    now = datetime.fromtimestamp((START + turns * TURN) / SECOND, tz=status.cut.tzinfo)
+    return status.share if now > status.cut + timedelta(seconds=20) else None
 
 
-def _wish(run: FlowRun, new: ms.Flow, shares: list[float], turn: int) -> None:
-    """Ask for the next share if it is time; one that was given up is asked for again."""
-    has = _settled(run, turn)
-    if has is None or over(run):
-        return
-    if has == 0.0:
-        run.switch(new, "2", share=shares[0])
-    else:
-        run.share(shares[shares.index(has) + 1])
-
-
-def plain(root: Path, sinks: tuple[str, ...]) -> dict[str, Counter[str]]:
+def unmarked(root: Path, sinks: tuple[str, ...]) -> dict[str, Counter[str]]:
     """Return the results without who made them."""
-    return {sink: Counter(_unmarked(row) for row in results(root, sink)) for sink in sinks}
+    return {sink: Counter(map(_unmarked, written(root, sink))) for sink in sinks}
 
 
 def _unmarked(row: dict[str, Any]) -> str:
     return json.dumps({name: value for name, value in row.items() if name not in ("made", "also")}, sort_keys=True)
-
-
-def results(root: Path, sink: str) -> Iterator[dict[str, Any]]:
-    for file in (root / sink).glob("*.jsonl"):
-        yield from map(json.loads, file.read_text().splitlines())
 
 
 def owners(run: FlowRun) -> Owners:
@@ -142,16 +102,3 @@ def owners(run: FlowRun) -> Owners:
 def start_us(row: dict[str, Any]) -> int:
     """Return when a result starts."""
     return round(datetime.fromisoformat(row.get("window_start", row.get("at"))).timestamp() * SECOND)
-
-
-def main() -> None:
-    from millstream.spark.session import session
-
-    root, seed, *shares = sys.argv[1:]
-    spark = session("shared", master="local[2]", log=Path(root) / "spark.log")
-    lived(spark, Path(root), "chained", int(seed), [float(share) for share in shares])
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main()
