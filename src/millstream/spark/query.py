@@ -35,6 +35,8 @@ from millstream.spark.source import MARKER, Settings, watermark_ms
 from millstream.spark.targets import JournalTarget
 
 MOST_RESTARTS: Final = 3
+#: How long a stop waits for a target that does not answer.
+STOP_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class GroupQuery:
                 target.interrupt()  # a batch that waits for another host would let the query wait too
         if self.query is not None:
             self.query.stop()
+        # What Python still publishes would write the same small files as we do now, and to targets that are closed.
+        self.sink.shut(STOP_S)
         committed = self.checkpoint.committed()
         if committed is not None:
             self.sink.mark_read(committed)

@@ -80,12 +80,17 @@ class GroupSink:
             self.error = error
             raise
 
-    def shut(self) -> None:
-        """Publish nothing more: when this returns, what was being published is out, or has failed."""
+    def shut(self, limit_s: float | None = None) -> bool:
+        """Publish nothing more: when this returns, what was being published is out, or has failed.
+
+        Returns whether that was so within `limit_s` seconds.
+        """
         # Spark stops a query without waiting for what Python does.
         self._shut = True
-        with self._publishing:
-            return
+        quiet = self._publishing.acquire(timeout=-1 if limit_s is None else limit_s)
+        if quiet:
+            self._publishing.release()
+        return quiet
 
     def recover(self) -> None:
         """Finish what was decided before the last stop."""

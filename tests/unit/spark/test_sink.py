@@ -1,0 +1,70 @@
+"""A group that stops while a batch is being published."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.errors import InternalError
+from millstream.spark.checkpoint import Checkpoint
+from millstream.spark.sink import GroupSink
+from millstream.spark.targets import Epoch
+
+
+class Rows:
+    """A batch of which nobody looks at the rows."""
+
+    def drop(self, name: str) -> Rows:
+        return self
+
+
+class SlowTarget:
+    """Writes when it is let go."""
+
+    def __init__(self) -> None:
+        self.began, self.go = threading.Event(), threading.Event()
+        self.written: list[int] = []
+
+    def write(self, frame: Any, epoch: Epoch) -> int:
+        self.began.set()
+        assert self.go.wait(120)
+        self.written.append(epoch.batch)
+        return 0
+
+    def recover(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> GroupSink:
+    checkpoint = Checkpoint(tmp_path, "sums", "abc", {})
+    offsets = checkpoint.location / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n-\n')
+    return GroupSink("shop", checkpoint, [SlowTarget()], {}, stateful=False, behind=timedelta(0))
+
+
+def test_a_sink_is_shut_when_what_is_being_published_is_out(sink: GroupSink) -> None:
+    (target,) = sink.targets
+    assert isinstance(target, SlowTarget)
+    frame: Any = Rows()
+    publishing = threading.Thread(target=sink, args=(frame, 0))
+    publishing.start()
+    assert target.began.wait(120)
+    assert not sink.shut(0.01)
+    threading.Timer(0.05, target.go.set).start()
+    assert sink.shut()
+    assert target.written == [0]
+    publishing.join()
+
+
+def test_a_sink_that_is_shut_publishes_nothing(sink: GroupSink) -> None:
+    frame: Any = Rows()
+    assert sink.shut()
+    with pytest.raises(InternalError, match="after its end"):
+        sink(frame, 0)
