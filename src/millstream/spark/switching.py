@@ -141,7 +141,9 @@ class Versions:
     @property
     def everything(self) -> list[GroupQuery]:
         """All queries, also those that are held."""
-        return [*self.current.queries.values(), *(self.next.queries.values() if self.next is not None else ())]
+        every = [*self.current.queries.values(), *(self.next.queries.values() if self.next is not None else ())]
+        # While a version leaves, those that it kept are both versions'.
+        return list({id(query): query for query in every}.values())
 
     @property
     def flows(self) -> list[FlowVersion]:
