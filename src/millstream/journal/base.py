@@ -9,7 +9,7 @@ groups append *epochs*, taken or ignored as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
@@ -38,6 +38,17 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """How many partitions a journal had before it grew, and up to which number each sender's rows are spread over them.
+
+    Of senders that are not named none is: see `growth.py`.
+    """
+
+    partitions: int
+    until: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """What a journal is declared to hold; `schema` is the newest of `schemas`."""
 
@@ -47,10 +58,17 @@ class Description:
     time: str | None
     written_by: str
     schemas: tuple[pa.Schema, ...]
+    #: How it was laid out before it grew, oldest first.
+    earlier: tuple[Layout, ...] = ()
 
     @property
     def version(self) -> int:
         return len(self.schemas) - 1
+
+    @property
+    def lasting(self) -> int:
+        """How many partitions it was made with: the same for ever, whoever sends a row again."""
+        return self.earlier[0].partitions if self.earlier else self.partitions
 
 
 @dataclass(frozen=True, slots=True)

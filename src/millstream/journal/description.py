@@ -1,4 +1,4 @@
-"""A journal's description: made once, and widened by nullable columns."""
+"""A journal's description: made once, widened by nullable columns, grown by partitions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream.errors import JournalMissing, JournalUnreadable, SchemaConflict
-from millstream.journal.base import Description
+from millstream.journal.base import Description, Layout
 from millstream.journal.disk import REAL, Disk, make_folder, replace
-from millstream.journal.layout import FORMAT, description_file, partition_folder
+from millstream.journal.layout import FORMAT, GROWN, description_file, partition_folder
 from millstream.journal.lock import Lock
 from millstream.journal.rows import check_schema
 
@@ -30,6 +30,8 @@ def create(
 ) -> Description:
     """Make a journal, or return the one that is there if it is the same; added nullable columns are taken over.
 
+    One that inboxes write keeps the partitions that it has: `growth.grow` gives it more.
+
     Raises:
         SchemaConflict: One is there, and it is declared differently.
     """
@@ -40,7 +42,7 @@ def create(
     try:
         wanted = Description(path, schema, partitions, time, written_by, (schema,))
         description = _evolved(describe(path), wanted) if description_file(path).exists() else wanted
-        for partition in range(partitions):
+        for partition in range(description.partitions):
             make_folder(disk, partition_folder(path, partition))
         _save(description, disk)
         return description
@@ -91,6 +93,17 @@ def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
         lock.release()
 
 
+def lay_out(path: Path, partitions: int, earlier: tuple[Layout, ...], *, disk: Disk = REAL) -> Description:
+    """Let a journal have other partitions, which are there, from now on; a crash leaves it as it was or as it is then."""
+    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
+    try:
+        description = changed(describe(path), partitions=partitions, earlier=earlier)
+        _save(description, disk)
+        return description
+    finally:
+        lock.release()
+
+
 def schema_count(raw: bytes) -> int:
     """Return how many schemas a description names."""
     return len(json.loads(raw)["schemas"])
@@ -98,6 +111,7 @@ def schema_count(raw: bytes) -> int:
 
 def _check_same(ours: Description, theirs: Description) -> None:
     """Check that one of two descriptions is the other, widened."""
+    _check_kept(ours, theirs, "partitions")
     _evolved(ours, changed(theirs, schema=ours.schema))
     for one, other in zip(ours.schemas, theirs.schemas, strict=False):
         if not one.equals(other):
@@ -106,12 +120,11 @@ def _check_same(ours: Description, theirs: Description) -> None:
 
 
 def _parse(path: Path, body: dict[str, object]) -> Description:
-    if body["format"] != FORMAT:
-        msg = f'journal "{path}" has format {body["format"]}, this program reads format {FORMAT}'
+    if body["format"] not in (FORMAT, GROWN):
+        msg = f'journal "{path}" has format {body["format"]}, this program reads formats {FORMAT} and {GROWN}'
         raise JournalUnreadable(msg, hint="use a newer Millstream")
-    listed = body["schemas"]
-    assert isinstance(listed, list)
-    schemas = tuple(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(item["arrow"]))) for item in listed)
+    listed = _listed(body["schemas"])
+    schemas = tuple(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(item["arrow"])))) for item in listed)
     time = body["time"]
     return Description(
         path=path,
@@ -120,12 +133,24 @@ def _parse(path: Path, body: dict[str, object]) -> Description:
         time=None if time is None else str(time),
         written_by=str(body["written_by"]),
         schemas=schemas,
+        earlier=tuple(_parse_layout(one) for one in _listed(body.get("earlier", []))),
     )
 
 
+def _listed(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list)
+    return value
+
+
+def _parse_layout(body: dict[str, object]) -> Layout:
+    until = body["until"]
+    assert isinstance(until, dict)
+    return Layout(int(str(body["partitions"])), {str(sender): int(number) for sender, number in until.items()})
+
+
 def _save(description: Description, disk: Disk) -> None:
-    body = {
-        "format": FORMAT,
+    body: dict[str, object] = {
+        "format": GROWN if description.earlier else FORMAT,
         "written_by": description.written_by,
         "partitions": description.partitions,
         "time": description.time,
@@ -137,6 +162,9 @@ def _save(description: Description, disk: Disk) -> None:
             for schema in description.schemas
         ],
     }
+    if description.earlier:
+        earlier = [{"partitions": one.partitions, "until": dict(one.until)} for one in description.earlier]
+        body["earlier"] = earlier
     content = json.dumps(body, indent=1).encode()
     file = description_file(description.path)
     if not file.exists() or file.read_bytes() != content:
@@ -146,15 +174,21 @@ def _save(description: Description, disk: Disk) -> None:
 
 
 def _evolved(old: Description, wanted: Description) -> Description:
-    for what in ("partitions", "time", "written_by"):
+    _check_kept(old, wanted, "time", "written_by")
+    if old.written_by != "inbox":
+        _check_kept(old, wanted, "partitions")
+    if old.schema.equals(wanted.schema):
+        return old
+    _check_added(old, wanted.schema)
+    return changed(old, schema=wanted.schema, schemas=(*old.schemas, wanted.schema))
+
+
+def _check_kept(old: Description, wanted: Description, *facts: str) -> None:
+    for what in facts:
         before, after = getattr(old, what), getattr(wanted, what)
         if before != after:
             msg = f'journal "{old.path}" has {what.replace("_", " ")} {before}, not {after}'
             raise SchemaConflict(msg, hint="give the new journal another name")
-    if old.schema.equals(wanted.schema):
-        return old
-    _check_added(old, wanted.schema)
-    return Description(old.path, wanted.schema, old.partitions, old.time, old.written_by, (*old.schemas, wanted.schema))
 
 
 def _check_added(old: Description, schema: pa.Schema) -> None:

@@ -187,6 +187,11 @@ class Writer:
             number = self._senders.find(sender)
             return -1 if number is None else self._ahead.highest.get(number, -1)
 
+    def numbers(self) -> dict[str, int]:
+        """Return the highest sequence number taken from each sender, queued ones too."""
+        with self._changed:
+            return {self._senders.names[number]: seq for number, seq in self._ahead.highest.items()}
+
     # appending
 
     def append(self, sender: str, first_seq: int, batch: pa.RecordBatch) -> Accepted:

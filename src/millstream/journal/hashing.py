@@ -53,14 +53,14 @@ def places(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
 
 
 def _texts(keys: pa.Array) -> list[str | None]:
-    if not _placeable(keys.type):
+    if not placeable(keys.type):
         msg = f"a key of type {keys.type} has no place"
         raise UnplaceableKey(msg, hint="cast the key to a string")
     texts: list[str | None] = pc.cast(keys, pa.string()).to_pylist()
     return texts
 
 
-def _placeable(kind: pa.DataType) -> bool:
+def placeable(kind: pa.DataType) -> bool:
     """Tell if Arrow and Spark write values of this type as the same text."""
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32)
     return any(test(kind) for test in tests)

@@ -1,6 +1,6 @@
 """Where things lie in a journal's folder.
 
-DIR/journal.json              schemas, partitions, time column, who writes
+DIR/journal.json              schemas, partitions now and before, time column, who writes
 DIR/p0000/<position>.arrow    a segment: an Arrow IPC stream (schema, then record batches)
 DIR/p0000/<position>.index    its index: a header with the state at its start, then fixed-size entries
 DIR/p0000/mark                up to where the index is known to be synced
@@ -19,6 +19,7 @@ import os
 from pathlib import Path
 
 FORMAT = 1
+GROWN = 2  # there were fewer partitions: who does not know of that would lay rows out anew
 DATA = ".arrow"
 INDEX = ".index"
 UNFINISHED = ".unfinished"

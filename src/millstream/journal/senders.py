@@ -12,6 +12,9 @@ import xxhash
 
 from millstream.journal.disk import Disk
 
+PASSING = "client:"
+"""How the names begin that are made up for one connection, and never come again."""
+
 
 def senders_file(folder: Path) -> Path:
     return folder / "senders"

@@ -42,9 +42,10 @@ def test_other_changes_of_the_schema_are_refused(journal: Path, schema: pa.Schem
         create(journal, change(schema), time="at")  # type: ignore[operator]
 
 
-def test_another_number_of_partitions_is_refused(journal: Path, schema: pa.Schema) -> None:
+def test_what_a_group_writes_has_the_partitions_that_it_was_made_with(tmp_path: Path, schema: pa.Schema) -> None:
+    create(tmp_path, schema, time="at", written_by="group")
     with pytest.raises(SchemaConflict, match="partitions 1, not 2"):
-        create(journal, schema, time="at", partitions=2)
+        create(tmp_path, schema, time="at", partitions=2, written_by="group")
 
 
 @pytest.mark.parametrize("time", ["name", "nothing"])
