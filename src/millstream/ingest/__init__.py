@@ -10,11 +10,11 @@ sender. A restart goes on behind it: nothing is repeated and nothing is left out
 """
 
 from millstream.ingest.feed import Feed
-from millstream.ingest.idle import Progress, proposals
+from millstream.ingest.idle import Progress, left_over, proposals
 from millstream.ingest.ingest import Ingest, IngestStatistics, open, open_feed  # noqa: A004 (read as ingest.open)
 from millstream.ingest.parse import parse_rows
 from millstream.ingest.rows import Refused, Rows
-from millstream.ingest.settings import Settings, declare, declared
+from millstream.ingest.settings import Settings, declare, declared, grow
 
 __all__ = [
     "Feed",
@@ -26,6 +26,8 @@ __all__ = [
     "Settings",
     "declare",
     "declared",
+    "grow",
+    "left_over",
     "open",
     "open_feed",
     "parse_rows",

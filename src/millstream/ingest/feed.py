@@ -21,7 +21,7 @@ from typing import Final
 from millstream.clock import Clock
 from millstream.ingest import idle
 from millstream.ingest.checks import Rules, check
-from millstream.ingest.routing import first_sequence, route
+from millstream.ingest.routing import dealt_with, first_sequence, laid_out, route
 from millstream.ingest.rows import Refused, Rows
 from millstream.journal.base import Accepted, Kind
 from millstream.journal.dead import DeadLetter, DeadLetters
@@ -52,6 +52,7 @@ class Feed:
     ) -> None:
         self._writers = tuple(writers)
         self._path = self._writers[0].description.path
+        self._earlier = self._writers[0].description.earlier
         self._rules = rules
         self._clock = clock
         # A journal of one partition has nobody to wait for.
@@ -66,7 +67,7 @@ class Feed:
 
     def highest(self, sender: str) -> int:
         """Return the place up to which everything of a sender has been dealt with, in all partitions, or -1."""
-        return min(writer.highest(sender) for writer in self._writers)
+        return min(max(one.highest(sender), dealt_with(one.partition, sender, self._earlier)) for one in self._writers)
 
     def take(self, sender: str, rows: Rows) -> None:
         """Take rows and refused records of a sender; `flush` waits until they are durable.
@@ -77,8 +78,9 @@ class Feed:
         self.repeated += len(rows) - len(fresh)
         checked = check(fresh, self._rules, self._clock.now_us())
         self.refuse(sender, checked.refused)
-        for partition, part in route(checked, self._rules.key, len(self._writers)):
-            self._append(partition, sender, part)
+        for some, partitions in laid_out(checked, sender, self._earlier, len(self._writers)):
+            for partition, part in route(some, self._rules.key, partitions):
+                self._append(partition, sender, part)
         while len(self._waiting) > _IN_FLIGHT:
             self._settle()
         self.tick()

@@ -5,6 +5,9 @@ without new rows would hold up the others for good. Once it has been idle for a
 while it is given a floor, an IDLE record, that brings it level with the slowest
 partition that is not idle (if all are, with the furthest). A row that comes to it
 below the floor is late from then on: a fact of the journal, the same in a replay.
+
+Who knows a source only as it was before it got more partitions ends those that it knows. The others are ended for it,
+once they are idle.
 """
 
 from __future__ import annotations
@@ -40,6 +43,13 @@ def proposals(partitions: Sequence[Progress], *, now_us: int, idle_us: int, late
         for one in partitions
         if not one.ended and _idle(one, now_us, idle_us) and _behind(one.reached(lateness_us), target)
     ]
+
+
+def left_over(partitions: Sequence[Progress], lasting: int, *, now_us: int, idle_us: int) -> list[int]:
+    """Return the partitions that should be ended now: all that the source was made with, the first `lasting`, are."""
+    if not all(one.ended for one in partitions if one.partition < lasting):
+        return []
+    return [one.partition for one in partitions if not one.ended and _idle(one, now_us, idle_us)]
 
 
 def _target(partitions: Sequence[Progress], now_us: int, idle_us: int, lateness_us: int) -> int | None:

@@ -21,7 +21,7 @@ from millstream.ingest import files
 from millstream.ingest.feed import Feed
 from millstream.ingest.origins import FilesOrigin, Origin, RateOrigin, ReplayOrigin
 from millstream.ingest.reading import layout
-from millstream.ingest.settings import Settings, declare
+from millstream.ingest.settings import Settings, declare, grow
 from millstream.journal import hashing
 from millstream.journal.base import Description
 from millstream.journal.files import Writer
@@ -44,7 +44,8 @@ class IngestStatistics:
 def open(source: Source, folder: Path, *, root: Path = Path(), clock: Clock | None = None) -> Ingest:  # noqa: A001
     """Make what brings a source's events into its journal; `start` begins. The journal is made if it is not there.
 
-    A source that has ended before has nothing left to do. An inbox has no origin to read: programs send to it.
+    It gets the partitions that the source wants, if it has fewer. A source that has ended before has nothing left to
+    do. An inbox has no origin to read: programs send to it, and its host gives it more partitions.
 
     Args:
         source: The stage.
@@ -60,10 +61,11 @@ def open(source: Source, folder: Path, *, root: Path = Path(), clock: Clock | No
     """
     clock = clock or SystemClock()
     description, settings = declare(source, folder)
-    _check_key(description, settings)
+    _check_key(description, settings, max(description.partitions, source.partitions))
     if isinstance(source.origin, Inbox):
-        return Ingest(source.name, folder, None)
-    return Ingest(source.name, folder, _pumping(source, description, settings, root, clock))
+        return Ingest(source, folder, None)
+    description = grow(description, settings, source.partitions, clock)
+    return Ingest(source, folder, _pumping(source, description, settings, root, clock))
 
 
 def open_feed(description: Description, settings: Settings, clock: Clock, *, wait_s: float = 0.0) -> Feed:
@@ -89,9 +91,10 @@ Work = Callable[["Ingest"], bool]
 class Ingest:
     """One source at work."""
 
-    def __init__(self, name: str, folder: Path, work: Work | None) -> None:
-        self.name = name
-        self._reader = Reader(folder)
+    def __init__(self, source: Source, folder: Path, work: Work | None) -> None:
+        self.name = source.name
+        self._folder = folder
+        self._partitions = source.partitions
         self._work = work
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -117,6 +120,10 @@ class Ingest:
         if self._thread is not None:
             self._thread.join()
 
+    def outgrown(self, source: Source) -> bool:
+        """Tell whether the source, as it is now, wants more partitions than when this was opened, and has not been stopped."""
+        return source.partitions > self._partitions and not self._stopping.is_set()
+
     def pause(self, seconds: float) -> bool:
         """Wait, watch over idle partitions meanwhile, and return whether to go on."""
         until = time.monotonic() + seconds
@@ -135,7 +142,8 @@ class Ingest:
     @property
     def ended(self) -> bool:
         """Whether the journal has ended, in all partitions."""
-        parts = [self._reader.partition(number) for number in range(self._reader.description.partitions)]
+        reader = Reader.cached(self._folder)
+        parts = [reader.partition(number) for number in range(reader.description.partitions)]
         return all(part.state_at(part.end).ended for part in parts)
 
     def check(self) -> None:
@@ -169,9 +177,9 @@ def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _check_key(description: Description, settings: Settings) -> None:
-    if settings.key is not None and description.partitions > 1:
-        hashing.places(pa.array([], description.schema.field(settings.key).type), description.partitions)
+def _check_key(description: Description, settings: Settings, partitions: int) -> None:
+    if settings.key is not None and partitions > 1:
+        hashing.places(pa.array([], description.schema.field(settings.key).type), partitions)
 
 
 # What there is to do

@@ -1,14 +1,18 @@
-"""Which partition a row goes to: a function of the row and its place, so that a restart sends it there again."""
+"""Which partition a row goes to: a function of the row and its place, so that a restart sends it there again.
+
+In a journal that has grown, rows up to a place that the journal has noted keep their partitions (`journal/growth.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from millstream.ingest.rows import Rows
 from millstream.journal import hashing
+from millstream.journal.base import Layout
 
 
 def route(rows: Rows, key: str | None, partitions: int) -> Iterator[tuple[int, Rows]]:
@@ -21,6 +25,20 @@ def route(rows: Rows, key: str | None, partitions: int) -> Iterator[tuple[int, R
     places = _places(rows, key, partitions)
     for partition in np.unique(places):
         yield int(partition), rows.filter(places == partition)
+
+
+def laid_out(rows: Rows, sender: str, earlier: Sequence[Layout], partitions: int) -> Iterator[tuple[Rows, int]]:
+    """Yield the rows of a sender with the number of partitions that they are spread over."""
+    for layout in earlier:
+        until = layout.until.get(sender, -1)
+        yield rows.up_to(until), layout.partitions
+        rows = rows.above(until)
+    yield rows, partitions
+
+
+def dealt_with(partition: int, sender: str, earlier: Sequence[Layout]) -> int:
+    """Return the place up to which no row of a sender can be missing from a partition, since it was not there, or -1."""
+    return max((layout.until.get(sender, -1) for layout in earlier if layout.partitions <= partition), default=-1)
 
 
 def _places(rows: Rows, key: str | None, partitions: int) -> npt.NDArray[np.signedinteger]:

@@ -43,6 +43,10 @@ class Rows:
             return Rows(self.batch, self.numbers)
         return Rows(self.batch.filter(pa.array(kept)), self.numbers[kept])
 
+    def up_to(self, number: int) -> Rows:
+        """Return the rows whose place is not after `number`, without the refused."""
+        return self.slice(0, int(np.searchsorted(self.numbers, number, side="right")))
+
     def above(self, number: int) -> Rows:
         """Return the rows and the refused whose place is after `number`."""
         if number < 0:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from millstream.clock import Clock
 from millstream.errors import NotThere
 from millstream.flow.sources import Inbox, Payload
 from millstream.flow.stages import Source
@@ -16,6 +17,7 @@ from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
 from millstream.journal.base import Description
 from millstream.journal.files import create, describe
+from millstream.journal.growth import grow as grow_journal
 
 _FILE: Final = "source.json"
 
@@ -46,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True):
 
 def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
     """Make the journal of a source, or widen it, and keep the source's rules beside it.
+
+    One that is there keeps the partitions that it has: see `grow`.
 
     Raises:
         SchemaConflict: The journal holds other columns.
@@ -81,6 +85,18 @@ def declared(folder: Path) -> tuple[Description, Settings]:
     except FileNotFoundError as exc:
         msg = f'the journal "{folder.name}" takes no events from outside'
         raise NotThere(msg, hint="send to a source of the flow: millstream send FLOW.SOURCE") from exc
+
+
+def grow(description: Description, settings: Settings, partitions: int, clock: Clock) -> Description:
+    """Give the journal of a source more partitions, if it has fewer, and return what it is then.
+
+    Raises:
+        AlreadyWriting: Someone has it open for writing.
+    """
+    if description.partitions >= partitions:
+        return description
+    lateness = settings.lateness // timedelta(microseconds=1)
+    return grow_journal(description.path, partitions, lateness_us=lateness, clock=clock)
 
 
 def _save(settings: Settings, file: Path) -> None:
