@@ -43,6 +43,7 @@ from millstream.errors import (
 )
 from millstream.ingest import Refused
 from millstream.journal import Kind
+from millstream.journal.senders import PASSING
 from millstream.links import envelope as e
 from millstream.links import window as w
 from millstream.links.admission import Numbers
@@ -80,7 +81,7 @@ class Client:
         policy: Policy | None = None,
         limits: w.Limits | None = None,
     ) -> None:
-        self.sender = sender or f"client:{uuid.uuid4().hex}"
+        self.sender = sender or f"{PASSING}{uuid.uuid4().hex}"
         self._named = sender is not None
         self._where = where
         self._key, self._server = key, server
@@ -261,15 +262,16 @@ class Client:
     def _open(self, name: str) -> Target:
         card = self._card(name)
         outboxes = []
-        for partition, place in enumerate(card.inboxes):
+        for partition, place in enumerate([*card.inboxes, *card.later]):
             link = self._link(Address(place.ip, place.port, place.node, place.folder), card)
             way = Way(name, partition, self.sender, card.version)
             outboxes.append(Outbox(link, way, self._limits, self._room))
         policy = self._policy or (Policy.KEY if card.key is not None else Policy.IN_TURN)
-        if self._named and len(outboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
+        if self._named and len(card.inboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
             msg = f'a named sender cannot send to "{name}" with policy "{policy}": repeated rows may go elsewhere'
             raise LinkError(msg, hint='leave out the name, or the policy (by key, or "in turn")')
-        return Target(card, Router(outboxes, policy, card.key), self._linger_s, self._room, self._ring)
+        spread = len(card.inboxes) if self._named else len(outboxes)
+        return Target(card, Router(outboxes, policy, card.key, spread=spread), self._linger_s, self._room, self._ring)
 
     def _card(self, name: str) -> e.Card:
         deadline = self._deadline(None)

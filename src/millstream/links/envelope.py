@@ -127,7 +127,10 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Card(Frame, frozen=True, tag="card"):
-    """What a source holds; its inboxes by partition."""
+    """What a source holds; its inboxes by partition: those that it was made with, and those that it has got `later`.
+
+    Who may send a row again in another life spreads its rows over the former alone, so that it finds the same place.
+    """
 
     source: str
     schema: bytes
@@ -136,6 +139,7 @@ class Card(Frame, frozen=True, tag="card"):
     key: str | None
     inboxes: list[Place]
     ended: bool = False
+    later: list[Place] = msgspec.field(default_factory=list)
 
 
 class Taken(Frame, frozen=True, tag="taken"):

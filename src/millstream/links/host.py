@@ -88,8 +88,9 @@ class Host:
         except BaseException:
             self.close()
             raise
-        for name, settings in self._settings.items():
-            self._levels.add(name, self._inboxes[name], settings)
+        for name, (description, settings) in sources.items():
+            inboxes = self._inboxes[name]
+            self._levels.add(name, inboxes, settings, inboxes[description.lasting :])
 
     def _listen(self, how: Listening) -> None:
         listener = self._listener = Listener(

@@ -126,6 +126,7 @@ class Inbox:
         self._ending: Future[Accepted] | None = None
         self._rows = self._repeated = self._refused = 0
         self._rows_at_us = self._clock.now_us()
+        #: Called when rows, or the end, are durable.
         self.on_rows: Callable[[], None] = lambda: None
         #: Called whenever more is durable, whatever it is.
         self.on_durable: Callable[[], None] = lambda: None
@@ -359,6 +360,10 @@ class Inbox:
             self._rows_at_us = self._clock.now_us()
 
     @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @property
     def settled(self) -> bool:
         """Whether all that was taken is durable, or its sender knows that it is not."""
         return self._waiting_requests == 0
@@ -493,7 +498,7 @@ class Inbox:
                 known.durable = max(known.durable, last, known.highest if known.tail is None else NOTHING)
             elif not isinstance(error, WriterClosed):
                 self._broke(error)
-        if rows:
+        if rows or self._writer.ended:
             self.on_rows()
 
     # answering

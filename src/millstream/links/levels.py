@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from millstream.clock import Clock
-from millstream.ingest import Progress, Settings, proposals
+from millstream.ingest import Progress, Settings, left_over, proposals
+from millstream.links.inbox import Inbox
 
 _LEVEL_EVERY_S: Final = 1.0
+_SENDER: Final = "millstream:levels"
 
 
 class Levelled(Protocol):
@@ -33,21 +35,22 @@ class Levelled(Protocol):
 class Levels:
     """Watches over the partitions of sources that one process hosts or follows; sleeps for good while nothing comes.
 
-    The thread is started with the first source that needs it: one with a time and more than one partition.
+    The thread is started with the first source that needs it: one with a time and more than one partition, or one that
+    has got some of them later.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watched: dict[str, tuple[Sequence[Levelled], Settings]] = {}
+        self._watched: dict[str, tuple[Sequence[Levelled], Settings, Sequence[Inbox]]] = {}
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, source: str, inboxes: Sequence[Levelled], settings: Settings) -> None:
-        """Watch over the partitions of a source, if it needs that."""
-        if len(inboxes) < 2 or settings.time is None:
+    def add(self, source: str, inboxes: Sequence[Levelled], settings: Settings, later: Sequence[Inbox] = ()) -> None:
+        """Watch over the partitions of a source, if it needs that; some of them it has got `later`."""
+        if len(inboxes) < 2 or (settings.time is None and not later):
             return
-        self._watched = self._watched | {source: (inboxes, settings)}
+        self._watched = self._watched | {source: (inboxes, settings, later)}
         for inbox in inboxes:
             inbox.on_rows = self._news.set
         self._news.set()
@@ -69,7 +72,7 @@ class Levels:
         moments = [self._level(*one) for one in self._watched.values()]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _level(self, inboxes: Sequence[Levelled], settings: Settings) -> int | None:
+    def _level(self, inboxes: Sequence[Levelled], settings: Settings, later: Sequence[Inbox] = ()) -> int | None:
         microsecond = timedelta(microseconds=1)
         now, idle_us = self._clock.now_us(), settings.idle // microsecond
         states = [inbox.progress() for inbox in inboxes]
@@ -77,6 +80,10 @@ class Levels:
         by_partition = {inbox.partition: inbox for inbox in inboxes}
         for partition, floor in floors:
             by_partition[partition].level(floor)
+        over = left_over(states, len(inboxes) - len(later), now_us=now, idle_us=idle_us) if later else ()
+        ended = [inbox.end(_SENDER) for inbox in later if inbox.partition in over]
+        if not all(ended):
+            return now  # it is being written
         awake = [state.rows_at_us + idle_us for state in states if not state.ended]
         return min((moment for moment in awake if moment > now), default=None)
 

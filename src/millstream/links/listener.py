@@ -167,6 +167,7 @@ class Listener:
         """
         hosted = self._hosted(source, producer)
         description = describe(hosted.description.path)
+        places = [e.Place(place.ip, place.port, place.node, place.folder) for place in hosted.places]
         return e.Card(
             request=request,
             source=source,
@@ -174,8 +175,9 @@ class Listener:
             version=description.version,
             time=description.time,
             key=hosted.key,
-            inboxes=[e.Place(place.ip, place.port, place.node, place.folder) for place in hosted.places],
+            inboxes=places[: description.lasting],
             ended=all(inbox.progress().ended for inbox in hosted.inboxes.values()),
+            later=places[description.lasting :],
         )
 
     def inbox(self, source: str, partition: int, producer: str | None = None) -> Inbox:

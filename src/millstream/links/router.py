@@ -23,10 +23,16 @@ Event = Any  # pa.RecordBatch | Instruction, of which the former has no types
 
 
 class Router:
-    """Hands rows to outboxes, one per inbox of a source, in the order of its partitions."""
+    """Hands rows to outboxes, one per inbox of a source, in the order of its partitions.
 
-    def __init__(self, outboxes: Sequence[Outbox], policy: Policy, key: str | None) -> None:
+    Rows are spread over the first `spread` of them, instructions go to all.
+    """
+
+    def __init__(
+        self, outboxes: Sequence[Outbox], policy: Policy, key: str | None, *, spread: int | None = None
+    ) -> None:
         self.outboxes = tuple(outboxes)
+        self._spread = self.outboxes[:spread]
         self._policy = policy
         self._key = key
         if policy is Policy.LOCAL and not any(one.local for one in outboxes):
@@ -60,8 +66,8 @@ class Router:
     def _rows(self, numbers: Any, batch: pa.RecordBatch, ticket: Ticket) -> int:
         size = int(batch.nbytes)
         each = max(1, size // max(1, batch.num_rows))
-        rooms = [outbox.room(each) for outbox in self.outboxes]
-        if len(self.outboxes) == 1 or self._policy in (Policy.LEAST_LOADED, Policy.LOCAL):
+        rooms = [outbox.room(each) for outbox in self._spread]
+        if len(self._spread) == 1 or self._policy in (Policy.LEAST_LOADED, Policy.LOCAL):
             chosen = self._chosen(rooms)
             count = min(int(batch.num_rows), rooms[chosen])
             if count == batch.num_rows:
@@ -79,13 +85,13 @@ class Router:
 
     def _chosen(self, rooms: Sequence[int]) -> int:
         if self._policy is Policy.LOCAL:
-            rooms = [room if outbox.local else -1 for room, outbox in zip(rooms, self.outboxes, strict=True)]
+            rooms = [room if outbox.local else -1 for room, outbox in zip(rooms, self._spread, strict=True)]
         return least_loaded(rooms)
 
     def _places(self, batch: pa.RecordBatch, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Places:
         if self._policy is Policy.IN_TURN or self._key is None:
-            return in_turn(numbers, len(self.outboxes))
-        found = places(batch.column(self._key), len(self.outboxes))
+            return in_turn(numbers, len(self._spread))
+        found = places(batch.column(self._key), len(self._spread))
         # A row without a key has no place: the first inbox tells so, and keeps it among its dead letters.
         return np.where(found == NOWHERE, 0, found)
 
