@@ -31,7 +31,7 @@ from millstream.spark.control import Control
 from millstream.spark.outflow import InboxTarget
 from millstream.spark.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.sink import GroupSink, Input
-from millstream.spark.source import MARKER, Settings, watermark_ms
+from millstream.spark.source import MARKER, Settings, padded, watermark_ms
 from millstream.spark.targets import JournalTarget
 
 MOST_RESTARTS: Final = 3
@@ -205,9 +205,11 @@ class GroupQuery:
         for name, source in self.sink.inputs.items():
             reader = Reader.cached(source.path)
             offset = committed.offsets.get(name) if committed else None
-            for number in range(reader.description.partitions):
+            count = reader.description.partitions
+            begun = padded(offset.positions, count) if offset else None
+            for number in range(count):
                 view = reader.partition(number)
-                position = offset.positions[number] if offset else view.begin
+                position = view.begin if begun is None else begun[number]
                 behind = view.rows(position, view.end)
                 rows += behind
                 if behind > 0:
@@ -227,7 +229,7 @@ class GroupQuery:
         offset = committed.offsets.get(name)
         if offset is None:
             return False
-        for number, position in enumerate(offset.positions):
+        for number, position in enumerate(padded(offset.positions, reader.description.partitions)):
             view = reader.partition(number)
             if position < view.end or (ended and not view.state_at(position).ended):
                 return False

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from millstream.journal import PartitionReader, Reader, align
 from millstream.spark.checkpoint import Logged
 from millstream.spark.query import GroupQuery
+from millstream.spark.source import Offset, padded
 
 
 def views(query: GroupQuery, journal: str) -> list[PartitionReader]:
     """Return the partitions of a journal that a query reads."""
     reader = Reader.cached(query.sink.inputs[journal].path)
     return [reader.partition(number) for number in range(reader.description.partitions)]
+
+
+def positions(query: GroupQuery, offset: Offset) -> Iterator[tuple[PartitionReader, int]]:
+    """Yield the partitions of the journal that an offset is of, and how far each is read."""
+    found = views(query, offset.journal)
+    yield from zip(found, padded(offset.positions, len(found)), strict=True)
 
 
 def ahead(query: GroupQuery, logged: Logged, until_us: int) -> float:
@@ -22,7 +31,7 @@ def ahead(query: GroupQuery, logged: Logged, until_us: int) -> float:
     for name, offset in logged.offsets.items():
         late = query.sink.inputs[name].lateness
         goal = min(until_us + late, align.FOREVER_US)
-        for view, at in zip(views(query, name), offset.positions, strict=True):
+        for view, at in positions(query, offset):
             got = _got(view, at, late, grouped=query.sink.inputs[name].grouped)
             most = max(most, float("inf") if got is None else goal - got)
     return most

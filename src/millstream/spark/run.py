@@ -31,10 +31,12 @@ from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.sources import Inbox
 from millstream.links.host import Host, Listening, declared_inboxes
+from millstream.links.host import Source as HostedSource
 from millstream.links.network import Address
 from millstream.plan.cycles import cycle
 from millstream.plan.groups import Plan
 from millstream.spark.claim import Claim
+from millstream.spark.failpoints import passing
 from millstream.spark.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.switching import LIMIT, SwitchStatus, Versions
 from millstream.spark.targets import MemoryTarget
@@ -401,8 +403,17 @@ class FlowRun:
     # Set-up
 
     def _sources(self) -> dict[str, s.Source]:
-        stages = [one for version in self._versions.flows for one in version.flow.stages.values()]
-        return {stage.name: stage for stage in stages if isinstance(stage, s.Source)}
+        """The sources of all versions, as the newest has them, with the partitions that none has too many of.
+
+        So a journal grows once the version that wants it runs alone, and until then can be what the other one has.
+        """
+        found: dict[str, s.Source] = {}
+        for version in self._versions.flows:
+            for stage in version.flow.stages.values():
+                if isinstance(stage, s.Source):
+                    least = min(stage.partitions, found.get(stage.name, stage).partitions)
+                    found[stage.name] = replace(stage, partitions=least)
+        return found
 
     def _start_sources(self) -> None:
         """Start the sources that are wanted, and stop those that no version has any more."""
@@ -410,15 +421,19 @@ class FlowRun:
         for name in [name for name in self._ingests if name not in wanted]:
             self._ingests.pop(name).stop()
         for name, stage in wanted.items():
+            if name in self._ingests and self._ingests[name].outgrown(stage):
+                self._ingests.pop(name).stop()
+                passing("outgrown")
             if name not in self._ingests:
                 path = self._versions.current.journal(name)
                 self._ingests[name] = ingest.open(stage, path, root=self._options.root, clock=self._clock)
+                passing("source-opened")
                 self._ingests[name].start()
                 self._let_inboxes_go(name)
         self._host_inboxes()
 
     def _let_inboxes_go(self, name: str) -> None:
-        """Open the inboxes anew if there are more."""
+        """Open the inboxes anew if there are more, or one gets more partitions."""
         if self._host is not None and name in self._inboxes:
             self._host.close()
             self._host, self._host_at = None, 0.0
@@ -432,11 +447,20 @@ class FlowRun:
         if not self._options.hosting or self._host is not None or not self._inboxes or time.monotonic() < self._host_at:
             return
         self._host_at = time.monotonic() + HOST_EVERY_S
-        found = {name: source for name, source in declared_inboxes(self._folder).items() if name in self._inboxes}
         try:
+            found = self._grown_inboxes()
             self._host = Host(self._folder.resolve(), found, listening_at=self._options.listening, clock=self._clock)
         except AlreadyWriting:
             return
+
+    def _grown_inboxes(self) -> dict[str, HostedSource]:
+        """Return the flow's inboxes, with the partitions that they shall have."""
+        wanted = self._sources()
+        return {
+            name: (ingest.grow(description, settings, wanted[name].partitions, self._clock), settings)
+            for name, (description, settings) in declared_inboxes(self._folder).items()
+            if name in self._inboxes
+        }
 
     @property
     def address(self) -> Address | None:

@@ -25,7 +25,7 @@ from millstream.journal import dead_counts
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group
 from millstream.spark.query import GroupQuery
-from millstream.spark.reading import views
+from millstream.spark.reading import positions
 from millstream.spark.recorder import START, Recorder
 from millstream.spark.version import FlowVersion
 from millstream.switch.changes import Change
@@ -113,12 +113,10 @@ class Shadow:
             logged = None if last is None else query.checkpoint.logged(last)
             if logged is None or not (query.group.name in self.found.groups or read & query.sink.inputs.keys()):
                 continue
-            for name, offset in logged.offsets.items():
+            for offset in logged.offsets.values():
                 # What completes at the floor may start, where a window's end is taken for its start, after all rows.
                 yield None if offset.floor is None else offset.floor - 1
-                yield from (
-                    v.state_at(at).running_max for v, at in zip(views(query, name), offset.positions, strict=True)
-                )
+                yield from (view.state_at(at).running_max for view, at in positions(query, offset))
 
     def _output(self, query: GroupQuery) -> _Output:
         name = query.group.name

@@ -168,7 +168,7 @@ class GroupSink:
             if source.time is None or source.grouped:
                 continue
             known = before.offsets.get(name) if before else None
-            start = offset.begun(known) or self._beginnings(source)
+            start = offset.begun(known) or self._beginnings(source, len(offset.positions))
             letters = self._late_of(source, start, offset)
             if letters:
                 with DeadLetters.open(source.path) as dead:
@@ -177,25 +177,28 @@ class GroupSink:
     def _late_of(self, source: Input, start: Sequence[int], end: Offset) -> list[DeadLetter]:
         """Return the late rows of a batch, under their positions: a repetition adds nothing."""
         letters: list[DeadLetter] = []
+        reader = self._reader(source, len(end.positions))
         for partition, (a, z) in enumerate(zip(start, end.positions, strict=True)):
-            for entry in self._reader(source).partition(partition).entries(a, z):
+            for entry in reader.partition(partition).entries(a, z):
                 if has_late(entry, source.lateness):
                     letters += self._late_rows(source, partition, max(a, entry.position), min(z, entry.stop))
         return letters
 
     def _late_rows(self, source: Input, partition: int, start: int, stop: int) -> Iterator[DeadLetter]:
-        for part in self._reader(source).partition(partition).read(start, stop):
+        for part in self._reader(source, partition + 1).partition(partition).read(start, stop):
             if part.batch is None or source.time is None:
                 continue
             for place in late_rows(part, source.time, source.lateness).nonzero()[0].tolist():
                 record = json.dumps(part.batch.slice(place, 1).to_pylist()[0], default=str)
                 yield DeadLetter(f"late:{source.name}", part.position + place, "late", record, partition)
 
-    def _reader(self, source: Input) -> Reader:
-        if source.name not in self._readers:
-            self._readers[source.name] = Reader(source.path)
-        return self._readers[source.name]
+    def _reader(self, source: Input, partitions: int) -> Reader:
+        """Return a reader of our own, which knows so many partitions: the journal may have got more."""
+        known = self._readers.get(source.name)
+        if known is None or known.description.partitions < partitions:
+            known = self._readers[source.name] = Reader(source.path)
+        return known
 
-    def _beginnings(self, source: Input) -> list[int]:
-        reader = self._reader(source)
-        return [reader.partition(n).begin for n in range(reader.description.partitions)]
+    def _beginnings(self, source: Input, partitions: int) -> list[int]:
+        reader = self._reader(source, partitions)
+        return [reader.partition(n).begin for n in range(partitions)]

@@ -11,8 +11,9 @@ An offset is `{"journal", "positions", "floor", "starts"}`. Spark logs it before
 it uses it, so a batch that is run again reads the same rows and hands out the
 same marker. `starts` grows with every start of the query: it makes a first
 batch happen even if nothing new is in the journal, because Spark begins each
-source's watermark at nothing after a restart and waits for the slowest. While
-versions are switched, an offset also says where its version began (`first`)
+source's watermark at nothing after a restart and waits for the slowest. A
+journal may have got more partitions since an offset was logged: those that it
+has no position in are unread (`padded`). While versions are switched, an offset also says where its version began (`first`)
 and what it owns (`owns`): copies of its orders, see `control`.
 
 The methods that choose offsets run in a Python process beside the driver,
@@ -95,9 +96,17 @@ class Offset(msgspec.Struct, frozen=True):
 
     def begun(self, before: Offset | None) -> tuple[int, ...] | None:
         """Return where a batch begins that ends here, None if that is the beginning of the journal."""
-        if self.first is not None and (before is None or before.first is None):
-            return self.first
-        return None if before is None else before.positions
+        jumps = self.first is not None and (before is None or before.first is None)
+        found = self.first if jumps else None if before is None else before.positions
+        return None if found is None else padded(found, len(self.positions))
+
+
+def padded(positions: Sequence[int], partitions: int) -> tuple[int, ...]:
+    """Return positions in so many partitions: in those that a journal has got since, the beginning.
+
+    Nothing is removed of a partition in which a reader has no position.
+    """
+    return (*positions, *(0 for _ in range(partitions - len(positions))))
 
 
 @dataclass
@@ -187,7 +196,9 @@ class JournalStreamReader(DataSourceStreamReader):
 
     def _highest(self, offset: Offset, step_us: int) -> tuple[int | None, ...]:
         """Return the highest window of each partition that is in an offset."""
-        states = [view.state_at(at) for view, at in zip(_views(self.settings.path), offset.positions, strict=True)]
+        views = _views(self.settings.path)
+        positions = padded(offset.positions, len(views))
+        states = [view.state_at(at) for view, at in zip(views, positions, strict=True)]
         return tuple(handed_out(state.running_max, offset.floor, step_us) for state in states)
 
     def _below(
@@ -198,10 +209,11 @@ class JournalStreamReader(DataSourceStreamReader):
             return reached
         if any(passed(one, question.bound) for one in self._highest(began, question.step_us)):
             return reached
-        views = _views(self.settings.path)
+        views = _views(self.settings.path)[: len(reached.positions)]
+        begun = padded(start, len(views))
         stops = [
             view.first_above(question.cut_us - 1, a, z) if a < z else a
-            for view, a, z in zip(views, start, reached.positions, strict=True)
+            for view, a, z in zip(views, begun, reached.positions, strict=True)
         ]
         inside = self.settings.grouped or self.settings.time is None
         floor = align.epoch_floor_at(views, stops) if inside else align.floor_at(views, stops, self.settings.lateness)
@@ -229,6 +241,7 @@ class JournalStreamReader(DataSourceStreamReader):
 
     def _reach(self, start: Sequence[int], limit: int) -> align.Reach:
         views = _views(self.settings.path)
+        start = padded(start, len(views))
         if self.settings.grouped or self.settings.time is None:
             return align.reach_of_epochs(views, start, limit)
         return align.reach_of_rows(views, start, self.settings.lateness, limit)
