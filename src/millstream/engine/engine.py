@@ -233,7 +233,7 @@ class Engine:
         """
         if self.of > 1:
             raise WrongNodes(f"this is node {self.node} of {self.of}", hint="deploy on all of them: millstream deploy")
-        with self._arriving(package, name, root, options) as arrival, self._opened(arrival.described.name):
+        with self._arriving(package, name, root, options) as arrival, self._opened(arrival):
             # Written down as beginning at once: a job that nobody has been told of is not left half done.
             job, _ = life.advance(self._new_job(arrival), life.Deployed(), self._now())
             kept = self._add(arrival, job)
@@ -241,10 +241,10 @@ class Engine:
         return self._status(kept)
 
     @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[None]:
+    def _opened(self, arrival: _Arrival) -> Iterator[None]:
         """Open the inboxes of a job to be; close them if it does not come to that."""
-        inboxes = self._open.inboxes
-        inboxes.open(name, self._folders.flow(name), {})
+        inboxes, name = self._open.inboxes, arrival.described.name
+        inboxes.open(name, self._folders.flow(name), {}, partitions=arrival.settings.inboxes)
         try:
             yield
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -12,10 +13,12 @@ from typing import Final
 
 import msgspec
 
+from millstream import ingest
 from millstream.clock import Clock
 from millstream.engine.follow import Following
 from millstream.engine.landing import Landing, connecting
 from millstream.engine.status import CopyStatus, InboxStatus, Place
+from millstream.errors import JournalError, SchemaConflict
 from millstream.ingest import Settings
 from millstream.links.follower import FollowerStatistics
 from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
@@ -24,6 +27,7 @@ from millstream.links.levels import Levels
 from millstream.links.listener import Listener
 from millstream.links.network import Address
 
+_log = logging.getLogger(__name__)
 _SENDER: Final = "millstream:flush"
 _SETTLE_S: Final = 10.0
 
@@ -93,11 +97,13 @@ class Inboxes:
         *,
         driver: bool = True,
         only: Collection[str] | None = None,
+        partitions: Mapping[str, int] | None = None,
     ) -> None:
         """Open the inboxes of a job that live here, and let them be found; again changes nothing.
 
         With its driver here, those that live elsewhere are followed, and all partitions are kept level. Journals of sources
-        that an earlier version of the job had are there still: `only` names those that it has now.
+        that an earlier version of the job had are there still: `only` names those that it has now. Those that have fewer
+        than so many `partitions`, all of them here, get more.
 
         Raises:
             JournalError: A journal cannot be opened; none of them is then.
@@ -106,6 +112,8 @@ class Inboxes:
             if job in self._jobs:
                 return
             found = {name: one for name, one in declared_inboxes(folder).items() if only is None or name in only}
+            found = found if places or self._of > 1 else self._grown(found, partitions or {})
+            _check_places(found, places)
             opened = _Open({})
             self._take_in(job, opened, found, places)
             if driver:
@@ -114,28 +122,42 @@ class Inboxes:
             if self._started:
                 _listen(opened)
 
+    def _grown(self, found: Mapping[str, Source], partitions: Mapping[str, int]) -> dict[str, Source]:
+        return {
+            name: (ingest.grow(description, settings, partitions.get(name, 0), self._clock), settings)
+            for name, (description, settings) in found.items()
+        }
+
     def _take_in(
         self, job: str, opened: _Open, found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]
     ) -> None:
         """Open the inboxes of sources, all of them or none, and let them be found."""
-        fresh: dict[str, list[Inbox]] = {name: [] for name in found}
         with contextlib.ExitStack() as stack:
-            for name, (description, settings) in found.items():
-                for partition in self.here(description.partitions):
-                    inbox = Inbox(description, partition, settings, clock=self._clock, wait_s=1.0)
-                    stack.callback(inbox.close)
-                    fresh[name].append(inbox)
+            fresh = {name: self._opened(one, stack) for name, one in found.items()}
             stack.pop_all()
         opened.sources |= fresh
         for name, (description, settings) in found.items():
-            if fresh[name]:
-                at = [Address(p.ip, p.port, p.node, p.folder) for p in places.get(name, ())]
-                self._listener.host(
-                    f"{job}.{name}", fresh[name], key=settings.key, places=at or None, allowed=settings.producers
-                )
+            self._let_find(job, name, fresh[name], settings, places.get(name, ()))
             if settings.runtimes is not None:
                 opened.landings[name] = self._landing(job, name, description.path, settings)
                 opened.landings[name].bind()
+
+    def _opened(self, source: Source, stack: contextlib.ExitStack) -> list[Inbox]:
+        """Open the inboxes of a source that are here; the stack closes them."""
+        description, settings = source
+        found = []
+        for partition in self.here(description.partitions):
+            found.append(Inbox(description, partition, settings, clock=self._clock, wait_s=1.0))
+            stack.callback(found[-1].close)
+        return found
+
+    def _let_find(
+        self, job: str, name: str, inboxes: Sequence[Inbox], settings: Settings, places: Sequence[Place]
+    ) -> None:
+        if inboxes:
+            at = [Address(p.ip, p.port, p.node, p.folder) for p in places]
+            allowed = settings.producers
+            self._listener.host(f"{job}.{name}", inboxes, key=settings.key, places=at or None, allowed=allowed)
 
     def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
         """Open the inboxes of sources that a new version of a job adds, which all live here; again changes nothing.
@@ -150,10 +172,50 @@ class Inboxes:
             known = {name: one for name, one in declared_inboxes(folder).items() if name in sources}
             found = {name: one for name, one in known.items() if name not in opened.sources}
             self._take_in(job, opened, found, {})
-            for name, (_, settings) in found.items():
-                self._levels.add(f"{job}.{name}", opened.sources[name], settings)
+            for name, one in found.items():
+                self._keep_level(job, name, one, opened.sources[name])
             if self._started:
                 _listen(opened)
+
+    def _keep_level(self, job: str, name: str, source: Source, inboxes: Sequence[Inbox]) -> None:
+        """Keep the partitions of a source level that all live here."""
+        description, settings = source
+        self._levels.add(f"{job}.{name}", inboxes, settings, inboxes[description.lasting :])
+
+    def grow(self, job: str, folder: Path, partitions: Mapping[str, int]) -> None:
+        """Give sources of a job that have fewer more partitions, which all live here; again changes nothing.
+
+        Those who send meanwhile get no answer, and ask again.
+
+        Raises:
+            JournalError: A journal cannot be opened.
+        """
+        with self._guard:
+            opened = self._jobs.get(job)
+            for name, one in declared_inboxes(folder).items() if opened is not None else ():
+                if opened is not None and 0 < len(opened.sources.get(name, ())) < partitions.get(name, 0):
+                    opened.sources[name] = self._anew(job, name, one, opened.sources[name], partitions)
+
+    def _anew(
+        self, job: str, name: str, source: Source, before: Sequence[Inbox], partitions: Mapping[str, int]
+    ) -> list[Inbox]:
+        """Close the inboxes of a source, let its journal grow, and open all of them."""
+        paused = any(inbox.paused for inbox in before)
+        self._levels.remove(f"{job}.{name}")
+        for inbox in before:
+            inbox.close()
+        try:
+            source = self._grown({name: source}, partitions)[name]
+        except (JournalError, OSError) as error:  # it goes on as it was, and the next start tries again
+            _log.error("the journal of %s.%s could not grow: %s", job, name, error)
+        with contextlib.ExitStack() as stack:
+            inboxes = self._opened(source, stack)
+            stack.pop_all()
+        for inbox in inboxes if paused else ():
+            inbox.pause()
+        self._let_find(job, name, inboxes, source[1], ())
+        self._keep_level(job, name, source, inboxes)
+        return inboxes
 
     def reduce(self, job: str, sources: Collection[str]) -> None:
         """Write what was taken for sources that a job has no more, and let go of their inboxes; their journals stay."""
@@ -201,8 +263,11 @@ class Inboxes:
         following = opened.following = Following(
             job, found, places, node=self._node, security=self._security, clock=self._clock
         )
-        for name, (_, settings) in found.items():
-            self._levels.add(f"{job}.{name}", [*opened.sources[name], *following.of(name)], settings)
+        for name, (description, settings) in found.items():
+            here = opened.sources[name]
+            # Of those that have grown all partitions are here.
+            later = here[description.lasting :] if description.earlier else ()
+            self._levels.add(f"{job}.{name}", [*here, *following.of(name)], settings, later)
         following.start()
 
     def meet(self, job: str, timeout_s: float) -> None:
@@ -362,6 +427,15 @@ class Inboxes:
             for opened in jobs.values():
                 stack.callback(_close, opened)
             stack.callback(self._levels.close)
+
+
+def _check_places(found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]) -> None:
+    """Refuse to spread a journal over engines that is not laid out as the job is: nobody would look after some partitions."""
+    for name, (description, _) in found.items():
+        if name in places and (description.earlier or len(places[name]) != description.partitions):
+            made = f"and was made with {description.lasting}" if description.earlier else f"not {len(places[name])}"
+            fact = f'the journal of source "{name}" has {description.partitions} partitions, {made}'
+            raise SchemaConflict(fact, hint="on several engines they stay as they were made: deploy under another name")
 
 
 def _listen(opened: _Open) -> None:

@@ -422,7 +422,14 @@ class Keeper:
             case life.OpenInboxes():
                 settings, folder = kept.stored.settings, self._folders.flow(kept.name)
                 wanted = {name for number in kept.needed for name in kept.versions[number].settings.inboxes}
-                self._inboxes.open(kept.name, folder, settings.places, driver=kept.job.driver, only=wanted)
+                self._inboxes.open(
+                    kept.name,
+                    folder,
+                    settings.places,
+                    driver=kept.job.driver,
+                    only=wanted,
+                    partitions=settings.inboxes,
+                )
             case life.CloseInboxes():
                 self._inboxes.close_job(kept.name)
             case life.PauseIntake():

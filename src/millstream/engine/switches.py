@@ -333,6 +333,8 @@ class Switches:
                 self._inboxes.extend(kept.name, self._folders.flow(kept.name), version.settings.inboxes)
                 self._inboxes.reduce(kept.name, version.settings.inboxes)
                 self._sweep(kept)
+                if not version.settings.places:
+                    self._inboxes.grow(kept.name, self._folders.flow(kept.name), version.settings.inboxes)
             case SwitchState.GIVEN_UP | SwitchState.REFUSED | SwitchState.COMPARED:
                 self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
                 shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
@@ -481,7 +483,7 @@ def _check_plan(kept: Kept, planned: Planned) -> None:
         more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
         fact, hint = obstacles[0]["fact"], obstacles[0]["hint"]
         raise SwitchImpossible(f'job "{kept.name}" cannot be switched: {fact}{more}', hint=hint)
-    if not planned.plan["units"]:
+    if not planned.plan["units"] and not planned.plan["grown"]:
         raise SwitchRefused(
             f'the new version of job "{kept.name}" means the same as the running one', hint="there is nothing to switch"
         )
