@@ -115,7 +115,7 @@ class Flow:
             key: The column that windows and folds group by unless told otherwise, and by which events find their partition.
             ahead: How far an event's time may lie ahead of the clock; further ones go to the dead letters.
             idle: After how long without events a partition stops holding up the others.
-            partitions: In how many parts the journal is written.
+            partitions: In how many parts the journal is written, at least: one that has more keeps them.
             keep_for: Keep what all groups have read for so long; for good if neither this nor `keep_bytes` is given.
             keep_bytes: Keep so many bytes, per partition, of what all groups have read.
         """

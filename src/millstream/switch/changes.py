@@ -20,7 +20,7 @@ from typing import Any
 
 from millstream.flow.describe import describe_stage
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Fold, Source, Stage
+from millstream.flow.stages import Fold, Stage
 from millstream.plan.fingerprint import difference, fingerprint
 from millstream.plan.groups import Group, Plan
 from millstream.plan.horizon import reach
@@ -119,19 +119,11 @@ def _group(old: Version, new: Version, name: str) -> GroupChange:
         return GroupChange(name, Change.NEW, tuple(_stages(old, new, name)))
     if after is None:
         return GroupChange(name, Change.REMOVED, tuple(_stages(old, new, name)))
-    lines = (*difference(old.meanings[name], new.meanings[name]), *_partitions(old.flow, new.flow, after))
+    lines = tuple(difference(old.meanings[name], new.meanings[name]))
     if not lines:
         kept = [StageChange(stage, Change.KEPT, Move.NONE, state_of(new.flow.stages[stage])) for stage in after.stages]
         return GroupChange(name, Change.KEPT, tuple(kept))
     return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name)), lines)
-
-
-def _partitions(old: Flow, new: Flow, group: Group) -> Iterator[str]:
-    """Yield the journals of sources whose number of partitions changes: their readers must begin anew."""
-    for name in group.inputs:
-        before, after = old.stages.get(name), new.stages.get(name)
-        if isinstance(before, Source) and isinstance(after, Source) and before.partitions != after.partitions:
-            yield f'source "{name}": "partitions" was {before.partitions}, now {after.partitions}'
 
 
 def _stages(old: Version, new: Version, name: str) -> Iterator[StageChange]:

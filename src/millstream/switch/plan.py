@@ -13,6 +13,7 @@ from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.schema import Schema
 from millstream.flow.stages import Journal, Source, Window
+from millstream.journal.hashing import placeable
 from millstream.plan.groups import Plan
 from millstream.switch import again
 from millstream.switch import shadow as shadows
@@ -32,6 +33,7 @@ class SwitchPlan:
     """A switch from one version to another, as data.
 
     The cut will be a multiple of `step`, or is `since`, in the past. A switch with `obstacles` cannot be begun; `notes` are what its user should know.
+    `grown` says which sources get more partitions, once the new version runs alone.
     """
 
     old: Plan
@@ -43,6 +45,7 @@ class SwitchPlan:
     notes: tuple[str, ...] = ()
     since: datetime | None = None
     mode: Mode = "switch"
+    grown: tuple[str, ...] = ()
 
     @property
     def changed(self) -> tuple[GroupChange, ...]:
@@ -93,6 +96,7 @@ def switch_plan(
         *(again.obstacles(old, new, found, parts, since, consent) if since is not None else ()),
         *_states(found, consent),
         *_borders(old, new, found),
+        *_misplaced(old.flow, new.flow),
         *_reaches(new, parts),
         *_not_yet(old, new, found, parts),
         *(_shares(old, new, found, parts) if mode == "share" else ()),
@@ -105,8 +109,10 @@ def switch_plan(
         *_programs(new.flow, found, mode),
         *(_kept_for(new, parts) if since is None else ()),
         *(_left_out(old, new, parts) if mode == "shadow" else ()),
+        *_narrower(old.flow, new.flow),
     )
-    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes, since, mode)
+    grown = tuple(_grown(old.flow, new.flow)) if mode != "shadow" else ()
+    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes, since, mode, grown)
 
 
 def _owning(old: Version, new: Version, found: Iterable[GroupChange], since: datetime | None) -> Version:
@@ -146,6 +152,48 @@ def _dropped(found: Iterable[GroupChange], consent: Collection[str]) -> Iterator
         yield replace(group, stages=tuple(stages))
 
 
+# sources
+
+
+def _sources(old: Flow, new: Flow) -> Iterator[tuple[Source, Source]]:
+    """Yield the sources that both versions have."""
+    for name, after in new.stages.items():
+        before = old.stages.get(name)
+        if isinstance(before, Source) and isinstance(after, Source):
+            yield before, after
+
+
+def _grown(old: Flow, new: Flow) -> Iterator[str]:
+    """Say which sources get more partitions: nobody who reads them has to be replaced."""
+    for before, after in _sources(old, new):
+        if before.partitions < after.partitions:
+            yield f'source "{after.name}" gets {after.partitions} partitions, from {before.partitions}, once the old version is gone'
+
+
+def _narrower(old: Flow, new: Flow) -> Iterator[str]:
+    for before, after in _sources(old, new):
+        if before.partitions > after.partitions:
+            yield f'source "{after.name}" keeps the partitions that it has: a journal can grow, and not shrink'
+
+
+def _misplaced(old: Flow, new: Flow) -> Iterator[Obstacle]:
+    """Yield the sources whose rows cannot be spread by their key, or would be spread otherwise when they are sent again."""
+    for before, after in _sources(old, new):
+        if before.partitions > 1 and before.key != after.key:
+            fact = (
+                f'source "{after.name}" is spread by {before.key or "nothing"} and would be by {after.key or "nothing"}'
+            )
+            yield Obstacle(fact, "rows that are sent again would be there twice: use a source of another name")
+        elif before.partitions < after.partitions and after.key is not None:
+            kind = after.schema.arrow().field(after.key).type
+            if not placeable(kind):
+                fact = f'key "{after.key}" of source "{after.name}" is {kind}, which has no place among partitions'
+                yield Obstacle(fact, "keep one partition, or use a source with a string for its key")
+
+
+# not yet
+
+
 def _not_yet(old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]) -> Iterator[Obstacle]:
     """Yield what Millstream cannot do yet while a flow runs."""
     start_anew = "stop the job, remove the checkpoint of the group, and start the new version"
@@ -159,11 +207,6 @@ def _not_yet(old: Version, new: Version, found: Collection[GroupChange], parts: 
         elif unit.horizon is None and not unit.cyclic and not unit.moved:
             fact = f"nobody knows when the sessions of {unit.name} that are open at the cut will have ended"
             yield Obstacle(fact, "give the sessions a longest=; or " + start_anew)
-    for name, after in new.flow.stages.items():
-        before = old.flow.stages.get(name)
-        if isinstance(after, Source) and isinstance(before, Source) and before.partitions < after.partitions:
-            fact = f'source "{name}" has {before.partitions} partitions and would have {after.partitions}'
-            yield Obstacle(fact, "a journal cannot be widened while it is written: keep them, or use another name")
 
 
 def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
@@ -189,12 +232,9 @@ def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
 
 def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iterator[Obstacle]:
     """Yield what would change under the feet of readers, in the flow or elsewhere: journals may gain columns, and nothing else."""
-    for name in new.flow.stages:
-        before, after = old.flow.stages.get(name), new.flow.stages.get(name)
-        if isinstance(before, Source) and isinstance(after, Source):
-            yield from _layout("source", name, _partitions(before), _partitions(after))
-            yield from _columns("source", name, before.schema, after.schema)
-            yield from _times("source", name, before.time, after.time)
+    for before, after in _sources(old.flow, new.flow):
+        yield from _columns("source", after.name, before.schema, after.schema)
+        yield from _times("source", after.name, before.time, after.time)
     kept = {group.name for group in found if group.change is Change.KEPT}
     for name, use in new.plan.journals.items():
         outward = not use.readers and use.writer not in kept
@@ -207,14 +247,8 @@ def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iter
 
 
 def _partitions(stage: object) -> int:
-    assert isinstance(stage, Source | Journal)
+    assert isinstance(stage, Journal)
     return stage.partitions
-
-
-def _layout(kind: str, name: str, old: int, new: int) -> Iterator[Obstacle]:
-    if new < old:
-        fact = f'{kind} "{name}" has {old} partitions and would have {new}'
-        yield Obstacle(fact, "a journal can be widened, not narrowed: keep them, or write to a journal of another name")
 
 
 def _relaid(name: str, old: int, new: int) -> Iterator[Obstacle]:

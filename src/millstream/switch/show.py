@@ -89,7 +89,7 @@ def _owners(change: Change, at: str) -> str:
 
 
 def _sentences(plan: SwitchPlan) -> Iterator[str]:
-    if not plan.units:
+    if not plan.units and not plan.grown:
         yield "the new version means the same as the running one: there is nothing to switch"
     became = {group.name: group.change for group in plan.groups}
     if plan.since is None and not all(unit.moved for unit in plan.units):
@@ -100,6 +100,7 @@ def _sentences(plan: SwitchPlan) -> Iterator[str]:
             yield _again(unit, kinds, plan.since)
         else:
             yield _shared(unit, kinds) if plan.mode == "share" else _overlap(unit, kinds)
+    yield from plan.grown
     yield from plan.notes
     for obstacle in plan.obstacles:
         yield f"impossible: {obstacle.fact}"
@@ -157,6 +158,7 @@ def to_json(plan: SwitchPlan) -> dict[str, Any]:
         "since": None if plan.since is None else plan.since.isoformat(),
         "overlap": _seconds(plan.overlap),
         "obstacles": [{"fact": one.fact, "hint": one.hint} for one in plan.obstacles],
+        "grown": list(plan.grown),
         "notes": list(plan.notes),
     }
 

@@ -11,6 +11,7 @@ import millstream as ms
 from millstream.plan.groups import plan as plan_of
 from millstream.switch.changes import Change, Version
 from millstream.switch.plan import SwitchPlan, switch_plan
+from millstream.switch.show import table, to_json
 
 MINUTE = timedelta(minutes=1)
 DDL = "shop string, amount double, at timestamp"
@@ -116,10 +117,33 @@ def test_a_column_more_of_a_source_is_possible_and_one_less_is_not() -> None:
     assert obstacle.fact == 'column "currency" of source "sales" is string and would be gone'
 
 
-def test_another_number_of_partitions_of_a_source_is_refused() -> None:
-    for old, new in ((1, 2), (2, 1)):
-        plan = switched(replace(NOW, sources=new), replace(NOW, sources=old))
-        assert [one.fact for one in plan.obstacles] == [f'source "sales" has {old} partitions and would have {new}']
+def test_more_partitions_of_a_source_concern_no_group() -> None:
+    plan = switched(replace(NOW, sources=3))
+    assert (plan.obstacles, plan.changed, plan.units, plan.notes) == ((), (), (), ())
+    assert plan.grown == ('source "sales" gets 3 partitions, from 1, once the old version is gone',)
+    assert table(plan).endswith("\n".join(plan.grown))
+    assert to_json(plan)["grown"] == list(plan.grown)
+    assert switch_plan(NOW.version(), replace(NOW, sources=3).version(), mode="shadow").grown == ()
+
+
+def test_fewer_partitions_of_a_source_change_nothing_so_that_a_version_can_come_back() -> None:
+    plan = switched(replace(NOW, least=20), replace(NOW, sources=3))
+    assert (plan.obstacles, plan.grown) == ((), ())
+    assert plan.notes == ('source "sales" keeps the partitions that it has: a journal can grow, and not shrink',)
+
+
+def test_rows_are_spread_by_a_key_that_has_a_place_and_by_no_other_later() -> None:
+    def version(partitions: int, key: str | None) -> Version:
+        flow = ms.Flow("f")
+        schema = "k string, x double, at timestamp"
+        flow.source("rows", ms.inbox(schema), time="at", key=key, partitions=partitions).sink("rows", ms.jsonl("rows"))
+        return Version.of(plan_of(flow))
+
+    (obstacle,) = switch_plan(version(1, "x"), version(2, "x")).obstacles
+    assert obstacle.fact == 'key "x" of source "rows" is double, which has no place among partitions'
+    assert switch_plan(version(1, None), version(2, "k")).obstacles == ()
+    (obstacle,) = switch_plan(version(2, None), version(3, "k")).obstacles
+    assert obstacle.fact == 'source "rows" is spread by nothing and would be by k'
 
 
 def test_a_journal_that_others_read_keeps_its_partitions() -> None:

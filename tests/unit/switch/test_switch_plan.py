@@ -309,7 +309,7 @@ def _with_meaning(one: Version, other: Version, group: str) -> Version:
     return Version(one.plan, {**one.meanings, group: other.meanings[group]})
 
 
-def test_a_source_keeps_its_columns_its_time_and_at_least_its_partitions() -> None:
+def test_a_source_keeps_its_columns_and_its_time() -> None:
     old = version(hourly(), partitions=2)
     assert switch_plan(old, version(hourly(), partitions=2, ddl=f"{DDL}, w int")).obstacles == ()
     for new, fact in [
@@ -318,19 +318,12 @@ def test_a_source_keeps_its_columns_its_time_and_at_least_its_partitions() -> No
             'column "v" of source "rows" is double and would be gone',
         ),
         (version(hourly(), partitions=2, ddl="k string, v long, at timestamp"), "is double and would be bigint"),
-        (version(hourly(), partitions=1), "has 2 partitions and would have 1"),
         (
             version(hourly(), ddl=f"{DDL}, then timestamp", time="then", partitions=2),
             "is timed by at and would be by then",
         ),
     ]:
         assert any(fact in one.fact for one in switch_plan(old, new).obstacles), fact
-
-
-def test_more_partitions_replace_the_groups_that_read_them() -> None:
-    plan = switch_plan(version(hourly(), partitions=2), version(hourly(), partitions=3))
-    assert [one.fact for one in plan.obstacles] == ['source "rows" has 2 partitions and would have 3']
-    assert plan.changed[0].lines == ('source "rows": "partitions" was 2, now 3',)
 
 
 def test_a_version_of_another_flow_is_refused() -> None:
