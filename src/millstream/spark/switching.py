@@ -690,6 +690,7 @@ class Versions:
         assert self.next is not None
         name = old.group.name
         old.stop()
+        del self.current.queries[name]  # whatever happens now, it is not stopped again
         passing("switch-still")
         if name in self.next.homes.groups:
             checkpoint = old.checkpoint.handed_to(self.next.meanings.meanings[name])
@@ -699,7 +700,6 @@ class Versions:
             self._settle(query)
             passing("switch-settled")
             _start(query)
-        del self.current.queries[name]
 
     def _retire(self, name: str) -> None:
         """Let a version go that has put out all that it owns."""
