@@ -207,12 +207,12 @@ class Machines:
         assert self.mirror is not None
         if self.mirror.begin is None:
             return
-        position = int(Reader(self.copy).partition(0).end * share)
+        position, before = int(Reader(self.copy).partition(0).end * share), Reader(self.original).partition(0).begin
         commit(self.copy, "one", {0: position}, disk=self.disks[True])
         trim(self.copy, keep_bytes=0, disk=self.disks[True])
         commit_for(self.original, 0, {"one": position})
         trim_to(self.original, 0, self.mirror.begin)
-        assert Reader(self.original).partition(0).begin <= max(position, self.mirror.begin)
+        assert Reader(self.original).partition(0).begin <= max(position, self.mirror.begin, before)
 
 
 def compare(original: Path, copy: Path) -> None:
