@@ -147,12 +147,18 @@ def _joined(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
 
 def _risen(rows: Iterable[Row], *, overlapping: bool) -> Iterator[dict[str, Any]]:
     for key, mine in _by_key(rows).items():
-        after = -1
+        after, open_until = -1, 0
         for first, (_, low, at) in enumerate(mine):
+            if low >= 50 or (first <= after and not overlapping):
+                continue
             rises = [n for n in range(first + 1, len(mine)) if mine[n][1] > low + 20 and mine[n][2] - at < 6 * SECOND]
-            if low < 50 and rises and (overlapping or first > after):
+            if rises:
                 after = rises[0]
-                yield {"k": key, "low": low, "high": mine[after][1], "at": iso(mine[after][2])}
+                # One that began earlier comes first if it comes at all: until that is known, others wait.
+                out = mine[after][2] if overlapping else max(mine[after][2], open_until)
+                yield {"k": key, "low": low, "high": mine[after][1], "at": iso(out)}
+            else:
+                open_until = max(open_until, at + 6 * SECOND)
 
 
 def _first_of(rows: Iterable[Row]) -> Iterator[Row]:
