@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.journal import Reader, describe
-from millstream.spark import failpoints
 from millstream.spark.run import FlowRun, Options
 from support.ingest import all_rows, rows_of
+from support.lives import Died, dying
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -149,22 +148,6 @@ def test_sources_get_more_partitions_in_a_switch(spark: SparkSession, tmp_path: 
     finally:
         life.run.stop()
     check(tmp_path, life.run, step + 3)
-
-
-class Died(BaseException):
-    """The driver is dead; its Spark is not, which saves its start."""
-
-
-@contextmanager
-def dying(point: str) -> Iterator[None]:
-    def die() -> None:
-        raise Died(point)
-
-    failpoints.forget()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MILLSTREAM_FAIL_AT", point)
-        patch.setattr(failpoints, "die", die)
-        yield
 
 
 @pytest.mark.soak
