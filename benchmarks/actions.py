@@ -6,9 +6,9 @@ action     the stage in Spark, raw bytes; against RDD.pipe, which knows only lin
 runtime    source to sink over TCP with the disk queue on, and one message at a time
 recovery   from kill -9 of a runtime to the next message of its successor
 
-Beside the seconds of the clock stand those of the processors, of all processes together: on a machine that has other
-work to do they are what can be compared. They are counted in hundredths, so they are means over all turns. "best" compares
-the fastest turns.
+Beside the seconds of the clock stand those of the processors, of all processes together: on a
+machine that has other work to do they are what can be compared. They are counted in hundredths, so
+they are means over all turns. "best" compares the fastest turns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ SIZE = 100
 
 def echo_c(where: Path) -> tuple[str, ...]:
     target = where / "echo"
-    subprocess.run(["gcc", "-std=c11", "-O2", "-o", str(target), str(SDK / "c" / "programs.c")], check=True)
+    subprocess.run(
+        ["gcc", "-std=c11", "-O2", "-o", str(target), str(SDK / "c" / "programs.c")], check=True
+    )
     return (str(target), "echo")
 
 
@@ -79,8 +81,13 @@ class Turns:
         """Return who used the processors, in seconds of a turn, and how busy each core was, by whomever."""
         kinds = {kind for found in self.by_kind for kind in found}
         return {
-            "cpu_of": {kind: _median(found.get(kind, 0.0) for found in self.by_kind) for kind in sorted(kinds)},
-            "cores_used": _median(cpu / seconds for cpu, seconds in zip(self.cpu, self.seconds, strict=True)),
+            "cpu_of": {
+                kind: _median(found.get(kind, 0.0) for found in self.by_kind)
+                for kind in sorted(kinds)
+            },
+            "cores_used": _median(
+                cpu / seconds for cpu, seconds in zip(self.cpu, self.seconds, strict=True)
+            ),
             "cores_busy": [_median(cores) for cores in zip(*self.busy, strict=True)],
         }
 
@@ -164,18 +171,26 @@ def column(rows: int) -> pa.Array:
 
 def mixed(rows: int) -> pa.Array:
     """Return messages of 50 to 150 bytes."""
-    return pa.array([b"%0*d" % (50 + number * 37 % 101, number) for number in range(rows)], pa.binary())
+    return pa.array(
+        [b"%0*d" % (50 + number * 37 % 101, number) for number in range(rows)], pa.binary()
+    )
 
 
 def pipes(where: Path, rows: int, turns: int) -> dict[str, Any]:
     """Measure one worker against the bare loop, turn by turn."""
     values = column(rows)
     echo = echo_c(where)
-    cases = (("C", echo, values), ("Python", echo_python(), values), ("C, 50 to 150 bytes", echo, mixed(rows)))
+    cases = (
+        ("C", echo, values),
+        ("Python", echo_python(), values),
+        ("C, 50 to 150 bytes", echo, mixed(rows)),
+    )
     return {name: _beside_bare(argv, given, where, turns) for name, argv, given in cases}
 
 
-def _beside_bare(argv: tuple[str, ...], values: pa.Array, where: Path, turns: int) -> dict[str, Any]:
+def _beside_bare(
+    argv: tuple[str, ...], values: pa.Array, where: Path, turns: int
+) -> dict[str, Any]:
     worker = Worker(Program(argv), where, print)
     loop = bare(argv, b"".join(bytes(piece) for piece in pieces_of(values)))
     found = {"bare": Turns(), "worker": Turns()}
@@ -191,7 +206,11 @@ def _beside_bare(argv: tuple[str, ...], values: pa.Array, where: Path, turns: in
         found["worker"].take(work)
     worker.close()
     part = found["bare"].times(found["worker"])
-    return {**{kind: one.plain() for kind, one in found.items()}, "part_of_bare": part, "load_1min": load()}
+    return {
+        **{kind: one.plain() for kind, one in found.items()},
+        "part_of_bare": part,
+        "load_1min": load(),
+    }
 
 
 def load() -> float:
@@ -201,22 +220,28 @@ def load() -> float:
 def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
     """Measure the stage in Spark against RDD.pipe, with one worker and with two.
 
-    All begin with the same cached DataFrame. `pipe to columns` does what the stage does: a DataFrame comes of it. `pipe,
-    counted` leaves the lines in Python; `pipe of lines` also begins with lines that are cached in Python. `identity` is a
-    mapInArrow that does nothing: what Spark itself takes to get rows to Python and back. The session is that of a flow.
+    All begin with the same cached DataFrame. `pipe to columns` does what the stage does: a
+    DataFrame comes of it. `pipe, counted` leaves the lines in Python; `pipe of lines` also begins
+    with lines that are cached in Python. `identity` is a mapInArrow that does nothing: what Spark
+    itself takes to get rows to Python and back. The session is that of a flow.
     """
     from millstream.spark.session import session as started
 
     session = started("actions", master="local[2]", log=where / "spark.log")
     results: dict[str, Any] = {}
-    for name, argv, cat in (("c", echo_c(where), lines_c(where)), ("python", echo_python(), lines_python(where))):
+    for name, argv, cat in (
+        ("c", echo_c(where), lines_c(where)),
+        ("python", echo_python(), lines_python(where)),
+    ):
         stage = Action("echo", "rows", argv, ("value",), Schema.parse("value binary"), "one", "raw")
         results[name] = _in_spark(session, stage, cat, where, rows, turns)
     session.stop()
     return results
 
 
-def _in_spark(session: Any, stage: Action, cat: str, where: Path, rows: int, turns: int) -> dict[str, Any]:
+def _in_spark(
+    session: Any, stage: Action, cat: str, where: Path, rows: int, turns: int
+) -> dict[str, Any]:
     from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
 
     from millstream.spark.action_stage import Shipping, action
@@ -224,7 +249,9 @@ def _in_spark(session: Any, stage: Action, cat: str, where: Path, rows: int, tur
     results: dict[str, Any] = {}
     for partitions in (1, 2):
         frame = session.range(rows, numPartitions=partitions)
-        frame = frame.select(F.lpad(F.col("id").cast("string"), SIZE, "0").cast("binary").alias("value")).cache()
+        frame = frame.select(
+            F.lpad(F.col("id").cast("string"), SIZE, "0").cast("binary").alias("value")
+        ).cache()
         frame.count()
         fresh = frame.select(F.col("value").cast("string")).rdd.map(lambda row: row[0])
         lines = frame.select(F.col("value").cast("string")).rdd.map(lambda row: row[0]).cache()
@@ -275,7 +302,9 @@ def lines_c(where: Path) -> str:
 def lines_python(where: Path) -> str:
     """Return an echo of lines, in Python."""
     source = where / "lines.py"
-    source.write_text("import sys\nfor line in sys.stdin.buffer:\n    sys.stdout.buffer.write(line)\n")
+    source.write_text(
+        "import sys\nfor line in sys.stdin.buffer:\n    sys.stdout.buffer.write(line)\n"
+    )
     return f"{sys.executable} -S {source}"
 
 
@@ -384,7 +413,9 @@ def runtimes(where: Path, rows: int, pings: int) -> dict[str, Any]:
     }
 
 
-def recovery(where: Path, processes: Any, argv: tuple[str, ...], second: str, sink: Sink, first: str) -> list[float]:
+def recovery(
+    where: Path, processes: Any, argv: tuple[str, ...], second: str, sink: Sink, first: str
+) -> list[float]:
     """Kill the second runtime, start it again, and wait for a message to come through."""
     found = []
     up = connected(first)
@@ -414,15 +445,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--runtime-rows", type=int, default=200_000)
-    parser.add_argument("--only", choices=list(PARTS), help="measure and show one part; nothing is saved")
+    parser.add_argument(
+        "--only", choices=list(PARTS), help="measure and show one part; nothing is saved"
+    )
     given = parser.parse_args()
     with folder("actions") as where:
         where.chmod(0o755)
-        results = {name: measure(where, given) for name, measure in PARTS.items() if given.only in (None, name)}
+        results = {
+            name: measure(where, given)
+            for name, measure in PARTS.items()
+            if given.only in (None, name)
+        }
     for name, found in results.items():
         SHOWN[name](found)
     if given.only is None:
-        save("actions", {"rows": given.rows, "bytes": SIZE, "turns": given.turns, "batch": BATCH}, results)
+        save(
+            "actions",
+            {"rows": given.rows, "bytes": SIZE, "turns": given.turns, "batch": BATCH},
+            results,
+        )
 
 
 PARTS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
@@ -443,7 +484,11 @@ def _show_pipes(results: dict[str, Any]) -> None:
         )
         for name, found in results.items()
     ]
-    show("one worker, seconds", ["", "bare loop", "worker", "part of bare", "at best", "in CPU time", "load"], rows)
+    show(
+        "one worker, seconds",
+        ["", "bare loop", "worker", "part of bare", "at best", "in CPU time", "load"],
+        rows,
+    )
 
 
 def _show_spark(results: dict[str, Any]) -> None:
@@ -452,12 +497,20 @@ def _show_spark(results: dict[str, Any]) -> None:
         rows = [
             (f"{workers}, {what}", *(found[kind][key] for kind in kinds), found["load_1min"])
             for workers, found in by_workers.items()
-            for what, key in (("seconds", "median_s"), ("CPU seconds", "cpu_s"), ("cores used", "cores_used"))
+            for what, key in (
+                ("seconds", "median_s"),
+                ("CPU seconds", "cpu_s"),
+                ("cores used", "cores_used"),
+            )
         ]
         show(f"in Spark, echo in {name}", ["", *kinds, "load"], rows, note=_who(by_workers))
 
 
-SHOWN: dict[str, Callable[[dict[str, Any]], None]] = {"pipes": _show_pipes, "runtimes": print, "spark": _show_spark}
+SHOWN: dict[str, Callable[[dict[str, Any]], None]] = {
+    "pipes": _show_pipes,
+    "runtimes": print,
+    "spark": _show_spark,
+}
 
 
 if __name__ == "__main__":

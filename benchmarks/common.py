@@ -41,7 +41,11 @@ class Timing:
         return (max(self.seconds) - min(self.seconds)) / self.median
 
     def plain(self) -> dict[str, Any]:
-        return {"median_s": round(self.median, 3), "spread": round(self.spread, 3), "seconds": rounded(self.seconds)}
+        return {
+            "median_s": round(self.median, 3),
+            "spread": round(self.spread, 3),
+            "seconds": rounded(self.seconds),
+        }
 
 
 def rounded(numbers: Sequence[float]) -> list[float]:
@@ -60,7 +64,9 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    said = subprocess.run(
+        ["java", "-version"], capture_output=True, text=True, check=False
+    ).stderr.splitlines()
     found = {name: version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "java": said[0] if said else "none", **found}
 
@@ -70,7 +76,10 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        "unknown",
+    )
 
 
 def save(name: str, settings: dict[str, Any], results: dict[str, Any]) -> Path:
@@ -107,7 +116,9 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], note
 @contextmanager
 def folder(prefix: str) -> Iterator[Path]:
     """Give a temporary folder that is removed afterwards; MILLSTREAM_BENCH_DIR says where."""
-    path = Path(tempfile.mkdtemp(prefix=f"millstream-{prefix}-", dir=os.environ.get("MILLSTREAM_BENCH_DIR")))
+    path = Path(
+        tempfile.mkdtemp(prefix=f"millstream-{prefix}-", dir=os.environ.get("MILLSTREAM_BENCH_DIR"))
+    )
     try:
         yield path
     finally:

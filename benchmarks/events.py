@@ -78,7 +78,9 @@ def last_row(span_us: int) -> pa.RecordBatch:
     """Return a row a day later: it closes all windows of a query that has no end of stream."""
     at = START_US + span_us + 86_400_000_000
     values = [["zzz"], [0.0], [at], ["zzz"], [0], ["zzz"]]
-    return pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA
+    )
 
 
 def write_files(folder: Path, batches: Iterator[pa.RecordBatch], *, format: str) -> None:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.fold
 
-Three flows over the same journal of 1 M events with 10,000 keys: a fold that puts out a row for every event, a fold
-that puts out one event in a hundred, and a distinct. They run in one session, in turn; the first turn warms up.
-What they put out is checked against numpy.
+Three flows over the same journal of 1 M events with 10,000 keys: a fold that puts out a row for
+every event, a fold that puts out one event in a hundred, and a distinct. They run in one session,
+in turn; the first turn warms up. What they put out is checked against numpy.
 """
 
 from __future__ import annotations
@@ -35,10 +35,17 @@ def every(state: dict[str, Any], row: dict[str, Any]) -> tuple[dict[str, Any], d
     """Put out the running total with every event."""
     state["total"] += row["value"]
     state["events"] += 1
-    return state, {"key": row["key"], "total": state["total"], "events": state["events"], "at": row["at"]}
+    return state, {
+        "key": row["key"],
+        "total": state["total"],
+        "events": state["events"],
+        "at": row["at"],
+    }
 
 
-def seldom(state: dict[str, Any], row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def seldom(
+    state: dict[str, Any], row: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Put out the running total with every hundredth event of a key."""
     state, result = every(state, row)
     return state, result if state["events"] % 100 == 0 else None
@@ -47,7 +54,9 @@ def seldom(state: dict[str, Any], row: dict[str, Any]) -> tuple[dict[str, Any], 
 def _folding(step: Callable[..., Any]) -> Callable[[ms.Stream, Path], None]:
     def build(readings: ms.Stream, out: Path) -> None:
         initial = {"total": 0.0, "events": 0}
-        readings.fold("totals", step, by="key", initial=initial, output=OUTPUT).sink("out", ms.parquet(str(out)))
+        readings.fold("totals", step, by="key", initial=initial, output=OUTPUT).sink(
+            "out", ms.parquet(str(out))
+        )
 
     return build
 
@@ -56,13 +65,22 @@ def _distinct(readings: ms.Stream, out: Path) -> None:
     readings.distinct("firsts", by="key", within=WITHIN).sink("out", ms.parquet(str(out)))
 
 
-FLOWS = {"fold, every event": _folding(every), "fold, one in 100": _folding(seldom), "distinct": _distinct}
+FLOWS = {
+    "fold, every event": _folding(every),
+    "fold, one in 100": _folding(seldom),
+    "distinct": _distinct,
+}
 
 
-def run_flow(spark: SparkSession, build: Callable[[ms.Stream, Path], None], journal: Path, place: Path) -> float:
+def run_flow(
+    spark: SparkSession, build: Callable[[ms.Stream, Path], None], journal: Path, place: Path
+) -> float:
     """Run a flow over the filled journal and return the seconds that it took."""
     flow = ms.Flow("bench")
-    build(flow.source("readings", ms.inbox(events.DDL), time="at", lateness=events.LATENESS), place / "out")
+    build(
+        flow.source("readings", ms.inbox(events.DDL), time="at", lateness=events.LATENESS),
+        place / "out",
+    )
     (place / "data" / "bench" / "journals").mkdir(parents=True)
     (place / "data" / "bench" / "journals" / "readings").symlink_to(journal)
     run = FlowRun(spark, flow, Options(place / "data", place))
@@ -107,7 +125,9 @@ def put_out(out: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=3)
@@ -117,7 +137,9 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in FLOWS}
     with folder("fold") as place:
         journal = place / "journal"
-        events.fill_journal(journal, events.blocks(args.events, args.keys, span_us, 100_000), entry=1_000)
+        events.fill_journal(
+            journal, events.blocks(args.events, args.keys, span_us, 100_000), entry=1_000
+        )
         spark = session("benchmark", log=place / "spark.log")
         for turn in range(args.turns + 1):
             for name, build in FLOWS.items():
@@ -125,7 +147,9 @@ def main() -> None:
                 here.mkdir()
                 took = run_flow(spark, build, journal, here)
                 if put_out(here / "out") != wanted[name]:
-                    raise SystemExit(f"{name}: {put_out(here / 'out')} rows came out, not {wanted[name]}")
+                    raise SystemExit(
+                        f"{name}: {put_out(here / 'out')} rows came out, not {wanted[name]}"
+                    )
                 shutil.rmtree(here)
                 if turn > 0:
                     seconds[name].append(took)
@@ -139,10 +163,16 @@ def main() -> None:
         for name, s in seconds.items()
     }
     rows = [
-        (n, f["median_s"], f"{f['events_per_second']:,}", f"{f['rows_out']:,}", f["spread"]) for n, f in found.items()
+        (n, f["median_s"], f"{f['events_per_second']:,}", f"{f['rows_out']:,}", f["spread"])
+        for n, f in found.items()
     ]
     title = f"fold and distinct, {args.events:,} events, {args.keys:,} keys"
-    show(title, ("flow", "seconds", "events/s", "rows out", "spread"), rows, "rows out as numpy counts them")
+    show(
+        title,
+        ("flow", "seconds", "events/s", "rows out", "spread"),
+        rows,
+        "rows out as numpy counts them",
+    )
     save("fold", {"events": args.events, "keys": args.keys, "turns": args.turns}, found)
 
 

@@ -1,7 +1,8 @@
 """The journal's append rate, its memory while it grows, and the cost of finding a place in it.
 
-Appends batches of 1,000 rows of 100 bytes to one partition, each durable before it counts, and compares in the same
-run, turn by turn, with peers that do less or the same: the same bytes written and synced by hand, and SQLite.
+Appends batches of 1,000 rows of 100 bytes to one partition, each durable before it counts, and
+compares in the same run, turn by turn, with peers that do less or the same: the same bytes written
+and synced by hand, and SQLite.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from millstream.journal.reader import Reader
 
 ROWS = 1_000
 BEGIN_US = 1_700_000_000_000_000
-SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("key", pa.string()), ("payload", pa.string())])
+SCHEMA = pa.schema(
+    [("at", pa.timestamp("us", "UTC")), ("key", pa.string()), ("payload", pa.string())]
+)
 
 
 def batches() -> Iterator[pa.RecordBatch]:
@@ -42,7 +45,9 @@ def batches() -> Iterator[pa.RecordBatch]:
     while True:
         # A millisecond a row, up to a second out of order.
         times = begin + np.arange(ROWS) * 1_000 - chance.integers(0, 1_000_000, ROWS)
-        yield pa.record_batch([pa.array(times, SCHEMA.field("at").type), keys, payload], schema=SCHEMA)
+        yield pa.record_batch(
+            [pa.array(times, SCHEMA.field("at").type), keys, payload], schema=SCHEMA
+        )
         begin += ROWS * 1_000
 
 
@@ -112,9 +117,14 @@ def sqlite(path: Path) -> Iterator[Append]:
 
     def append(given: Given) -> None:
         for batch in given:
-            columns = [batch.column(0).cast(pa.int64()).to_pylist(), *(batch.column(n).to_pylist() for n in (1, 2))]
+            columns = [
+                batch.column(0).cast(pa.int64()).to_pylist(),
+                *(batch.column(n).to_pylist() for n in (1, 2)),
+            ]
             base.execute("BEGIN")
-            base.executemany("INSERT INTO rows (at, key, payload) VALUES (?, ?, ?)", zip(*columns, strict=True))
+            base.executemany(
+                "INSERT INTO rows (at, key, payload) VALUES (?, ?, ?)", zip(*columns, strict=True)
+            )
             base.execute("COMMIT")
 
     yield append
@@ -136,7 +146,9 @@ def append_rates(rows: int, turns: int) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in PEERS}
     order = list(PEERS)
     for _ in range(turns):
-        order.append(order.pop(0))  # nobody always comes after the same one, whose pages are still being written
+        order.append(
+            order.pop(0)
+        )  # nobody always comes after the same one, whose pages are still being written
         for name in order:
             seconds[name].append(seconds_a_row(name, given))
     found = {}
@@ -162,8 +174,13 @@ def seconds_a_row(name: str, given: Given) -> float:
 def memory() -> dict[str, float]:
     """Return this process's memory in MB: its own, and mapped files that the kernel may drop at any time."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    found = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith("Rss")}
-    return {"own_mb": round(found["RssAnon"], 1), "mapped_mb": round(found["RssFile"] + found["RssShmem"], 1)}
+    found = {
+        line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith("Rss")
+    }
+    return {
+        "own_mb": round(found["RssAnon"], 1),
+        "mapped_mb": round(found["RssFile"] + found["RssShmem"], 1),
+    }
 
 
 def find(path: Path, count: int = 300) -> dict[str, Any]:
@@ -213,9 +230,16 @@ def growth(stops: list[int]) -> list[dict[str, Any]]:
             own = memory()
             writer.close()
             asked = [sys.executable, __file__, "--find", str(path)]
-            answer = subprocess.run(asked, capture_output=True, text=True, check=True, env=os.environ).stdout
+            answer = subprocess.run(
+                asked, capture_output=True, text=True, check=True, env=os.environ
+            ).stdout
             found.append(
-                {"rows": stop, "writer": own, "reopen_writer_ms": reopened(path), "reader": json.loads(answer)}
+                {
+                    "rows": stop,
+                    "writer": own,
+                    "reopen_writer_ms": reopened(path),
+                    "reader": json.loads(answer),
+                }
             )
             writer = Writer.open(path)
         writer.close()
@@ -228,13 +252,26 @@ def report(rates: dict[str, Any], grown: list[dict[str, Any]]) -> None:
         "Append, 1,000 rows of 100 bytes a batch, one partition, all synced",
         ("", "rows/s", "MB/s", "journal is"),
         [
-            (name, f"{one['rows_per_s']:,}", f"{one['rows_per_s'] / 10_000:,.0f}", f"{base / one['rows_per_s']:.2f} x")
+            (
+                name,
+                f"{one['rows_per_s']:,}",
+                f"{one['rows_per_s'] / 10_000:,.0f}",
+                f"{base / one['rows_per_s']:.2f} x",
+            )
             for name, one in rates.items()
         ],
     )
     show(
         "While it grows",
-        ("rows", "writer MB", "reopen ms", "reader opens ms", "find position us", "find time us", "reader MB"),
+        (
+            "rows",
+            "writer MB",
+            "reopen ms",
+            "reader opens ms",
+            "find position us",
+            "find time us",
+            "reader MB",
+        ),
         [
             (
                 f"{one['rows']:,}",
@@ -251,8 +288,12 @@ def report(rates: dict[str, Any], grown: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="let the journal grow to 50 M rows (5 GB)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="let the journal grow to 50 M rows (5 GB)"
+    )
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows a turn")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--find", type=Path, help=argparse.SUPPRESS)
@@ -266,7 +307,13 @@ def main() -> None:
     report(rates, grown)
     save(
         "journal_append-full" if args.full else "journal_append",
-        {"rows_a_turn": args.rows, "turns": args.turns, "rows_a_batch": ROWS, "bytes_a_row": 100, "stops": stops},
+        {
+            "rows_a_turn": args.rows,
+            "turns": args.turns,
+            "rows_a_batch": ROWS,
+            "bytes_a_row": 100,
+            "stops": stops,
+        },
         {"append": rates, "growth": grown},
     )
 

@@ -1,12 +1,13 @@
 """How fast events come from a producer into a journal, durable, over a plain call, IPC and TCP.
 
-One producer sends events of 100 bytes to one partition: Arrow batches of 1,000, lists of 1,000 dicts, dicts one by
-one. A turn ends when the last event is acknowledged, that is synced. The producer and the host of the inbox are two
-processes, except for the plain call. In the same run, turn by turn, peers that do less: the same bytes through
-pyzmq's PUSH and PULL, kept nowhere; through `queue.Queue`; and written to a file in blocks, each synced.
+One producer sends events of 100 bytes to one partition: Arrow batches of 1,000, lists of 1,000
+dicts, dicts one by one. A turn ends when the last event is acknowledged, that is synced. The
+producer and the host of the inbox are two processes, except for the plain call. In the same run,
+turn by turn, peers that do less: the same bytes through pyzmq's PUSH and PULL, kept nowhere;
+through `queue.Queue`; and written to a file in blocks, each synced.
 
-Then how long a single event takes to the journal and back, beside two syncs by hand; what a connection that nobody
-uses costs; and how long a new process takes to its first acknowledged event.
+Then how long a single event takes to the journal and back, beside two syncs by hand; what a
+connection that nobody uses costs; and how long a new process takes to its first acknowledged event.
 """
 
 from __future__ import annotations
@@ -44,14 +45,21 @@ ROWS: Final = 1_000
 TARGET: Final = "bench.events"
 COLUMNS: Final = "origin string, n long, text string, at timestamp"
 SCHEMA: Final = pa.schema(
-    [("origin", pa.string()), ("n", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))]
+    [
+        ("origin", pa.string()),
+        ("n", pa.int64()),
+        ("text", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
 )
 #: With the two texts' offsets: 4 + 8, 8, 4 + 68, 8.
 ROW_BYTES: Final = 100
 BLOCK: Final = 8 << 20
 SMALL_BLOCK: Final = 100 << 10
 BY_HAND: Final = "two syncs by hand"
-REFERENCE: Final = 153_000  # words a second, in one process, of the implementation that ours is to be measured by
+REFERENCE: Final = (
+    153_000  # words a second, in one process, of the implementation that ours is to be measured by
+)
 BEGIN_US: Final = 1_700_000_000_000_000
 
 Batches = list[pa.RecordBatch]
@@ -104,7 +112,9 @@ def serve(data: Path) -> None:
 def child(*args: str) -> Iterator[tuple[str, psutil.Process]]:
     """Start this file in another process; give what it says first."""
     asked = [sys.executable, "-m", "benchmarks.links", *args]
-    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip(), psutil.Process(process.pid)
         assert process.stdin is not None
@@ -123,14 +133,17 @@ def hosted(data: Path, transport: str, partitions: int = 1) -> Iterator[tuple[st
         return
     with child("--serve", str(data)) as (address, process):
         if transport == "tcp":
-            # A host that shares no files with us: where the IPC socket cannot be found, TCP is used.
+            # A host that shares no files with us: where the IPC socket cannot be found, TCP is
+            # used.
             for file in (data / "bench").glob("inbox_*"):
                 file.rename(data / file.name)
         yield address, process
 
 
 @contextmanager
-def connected(data: Path, transport: str, partitions: int = 1) -> Iterator[tuple[Client, psutil.Process]]:
+def connected(
+    data: Path, transport: str, partitions: int = 1
+) -> Iterator[tuple[Client, psutil.Process]]:
     with hosted(data, transport, partitions) as (address, process), connect(address) as client:
         client.schema(TARGET)
         used = {one.transport for one in client.statistics()}
@@ -279,7 +292,8 @@ def written(block: int) -> Open:
     return way
 
 
-# How each is opened, and how large a part of a turn's events it gets: the slow ones would take minutes.
+# How each is opened, and how large a part of a turn's events it gets: the slow ones would take
+# minutes.
 IN_BATCHES: dict[str, tuple[Open, float]] = {
     "links, local": (in_batches("local"), 1.0),
     "links, IPC": (in_batches("ipc"), 1.0),
@@ -309,12 +323,16 @@ LIMITS: Final = {
 }
 
 
-def rates(ways: dict[str, tuple[Open, float]], rows: int, turns: int, only: str | None) -> dict[str, Any]:
+def rates(
+    ways: dict[str, tuple[Open, float]], rows: int, turns: int, only: str | None
+) -> dict[str, Any]:
     batches = made(rows)
     order = [name for name in ways if only is None or only in name]
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for _ in range(turns):
-        order.append(order.pop(0))  # nobody always comes after the same one, whose pages are still being written
+        order.append(
+            order.pop(0)
+        )  # nobody always comes after the same one, whose pages are still being written
         for name in order:
             way, part = ways[name]
             seconds[name].append(seconds_a_row(way, batches[: max(1, int(len(batches) * part))]))
@@ -343,7 +361,8 @@ def _rate(timing: Timing) -> dict[str, Any]:
 def latencies(count: int) -> dict[str, Any]:
     """Return percentiles of the time from `send` of one event to its return, beside two syncs by hand.
 
-    All are open at once and take turns, event by event: the disk is as busy for one as for the others.
+    All are open at once and take turns, event by event: the disk is as busy for one as for the
+    others.
     """
     row, chance = plain(made(ROWS))[0], random.Random(1)
     calls: dict[str, Callable[[], object]] = {}
@@ -399,7 +418,10 @@ def idle(seconds: float) -> dict[str, Any]:
     """Return the CPU that a host and a client use after one event, while no more come."""
     found: dict[str, Any] = {"seconds": seconds}
     for transport in ("ipc", "tcp"):
-        with folder("links") as path, connected(path / "it", transport, partitions=4) as (client, host):
+        with (
+            folder("links") as path,
+            connected(path / "it", transport, partitions=4) as (client, host),
+        ):
             client.send(TARGET, plain(made(ROWS)))
             time.sleep(1)
             before = [_used(host), _used(psutil.Process())]
@@ -422,7 +444,11 @@ def _switches(pid: int) -> int:
     """Return how often the threads of a process went to sleep: a thread that polls is seen here at once."""
     found = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        found += sum(int(line.split()[1]) for line in status.read_text().splitlines() if "ctxt_switches" in line)
+        found += sum(
+            int(line.split()[1])
+            for line in status.read_text().splitlines()
+            if "ctxt_switches" in line
+        )
     return found
 
 
@@ -470,34 +496,61 @@ def judged(rates: dict[str, Any]) -> dict[str, Any]:
 
 
 def report(results: dict[str, Any]) -> None:
-    for what, title in (("in_batches", "1,000 events of 100 bytes a batch"), ("one_by_one", "Events one by one")):
+    for what, title in (
+        ("in_batches", "1,000 events of 100 bytes a batch"),
+        ("one_by_one", "Events one by one"),
+    ):
         rows = [
-            (name, f"{one['rows_per_s']:,}", f"{one['rows_per_s'] * ROW_BYTES / 1e6:,.0f}", f"{one['spread']:.0%}")
+            (
+                name,
+                f"{one['rows_per_s']:,}",
+                f"{one['rows_per_s'] * ROW_BYTES / 1e6:,.0f}",
+                f"{one['spread']:.0%}",
+            )
             for name, one in results.get(what, {}).items()
         ]
         if rows:
             show(title, ("", "rows/s", "MB/s", "spread"), rows)
     judged = results.get("judged")
     if judged:
-        rows = [(name, one["limit"], one["of_limit"], one["times_reference"]) for name, one in judged.items()]
-        show("Batches against what is possible", ("", "limit", "part of it", "times 153,000/s"), rows)
+        rows = [
+            (name, one["limit"], one["of_limit"], one["times_reference"])
+            for name, one in judged.items()
+        ]
+        show(
+            "Batches against what is possible", ("", "limit", "part of it", "times 153,000/s"), rows
+        )
     if "latency" in results:
         columns = ("p50_ms", "p90_ms", "p99_ms", "p999_ms")
         rows = [(name, *(one[c] for c in columns)) for name, one in results["latency"].items()]
-        show("One event to the journal and back", ("", *(c.replace("_", " ") for c in columns)), rows)
+        show(
+            "One event to the journal and back", ("", *(c.replace("_", " ") for c in columns)), rows
+        )
     if "idle" in results:
-        rows = [(n, one["cpu_percent"], one["switches_per_s"]) for n, one in results["idle"].items() if n != "seconds"]
+        rows = [
+            (n, one["cpu_percent"], one["switches_per_s"])
+            for n, one in results["idle"].items()
+            if n != "seconds"
+        ]
         show("Idle, 4 partitions", ("", "CPU %", "switches/s"), rows)
     if "start" in results:
-        show("A new process", ("", "s"), [(name, one["median_s"]) for name, one in results["start"].items()])
+        show(
+            "A new process",
+            ("", "s"),
+            [(name, one["median_s"]) for name, one in results["start"].items()],
+        )
 
 
 PARTS: Final = ("in_batches", "one_by_one", "latency", "idle", "start")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="keep the results under the name of the large sizes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="keep the results under the name of the large sizes"
+    )
     parser.add_argument("--rows", type=int, default=2_000_000, help="events a turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--part", choices=PARTS, action="append", help="measure this alone")
@@ -515,7 +568,10 @@ def main() -> None:
 
 def measure(args: argparse.Namespace) -> None:
     parts = args.part or PARTS
-    results: dict[str, Any] = {"message_bytes": int(made(ROWS)[0].serialize().size), "load_before": os.getloadavg()}
+    results: dict[str, Any] = {
+        "message_bytes": int(made(ROWS)[0].serialize().size),
+        "load_before": os.getloadavg(),
+    }
     if "in_batches" in parts:
         results["in_batches"] = rates(IN_BATCHES, args.rows, args.turns, args.only)
         results["judged"] = judged(results["in_batches"])
@@ -532,7 +588,12 @@ def measure(args: argparse.Namespace) -> None:
         name = "links-full" if args.full else "links"
         save(
             "-".join([name, *(args.part or ())]),
-            {"rows_a_turn": args.rows, "turns": args.turns, "rows_a_batch": ROWS, "bytes_a_row": ROW_BYTES},
+            {
+                "rows_a_turn": args.rows,
+                "turns": args.turns,
+                "rows_a_batch": ROWS,
+                "bytes_a_row": ROW_BYTES,
+            },
             results,
         )
 

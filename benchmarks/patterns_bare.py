@@ -2,11 +2,12 @@
 
     python -m benchmarks.patterns_bare
 
-The pattern is a, followed by b, followed by c. As many runs as wanted wait for c while events come that meet b, so that none can be
-left out beforehand; a c at the end completes them all. (With events that meet nothing, which are left out, it is ten times as many.)
-Both get the same events and must find the same matches. Ours is given Arrow batches and evaluates the conditions itself; BoboCEP is given
-one event object after the other, as it wants them. Beside it: the cost of an event as keys, live runs and the runs that an event really
-touches grow.
+The pattern is a, followed by b, followed by c. As many runs as wanted wait for c while events come
+that meet b, so that none can be left out beforehand; a c at the end completes them all. (With
+events that meet nothing, which are left out, it is ten times as many.) Both get the same events and
+must find the same matches. Ours is given Arrow batches and evaluates the conditions itself; BoboCEP
+is given one event object after the other, as it wants them. Beside it: the cost of an event as
+keys, live runs and the runs that an event really touches grow.
 """
 
 from __future__ import annotations
@@ -49,14 +50,18 @@ def stream(count: int, value: int = 2) -> np.ndarray:
 def table(values: np.ndarray, keys: np.ndarray | None = None) -> pa.Table:
     at = np.arange(len(values), dtype=np.int64) * 1000
     key = np.zeros(len(values), np.int64) if keys is None else keys
-    return pa.table({"x": pa.array(values), "at": pa.array(at).cast(pa.timestamp("us")), "key": pa.array(key)})
+    return pa.table(
+        {"x": pa.array(values), "at": pa.array(at).cast(pa.timestamp("us")), "key": pa.array(key)}
+    )
 
 
 def ours(values: np.ndarray, runs: int) -> tuple[float, int]:
     """Return the seconds for `values` with `runs` live, and the number of matches."""
     automaton = compile_pattern(PATTERN)
     made = matcher(automaton, [])
-    kept, _ = fed(made, automaton, made.empty(pa.int64(), table(values[:0]).schema), table(opened(runs)))
+    kept, _ = fed(
+        made, automaton, made.empty(pa.int64(), table(values[:0]).schema), table(opened(runs))
+    )
     rows = table(values)
     began = time.perf_counter()
     _, found = fed(made, automaton, kept, rows)
@@ -107,7 +112,9 @@ def compared(runs: int, count: int, their_count: int, turns: int) -> dict[str, A
         seconds, found = ours(values, runs)
         their_seconds, their_found = theirs(their_values, runs)
         if not found == their_found == runs:
-            raise SystemExit(f"error: {found} matches, BoboCEP {their_found}, and there should be {runs}")
+            raise SystemExit(
+                f"error: {found} matches, BoboCEP {their_found}, and there should be {runs}"
+            )
         mine.append(seconds)
         other.append(their_seconds)
     quiet, _ = ours(stream(count, 50), runs)
@@ -124,7 +131,13 @@ def compared(runs: int, count: int, their_count: int, turns: int) -> dict[str, A
 
 def by_keys(keys: int, count: int) -> dict[str, Any]:
     """Return the cost per event with many keys, a run open for each now and then, within a time."""
-    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").followed_by("c", "x = 3").within("300 seconds")
+    pattern = (
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by("b", "x = 2")
+        .followed_by("c", "x = 3")
+        .within("300 seconds")
+    )
     automaton = compile_pattern(pattern)
     made = matcher(automaton, [])
     random = np.random.default_rng(2)
@@ -147,12 +160,20 @@ def by_keys(keys: int, count: int) -> dict[str, Any]:
 def by_runs(runs: int, *, touched: int) -> dict[str, Any]:
     """Return the cost per event with many runs of one key, of which each event touches some: those of another block.
 
-    The runs wait for c; those that are touched wait for b, which asks each of them for its own event and is not met.
+    The runs wait for c; those that are touched wait for b, which asks each of them for its own
+    event and is not met.
     """
-    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x >= 2 and x < 10 * a.x").followed_by("c", "x = 99")
+    pattern = (
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by("b", "x >= 2 and x < 10 * a.x")
+        .followed_by("c", "x = 99")
+    )
     automaton = compile_pattern(pattern)
     made = matcher(automaton, [pa.int64()] * len(automaton.values))
-    values = np.concatenate([opened(runs - touched), np.ones(touched, np.int64), np.full(50_000, 50)])
+    values = np.concatenate(
+        [opened(runs - touched), np.ones(touched, np.int64), np.full(50_000, 50)]
+    )
     rows = table(values)
     opening = len(values) - 50_000
     kept: Any = made.empty(pa.int64(), rows.schema)
@@ -161,14 +182,21 @@ def by_runs(runs: int, *, touched: int) -> dict[str, Any]:
     began = time.perf_counter()
     kept, _ = with_values(made, automaton, kept, rows.slice(opening, count))
     seconds = time.perf_counter() - began
-    return {"runs": runs, "touched": touched, "us_per_event": round(seconds / count * 1e6, 3), "live": kept.live}
+    return {
+        "runs": runs,
+        "touched": touched,
+        "us_per_event": round(seconds / count * 1e6, 3),
+        "live": kept.live,
+    }
 
 
 def with_values(made: Matcher, automaton: Any, kept: Any, rows: pa.Table) -> tuple[Any, int]:
     """Match rows in one batch."""
     masks = events.met(automaton, rows).astype(np.int64)
     times = events.micros(rows.column("at"))
-    batch = Batch(rows.column("key").combine_chunks(), times, masks, events.values(automaton, rows), rows)
+    batch = Batch(
+        rows.column("key").combine_chunks(), times, masks, events.values(automaton, rows), rows
+    )
     kept, some = made.process(kept, batch, 0)
     return kept, len(some)
 
@@ -185,7 +213,15 @@ def main() -> None:
         compared(1000, given.events, 500, given.turns),
     ]
     keys = [by_keys(keys, given.events) for keys in (100, 10_000, 1_000_000)]
-    touching = [(10_000, 0), (1, 1), (10, 10), (100, 100), (1000, 1000), (10_000, 100), (100_000, 100)]
+    touching = [
+        (10_000, 0),
+        (1, 1),
+        (10, 10),
+        (100, 100),
+        (1000, 1000),
+        (10_000, 100),
+        (100_000, 100),
+    ]
     runs = [by_runs(runs, touched=some) for runs, some in touching]
     results = {"beside_bobocep": compares, "by_keys": keys, "by_runs": runs}
     save("patterns_bare", {"turns": given.turns, "events": given.events, "batch": BATCH}, results)
@@ -193,17 +229,32 @@ def main() -> None:
         "a, followed by b, followed by c: events/s by live runs",
         ["live runs", "Millstream", "BoboCEP", "times"],
         [
-            [one["runs"], f"{one['events_per_s']:,}", f"{one['bobocep_events_per_s']:,}", one["ratio"]]
+            [
+                one["runs"],
+                f"{one['events_per_s']:,}",
+                f"{one['bobocep_events_per_s']:,}",
+                one["ratio"],
+            ]
             for one in compares
         ],
     )
     show(
         "by keys, within 300 s",
         ["keys", "events/s", "matches", "live runs", "bytes per run"],
-        [[one[name] for name in ("keys", "events_per_s", "matches", "live_runs", "bytes_per_run")] for one in keys],
+        [
+            [
+                one[name]
+                for name in ("keys", "events_per_s", "matches", "live_runs", "bytes_per_run")
+            ]
+            for one in keys
+        ],
     )
     shown = [[one["runs"], one["touched"], one["us_per_event"]] for one in runs]
-    show("by live runs of one key, and those that an event touches", ["runs", "touched", "µs per event"], shown)
+    show(
+        "by live runs of one key, and those that an event touches",
+        ["runs", "touched", "µs per event"],
+        shown,
+    )
 
 
 if __name__ == "__main__":

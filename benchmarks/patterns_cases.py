@@ -1,7 +1,8 @@
 """The patterns that are measured, each as one of ours and as Flink's MATCH_RECOGNIZE.
 
-Flink's are written with care: events that meet no condition are filtered out first, and the gaps between the blocks forbid the next block's
-event, so that there is one way to match and nothing forks. (`A X*? B Y*? C` without that takes many times as long.)
+Flink's are written with care: events that meet no condition are filtered out first, and the gaps
+between the blocks forbid the next block's event, so that there is one way to match and nothing
+forks. (`A X*? B Y*? C` without that takes many times as long.)
 """
 
 from __future__ import annotations
@@ -74,7 +75,11 @@ class Case:
 
     @property
     def what(self) -> ms.Pattern | ms.Phenomenon:
-        return self.patterns[0] if len(self.patterns) == 1 else ms.Phenomenon(self.name, self.patterns, emit=self.emit)
+        return (
+            self.patterns[0]
+            if len(self.patterns) == 1
+            else ms.Phenomenon(self.name, self.patterns, emit=self.emit)
+        )
 
 
 THREE = "key, a.n as n1, b.n as n2, c.n as n3"
@@ -104,7 +109,9 @@ def _kleene() -> Case:
             DEFINE A AS kind = 'A', B AS kind = 'B', C AS kind = 'C'
         )"""
     emit = "key, a.n as n1, count(b.*) as n2, sum(b.value) as total, c.n as n3"
-    return Case("kleene", "A B+ C", 10_000, (pattern,), emit, (clause,), only="kind IN ('A', 'B', 'C')")
+    return Case(
+        "kleene", "A B+ C", 10_000, (pattern,), emit, (clause,), only="kind IN ('A', 'B', 'C')"
+    )
 
 
 def _negation() -> Case:
@@ -122,15 +129,23 @@ def _negation() -> Case:
             PATTERN (A X*? C) WITHIN INTERVAL '5' MINUTE
             DEFINE A AS kind = 'A', X AS kind = 'A', C AS kind = 'C'
         )"""
-    return Case("negation", "A, no B, C", 10_000, (pattern,), "key, a.n as n1, c.n as n3", (clause,))
+    return Case(
+        "negation", "A, no B, C", 10_000, (pattern,), "key, a.n as n1, c.n as n3", (clause,)
+    )
 
 
 def many(count: int) -> tuple[Sequence, ...]:
     """Return patterns that differ in the kinds of their events and in what they ask of them."""
-    kinds = [KINDS[number % 10] + KINDS[(number + 3) % 10] + KINDS[(number + 6) % 10] for number in range(count)]
+    kinds = [
+        KINDS[number % 10] + KINDS[(number + 3) % 10] + KINDS[(number + 6) % 10]
+        for number in range(count)
+    ]
     return tuple(
         Sequence(
-            f"p{number:02}", f"kind = '{a}' AND value > 112", f"kind = '{b}' AND value > {50 + number}", f"kind = '{c}'"
+            f"p{number:02}",
+            f"kind = '{a}' AND value > 112",
+            f"kind = '{b}' AND value > {50 + number}",
+            f"kind = '{c}'",
         )
         for number, (a, b, c) in enumerate(kinds)
     )
@@ -168,7 +183,10 @@ def flink_statements(case: Case, out: str) -> list[str]:
     types = {"pattern": "STRING", "key": "STRING", "total": "DOUBLE"}
     names = ", ".join(f"`{name}` {types.get(name, 'BIGINT')}" for name in case.columns)
     own = ", ".join(f"`{name}`" for name in case.columns if name != "pattern")
-    selects = [f"SELECT {_called(case, number)}{own} FROM {clause}" for number, clause in enumerate(case.clauses)]
+    selects = [
+        f"SELECT {_called(case, number)}{own} FROM {clause}"
+        for number, clause in enumerate(case.clauses)
+    ]
     place = f"'connector' = 'filesystem', 'path' = 'file://{out}', 'format' = 'csv'"
     return [
         f"CREATE TABLE found_{case.name} ({names}) WITH ({place})",

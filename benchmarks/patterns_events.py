@@ -1,9 +1,11 @@
 """Made-up events for patterns, the same every time, as CSV files.
 
-Event n happens n milliseconds after the start, so no two have the same time, and the same number of events covers the same time whatever
-the size of the stream: 1,000 a second. They arrive up to two seconds out of order, on two lanes. The lanes are there as one file each, which
-is how Flink reads them (in order, one reader for each), and cut into parts of equal size, which is how Spark reads them (two parts a batch).
-The last event of each lane is a day later: then everything before is certain.
+Event n happens n milliseconds after the start, so no two have the same time, and the same number of
+events covers the same time whatever the size of the stream: 1,000 a second. They arrive up to two
+seconds out of order, on two lanes. The lanes are there as one file each, which is how Flink reads
+them (in order, one reader for each), and cut into parts of equal size, which is how Spark reads
+them (two parts a batch). The last event of each lane is a day later: then everything before is
+certain.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def table(events: int, keys: int) -> pa.Table:
 
 def last(events: int, lane: int) -> pa.Table:
     at = pa.array([START + np.timedelta64(events + DAY_MS + lane, "ms")])
-    return pa.table({"key": ["end"], "kind": [LAST], "value": [0.0], "at": at, "n": [events + lane]})
+    return pa.table(
+        {"key": ["end"], "kind": [LAST], "value": [0.0], "at": at, "n": [events + lane]}
+    )
 
 
 def write(place: Path, events: int, keys: int, rows_per_batch: int) -> None:

@@ -9,7 +9,11 @@ from pathlib import Path
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 #: Two slots for two cores; rows are not copied between operators; state on the heap and no checkpoints, which is Flink at its quickest.
-SETTINGS = {"parallelism.default": "2", "pipeline.object-reuse": "true", "table.local-time-zone": "UTC"}
+SETTINGS = {
+    "parallelism.default": "2",
+    "pipeline.object-reuse": "true",
+    "table.local-time-zone": "UTC",
+}
 
 
 def main() -> None:

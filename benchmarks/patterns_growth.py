@@ -45,14 +45,31 @@ def growth() -> None:
         show(f"by {name}", columns, [[one[column] for column in columns] for one in points])
     draw(
         "keys",
-        [(f"{one['keys']:,} keys", one["us"], f"µs, {one['bytes_per_run']} bytes a run") for one in found["keys"]],
+        [
+            (f"{one['keys']:,} keys", one["us"], f"µs, {one['bytes_per_run']} bytes a run")
+            for one in found["keys"]
+        ],
         1,
     )
-    draw("waiting", [(f"{one['runs']:,} runs that wait", one["us"], "µs") for one in found["waiting"]], 2)
-    draw("touched", [(f"{one['runs']:,} runs touched", one["ns_per_run"], "ns a run") for one in found["touched"]], 2)
+    draw(
+        "waiting",
+        [(f"{one['runs']:,} runs that wait", one["us"], "µs") for one in found["waiting"]],
+        2,
+    )
+    draw(
+        "touched",
+        [
+            (f"{one['runs']:,} runs touched", one["ns_per_run"], "ns a run")
+            for one in found["touched"]
+        ],
+        2,
+    )
     draw(
         "patterns",
-        [(f"{one['patterns']} patterns", one["us"], f"µs, {one['us_per_pattern']} each") for one in found["patterns"]],
+        [
+            (f"{one['patterns']} patterns", one["us"], f"µs, {one['us_per_pattern']} each")
+            for one in found["patterns"]
+        ],
         3,
     )
 
@@ -61,7 +78,9 @@ def draw(name: str, values: list[tuple[str, float, str]], colour: int) -> None:
     plot = plots.bars(values, colour=colour, label=f"the cost of an event by {name}")
     svg = plot.svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="506" ', 1)
     IMAGES.mkdir(parents=True, exist_ok=True)
-    (IMAGES / f"patterns-{name}.svg").write_text(svg.replace(">", f"><style>{STYLE}</style>", 1) + "\n")
+    (IMAGES / f"patterns-{name}.svg").write_text(
+        svg.replace(">", f"><style>{STYLE}</style>", 1) + "\n"
+    )
 
 
 def quickest(run: Callable[[], Any]) -> tuple[float, Any]:
@@ -80,7 +99,9 @@ def by_keys(keys: int) -> dict[str, Any]:
     made = matcher(automaton, [])
     random = np.random.default_rng(2)
     rows = table(random.integers(0, 8, EVENTS), random.integers(0, keys, EVENTS))
-    seconds, (kept, found) = quickest(lambda: fed(made, automaton, made.empty(pa.int64(), rows.schema), rows))
+    seconds, (kept, found) = quickest(
+        lambda: fed(made, automaton, made.empty(pa.int64(), rows.schema), rows)
+    )
     size = len(made.dump(kept))
     return {
         "keys": keys,
@@ -94,11 +115,18 @@ def by_keys(keys: int) -> dict[str, Any]:
 
 def by_runs(runs: int, *, touched: int) -> dict[str, Any]:
     """Runs of one key wait for c; those that an event touches wait for b, which asks each for its own event and is not met."""
-    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x >= 2 and x < 10 * a.x").followed_by("c", "x = 99")
+    pattern = (
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by("b", "x >= 2 and x < 10 * a.x")
+        .followed_by("c", "x = 99")
+    )
     automaton = compile_pattern(pattern)
     made = matcher(automaton, [pa.int64()] * len(automaton.values))
     count = max(200, min(BATCH, 20_000_000 // max(1, touched)))
-    values = np.concatenate([opened(runs - touched), np.ones(touched, np.int64), np.full(count, 50)])
+    values = np.concatenate(
+        [opened(runs - touched), np.ones(touched, np.int64), np.full(count, 50)]
+    )
     rows = table(values)
     opening = len(values) - count
     empty = made.empty(pa.int64(), rows.schema)
@@ -122,14 +150,25 @@ def by_patterns(count: int) -> dict[str, Any]:
     rows = patterns_events.table(EVENTS // 4, 10_000)
     rows = rows.take(pa.compute.sort_indices(rows, [("at", "ascending")]))
     rows = rows.set_column(3, "at", rows.column("at").cast(pa.timestamp("us")))
-    made = [(automaton, matcher(automaton, [])) for automaton in (compile_pattern(one.pattern) for one in many(count))]
+    made = [
+        (automaton, matcher(automaton, []))
+        for automaton in (compile_pattern(one.pattern) for one in many(count))
+    ]
 
     def run() -> int:
-        return sum(fed(one, automaton, one.empty(pa.string(), rows.schema), rows)[1] for automaton, one in made)
+        return sum(
+            fed(one, automaton, one.empty(pa.string(), rows.schema), rows)[1]
+            for automaton, one in made
+        )
 
     seconds, found = quickest(run)
     each = seconds / len(rows) * 1e6
-    return {"patterns": count, "us": round(each, 2), "us_per_pattern": round(each / count, 3), "matches": found}
+    return {
+        "patterns": count,
+        "us": round(each, 2),
+        "us_per_pattern": round(each / count, 3),
+        "matches": found,
+    }
 
 
 if __name__ == "__main__":

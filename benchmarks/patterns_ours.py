@@ -3,8 +3,8 @@
     python -m benchmarks.patterns_ours PARTS OUT CASE
     python -m benchmarks.patterns_ours PARTS OUT --check CASE ...
 
-With --check: the cases over the files as a batch, into OUT/CASE-pattern, and their MATCH_RECOGNIZE clauses, the text that Flink gets, into
-OUT/CASE-sql.
+With --check: the cases over the files as a batch, into OUT/CASE-pattern, and their MATCH_RECOGNIZE
+clauses, the text that Flink gets, into OUT/CASE-sql.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ READING = {"quote": "", "multiLine": True}
 
 
 def stream(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
-    frame = spark.readStream.schema(DDL).options(**READING, maxFilesPerTrigger=LANES).csv(str(parts))
+    frame = (
+        spark.readStream.schema(DDL).options(**READING, maxFilesPerTrigger=LANES).csv(str(parts))
+    )
     frame = frame.withWatermark("at", f"{LATENESS_S} seconds")
     # The event that ends the stream moves the watermark, below which Spark filters.
     frame = frame.where(f"({case.only}) OR kind = '{LAST}'") if case.only else frame
@@ -35,7 +37,9 @@ def stream(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
     writer = found.select(*case.columns).writeStream.format("csv").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(out.with_suffix(".checkpoint"))).start(str(out))
     query.awaitTermination()
-    out.with_suffix(".json").write_text(json.dumps([dict(progress) for progress in query.recentProgress], default=str))
+    out.with_suffix(".json").write_text(
+        json.dumps([dict(progress) for progress in query.recentProgress], default=str)
+    )
 
 
 def batch(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
@@ -46,7 +50,9 @@ def batch(spark: SparkSession, case: Case, parts: Path, out: Path) -> None:
     found.select(*case.columns).write.csv(str(out / f"{case.name}-pattern"))
     # Ours is one clause a query: the first few will do where there are many.
     clauses = [recognized(spark, case, number) for number in range(min(CLAUSES, len(case.clauses)))]
-    reduce(DataFrame.unionByName, clauses).select(*case.columns).write.csv(str(out / f"{case.name}-sql"))
+    reduce(DataFrame.unionByName, clauses).select(*case.columns).write.csv(
+        str(out / f"{case.name}-sql")
+    )
 
 
 def recognized(spark: SparkSession, case: Case, number: int) -> DataFrame:

@@ -5,9 +5,10 @@
     python -m benchmarks.patterns_spark --case kleene      one of the patterns
     python -m benchmarks.patterns_spark --alone            without Flink
 
-Each run is a process that starts with nothing and ends with its results written. The slope between the two sizes is what an event costs
-once everything runs; both are given in seconds and in seconds of the processor, which other work on the machine disturbs less. Over
-few events, the text of Flink's MATCH_RECOGNIZE is also given to `ms.sql`, and must find the same.
+Each run is a process that starts with nothing and ends with its results written. The slope between
+the two sizes is what an event costs once everything runs; both are given in seconds and in seconds
+of the processor, which other work on the machine disturbs less. Over few events, the text of
+Flink's MATCH_RECOGNIZE is also given to `ms.sql`, and must find the same.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Runs:
         return float(statistics.median(getattr(cost, name) for cost in self.costs))
 
     def plain(self) -> dict[str, Any]:
-        medians = {name: round(self.median(name), 2) for name in ("seconds", "cpu_seconds", "peak_mb")}
+        medians = {
+            name: round(self.median(name), 2) for name in ("seconds", "cpu_seconds", "peak_mb")
+        }
         return {**medians, "runs": [asdict(cost) for cost in self.costs], **self.state}
 
 
@@ -54,7 +57,14 @@ class Runs:
 
 
 def ours(case: Case, files: Path, out: Path) -> Cost:
-    command = [sys.executable, "-m", "benchmarks.patterns_ours", str(files / "parts"), str(out), case.name]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.patterns_ours",
+        str(files / "parts"),
+        str(out),
+        case.name,
+    ]
     return cost_of(command, log=out.with_suffix(".said"), cwd=ROOT)
 
 
@@ -66,7 +76,9 @@ def flink_job(statements: list[str], out: Path) -> Cost:
     said = out.with_suffix(".sql.json")
     said.write_text(json.dumps(statements))
     job = Path(__file__).with_name("patterns_flink.py")
-    return cost_of([str(peers.flink()), str(job), str(said)], log=out.with_suffix(".said"), cwd=ROOT)
+    return cost_of(
+        [str(peers.flink()), str(job), str(said)], log=out.with_suffix(".said"), cwd=ROOT
+    )
 
 
 def matches(case: Case, out: Path) -> pa.Table:
@@ -87,9 +99,15 @@ def state_of(out: Path) -> dict[str, Any]:
     metrics = [operator.get("customMetrics", {}) for operator in operators]
     written = out.with_suffix(".checkpoint")
     return {
-        "state_memory_mb": round(max((operator["memoryUsedBytes"] for operator in operators), default=0) / 2**20, 1),
-        "state_files_mb": round(max((one.get("rocksdbSstFileSize", 0) for one in metrics), default=0) / 2**20, 1),
-        "checkpoint_mb": round(sum(path.stat().st_size for path in written.rglob("*") if path.is_file()) / 2**20, 1),
+        "state_memory_mb": round(
+            max((operator["memoryUsedBytes"] for operator in operators), default=0) / 2**20, 1
+        ),
+        "state_files_mb": round(
+            max((one.get("rocksdbSstFileSize", 0) for one in metrics), default=0) / 2**20, 1
+        ),
+        "checkpoint_mb": round(
+            sum(path.stat().st_size for path in written.rglob("*") if path.is_file()) / 2**20, 1
+        ),
         "batches": len(progress),
     }
 
@@ -97,7 +115,9 @@ def state_of(out: Path) -> dict[str, Any]:
 # One case
 
 
-def measure(case: Case, sizes: list[int], turns: int, rows_per_batch: int, *, alone: bool) -> dict[str, Any]:
+def measure(
+    case: Case, sizes: list[int], turns: int, rows_per_batch: int, *, alone: bool
+) -> dict[str, Any]:
     """Return what a case takes, at each size, with ours and Flink in turn."""
     found: dict[str, Any] = {"title": case.title, "keys": case.keys, "sizes": {}}
     for size in sizes:
@@ -121,7 +141,9 @@ def _at(case: Case, place: Path, turns: int, *, alone: bool) -> dict[str, Any]:
                 runs.state = state_of(out)
             got = matches(case, out)
             if expected is not None and not got.equals(expected):
-                raise SystemExit(f"error: {case.name}: {name} finds other matches: {_difference(expected, got)}")
+                raise SystemExit(
+                    f"error: {case.name}: {name} finds other matches: {_difference(expected, got)}"
+                )
             expected = got
             shutil.rmtree(out)
     assert expected is not None
@@ -139,14 +161,19 @@ def slope(sizes: dict[int, Any], small: int, large: int) -> dict[str, Any]:
     rates: dict[str, Any] = {}
     for name in (OURS, FLINK):
         if name in sizes[small]:
-            took = {what: sizes[large][name][what] - sizes[small][name][what] for what in ("seconds", "cpu_seconds")}
+            took = {
+                what: sizes[large][name][what] - sizes[small][name][what]
+                for what in ("seconds", "cpu_seconds")
+            }
             rates[name] = {
                 "events_per_s": round((large - small) / max(0.01, took["seconds"])),
                 "events_per_cpu_s": round((large - small) / max(0.01, took["cpu_seconds"])),
             }
     if FLINK in rates:
         rates["times"] = round(rates[OURS]["events_per_s"] / rates[FLINK]["events_per_s"], 2)
-        rates["times_by_cpu"] = round(rates[OURS]["events_per_cpu_s"] / rates[FLINK]["events_per_cpu_s"], 2)
+        rates["times_by_cpu"] = round(
+            rates[OURS]["events_per_cpu_s"] / rates[FLINK]["events_per_cpu_s"], 2
+        )
     return rates
 
 
@@ -164,13 +191,21 @@ def check(cases: list[Case], *, alone: bool) -> dict[str, Any]:
         ]
         cost_of([*command, *(case.name for case in cases)], log=place / "ours.said", cwd=ROOT)
         if not alone:
-            jobs = [flink_statements(case, str(place / "out" / f"{case.name}-flink")) for case in cases]
-            flink_job([flink_events(str(place / "lanes")), *(one for job in jobs for one in job)], place / "flink")
+            jobs = [
+                flink_statements(case, str(place / "out" / f"{case.name}-flink")) for case in cases
+            ]
+            flink_job(
+                [flink_events(str(place / "lanes")), *(one for job in jobs for one in job)],
+                place / "flink",
+            )
         return {case.name: _compared(case, place / "out", alone=alone) for case in cases}
 
 
 def _compared(case: Case, out: Path, *, alone: bool) -> dict[str, Any]:
-    found = {who: matches(case, out / f"{case.name}-{who}") for who in ("pattern", "sql", *([] if alone else [FLINK]))}
+    found = {
+        who: matches(case, out / f"{case.name}-{who}")
+        for who in ("pattern", "sql", *([] if alone else [FLINK]))
+    }
     differs = {}
     for who, got in found.items():
         expected = found["pattern"]
@@ -179,7 +214,12 @@ def _compared(case: Case, out: Path, *, alone: bool) -> dict[str, Any]:
             expected = expected.filter(pa.compute.is_in(expected.column("pattern"), asked))
         if not got.equals(expected):
             differs[who] = _difference(expected, got)
-    return {"events": CHECKED, "matches": len(found["pattern"]), "compared": list(found), "differences": differs}
+    return {
+        "events": CHECKED,
+        "matches": len(found["pattern"]),
+        "compared": list(found),
+        "differences": differs,
+    }
 
 
 # Showing
@@ -205,25 +245,42 @@ def _say_slopes(results: dict[str, Any]) -> None:
     rows = [
         (
             one["title"],
-            *(f"{one['slope'][name]['events_per_s']:,}" if name in one["slope"] else "-" for name in (OURS, FLINK)),
+            *(
+                f"{one['slope'][name]['events_per_s']:,}" if name in one["slope"] else "-"
+                for name in (OURS, FLINK)
+            ),
             one["slope"].get("times", "-"),
             one["slope"].get("times_by_cpu", "-"),
         )
         for one in results.values()
         if "slope" in one
     ]
-    show("between the two sizes", ("pattern", "ours, events/s", "Flink", "times", "times by CPU"), rows)
+    show(
+        "between the two sizes",
+        ("pattern", "ours, events/s", "Flink", "times", "times by CPU"),
+        rows,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="the sizes of the results that are kept")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="the sizes of the results that are kept"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of events")
-    parser.add_argument("--case", choices=sorted(CASES), action="append", help="some of the patterns")
-    parser.add_argument("--turns", type=int, help="how often the sequence is run at each size; the others once")
+    parser.add_argument(
+        "--case", choices=sorted(CASES), action="append", help="some of the patterns"
+    )
+    parser.add_argument(
+        "--turns", type=int, help="how often the sequence is run at each size; the others once"
+    )
     parser.add_argument("--rows-per-batch", type=int, default=2_000_000)
     parser.add_argument("--alone", action="store_true", help="without Flink")
-    parser.add_argument("--check", action="store_true", help="only compare matches, also those of MATCH_RECOGNIZE")
+    parser.add_argument(
+        "--check", action="store_true", help="only compare matches, also those of MATCH_RECOGNIZE"
+    )
     args = parser.parse_args()
     cases = [CASES[name] for name in args.case or CASES]
     checked = check(cases, alone=args.alone) if args.check or not args.full else {}
@@ -235,21 +292,32 @@ def main() -> None:
     for case in cases:
         first = case.name == "sequence"
         larger = 1_000_000 if len(case.patterns) > 1 else 8_000_000
-        sizes = args.sizes or ([1_000_000, 4_000_000, 16_000_000] if first else [larger // 4, larger])
+        sizes = args.sizes or (
+            [1_000_000, 4_000_000, 16_000_000] if first else [larger // 4, larger]
+        )
         if not args.full and not args.sizes:
             sizes = [250_000, 1_000_000] if first else [250_000]
         turns = (args.turns or (3 if args.full else 1)) if first else 1
         results[case.name] = measure(case, sizes, turns, args.rows_per_batch, alone=args.alone)
     _say_slopes(results)
     settings = {"rows_per_batch": args.rows_per_batch, "flink": peers.FLINK, "alone": args.alone}
-    name = "patterns_spark" + ("-full" if args.full else "") + (f"-{'-'.join(args.case)}" if args.case else "")
+    name = (
+        "patterns_spark"
+        + ("-full" if args.full else "")
+        + (f"-{'-'.join(args.case)}" if args.case else "")
+    )
     save(name, settings, {**results, "checked": checked})
 
 
 def _say_checked(checked: dict[str, Any]) -> None:
     for name, found in checked.items():
-        told = "; ".join(f"{who}: {what}" for who, what in found["differences"].items()) or "all equal"
-        print(f"{name}: {found['matches']:,} matches in {found['events']:,} events, {told}", flush=True)
+        told = (
+            "; ".join(f"{who}: {what}" for who, what in found["differences"].items()) or "all equal"
+        )
+        print(
+            f"{name}: {found['matches']:,} matches in {found['events']:,} events, {told}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -28,13 +28,23 @@ def _environment(name: str, package: str, module: str, *, python: str) -> Path:
     if stamp.exists() and stamp.read_text() == package:
         return found
     uv = shutil.which("uv") or str(HOME.parent / "bin" / "uv")
-    print(f"installing {package} into {place.relative_to(HOME.parents[1])} (some 500 MB)", flush=True)
+    print(
+        f"installing {package} into {place.relative_to(HOME.parents[1])} (some 500 MB)", flush=True
+    )
     try:
-        wanted = sys.executable if sys.version_info[:2] == tuple(map(int, python.split("."))) else python
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", wanted, str(place)], check=True)
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", str(found), package], check=True)
+        wanted = (
+            sys.executable if sys.version_info[:2] == tuple(map(int, python.split("."))) else python
+        )
+        subprocess.run(
+            [uv, "venv", "--quiet", "--clear", "--python", wanted, str(place)], check=True
+        )
+        subprocess.run(
+            [uv, "pip", "install", "--quiet", "--python", str(found), package], check=True
+        )
         subprocess.run([str(found), "-c", f"import {module}"], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SystemExit(f"error: {package} could not be installed: {error}\n  hint: --alone measures ours") from error
+        raise SystemExit(
+            f"error: {package} could not be installed: {error}\n  hint: --alone measures ours"
+        ) from error
     stamp.write_text(package)
     return found

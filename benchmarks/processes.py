@@ -42,7 +42,9 @@ def cost_of(command: Sequence[str], *, log: Path, cwd: Path | None = None) -> Co
         ended = subprocess.run(watch, stdout=said, stderr=said, cwd=cwd, check=False)
         if ended.returncode:
             tail = log.read_text(errors="replace")[-3000:]
-            raise SystemExit(f"error: {' '.join(command[:3])} ... ended with {ended.returncode}\n{tail}")
+            raise SystemExit(
+                f"error: {' '.join(command[:3])} ... ended with {ended.returncode}\n{tail}"
+            )
         return Cost(**json.loads(Path(answer.name).read_text()))
 
 
@@ -61,7 +63,9 @@ def watch(command: Sequence[str]) -> tuple[int, Cost]:
             os.wait()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = used.ru_utime + used.ru_stime
-    return code, Cost(round(seconds, 2), round(cpu, 2), peak.megabytes, round(os.getloadavg()[0], 1))
+    return code, Cost(
+        round(seconds, 2), round(cpu, 2), peak.megabytes, round(os.getloadavg()[0], 1)
+    )
 
 
 class _Peak(threading.Thread):

@@ -37,7 +37,9 @@ FULL = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="the sizes that the results in the repository have")
+    parser.add_argument(
+        "--full", action="store_true", help="the sizes that the results in the repository have"
+    )
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(SMALL)}; all by default")
     given = parser.parse_args()
     chosen = FULL if given.full else SMALL

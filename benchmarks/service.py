@@ -7,8 +7,8 @@
 - *after a kill*: from kill -9 of the driver to its next file of results, both ways;
 - *idle*: memory of the engine process without jobs, and its processor time over half a minute;
 - *load*: 50 producers in five processes send 20,000 events a second, steadily, and the driver is killed every minute
-  (--full: for ten minutes; otherwise two). Every event must be counted once in the end. `back to normal` is how long
-  after a kill more rows were waiting than twice the usual.
+  (--full: for ten minutes; otherwise two). Every event must be counted once in the end. `back to
+  normal` is how long after a kill more rows were waiting than twice the usual.
 """
 
 from __future__ import annotations
@@ -71,8 +71,20 @@ threads = [threading.Thread(target=produce, args=(first + i,)) for i in range(pr
 @contextmanager
 def engine(place: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Cluster]]:
     """Run an engine in a process of its own."""
-    command = [sys.executable, "-m", "millstream", "engine", "--port", "0", "--data", "engine", *options]
-    process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "millstream",
+        "engine",
+        "--port",
+        "0",
+        "--data",
+        "engine",
+        *options,
+    ]
+    process = subprocess.Popen(
+        command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     assert process.stdout is not None
     said = process.stdout.readline()
     url = next((word for word in said.split() if word.startswith("http")), None)
@@ -105,7 +117,9 @@ def feed(where: str, stop: threading.Event) -> None:
     with ms.connect(where) as client:
         number = 0
         while not stop.wait(0.1):
-            rows = [{"k": f"k{i}", "n": number + i, "text": "x", "at": time_now()} for i in range(10)]
+            rows = [
+                {"k": f"k{i}", "n": number + i, "text": "x", "at": time_now()} for i in range(10)
+            ]
             client.send_nowait("load.events", rows)
             number += 10
 
@@ -152,7 +166,9 @@ def idle(place: Path) -> dict[str, float]:
         return {"memory_mb": watched.memory_info().rss / 2**20, "cpu_percent": busy / 30 * 100}
 
 
-def load(place: Path, *, minutes: float, rate: int, kill_every_s: float, warm: bool) -> dict[str, Any]:
+def load(
+    place: Path, *, minutes: float, rate: int, kill_every_s: float, warm: bool
+) -> dict[str, Any]:
     """Send steadily, kill the driver every minute, and count."""
     (place / "flow.py").write_text(FLOW)
     with engine(place, *(["--warm", "1"] if warm else [])) as (_, cluster):
@@ -162,18 +178,35 @@ def load(place: Path, *, minutes: float, rate: int, kill_every_s: float, warm: b
         each, many = rate // PRODUCERS, PRODUCERS // PROCESSES
         producers = [
             subprocess.Popen(
-                [sys.executable, "-c", PRODUCE, where, str(i * many), str(many), str(each), str(minutes * 60)],
+                [
+                    sys.executable,
+                    "-c",
+                    PRODUCE,
+                    where,
+                    str(i * many),
+                    str(many),
+                    str(each),
+                    str(minutes * 60),
+                ],
                 stdout=subprocess.PIPE,
                 text=True,
             )
             for i in range(PROCESSES)
         ]
         watched = _watch(cluster, producers, kill_every_s, minutes * 60)
-        said = [line.split() for producer in producers for line in producer.communicate()[0].splitlines()]
+        said = [
+            line.split()
+            for producer in producers
+            for line in producer.communicate()[0].splitlines()
+        ]
         sent, total = sum(int(one[1]) for one in said), sum(int(one[2]) for one in said)
         cluster.drain("load", flush=True)
         done = cluster.wait("load", 600)
-        lines = [json.loads(line) for file in (place / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+        lines = [
+            json.loads(line)
+            for file in (place / "out").glob("*.jsonl")
+            for line in file.read_text().splitlines()
+        ]
         counted, summed = sum(line["rows"] for line in lines), sum(line["total"] for line in lines)
         cluster.undeploy("load")
     return {
@@ -189,13 +222,18 @@ def load(place: Path, *, minutes: float, rate: int, kill_every_s: float, warm: b
     }
 
 
-def _watch(cluster: Cluster, producers: list[Any], kill_every_s: float, seconds: float) -> dict[str, Any]:
+def _watch(
+    cluster: Cluster, producers: list[Any], kill_every_s: float, seconds: float
+) -> dict[str, Any]:
     began = time.monotonic()
     kill_at, usual = began + kill_every_s, []
     kills, backs, most = 0, [], 0
     killed_at: float | None = None
     restarts = 0
-    while any(producer.poll() is None for producer in producers) and time.monotonic() - began < seconds + 300:
+    while (
+        any(producer.poll() is None for producer in producers)
+        and time.monotonic() - began < seconds + 300
+    ):
         time.sleep(0.5)
         status, now = cluster.status("load"), time.monotonic()
         most = max(most, status.unprocessed)
@@ -210,7 +248,12 @@ def _watch(cluster: Cluster, producers: list[Any], kill_every_s: float, seconds:
             killed_at = None
         if now >= kill_at and killed_at is None and status.pid and now - began < seconds - 20:
             os.kill(status.pid, signal.SIGKILL)
-            kills, killed_at, kill_at, restarts = kills + 1, now, now + kill_every_s, status.restarts
+            kills, killed_at, kill_at, restarts = (
+                kills + 1,
+                now,
+                now + kill_every_s,
+                status.restarts,
+            )
     return {
         "kills": kills,
         "back to normal, s": rounded(backs),
@@ -240,12 +283,20 @@ def main() -> None:
             found["idle"] = idle(place / "idle")
             show("an idle engine", ["", ""], list(found["idle"].items()))
         if given.only in (None, "load"):
-            found["load"] = load(place / "load", minutes=minutes, rate=given.rate, kill_every_s=60.0, warm=True)
-            show(f"{minutes:g} minutes of load, the driver killed every minute", ["", ""], list(found["load"].items()))
+            found["load"] = load(
+                place / "load", minutes=minutes, rate=given.rate, kill_every_s=60.0, warm=True
+            )
+            show(
+                f"{minutes:g} minutes of load, the driver killed every minute",
+                ["", ""],
+                list(found["load"].items()),
+            )
     settings = {"minutes": minutes, "rate": given.rate, "producers": PRODUCERS}
     if given.only is None:
         save("service-full" if given.full else "service", settings, found)
-    if "load" in found and (found["load"]["lost"] or found["load"]["twice"] or not found["load"]["sums equal"]):
+    if "load" in found and (
+        found["load"]["lost"] or found["load"]["twice"] or not found["load"]["sums equal"]
+    ):
         raise SystemExit("events were lost or counted twice")
 
 

@@ -2,9 +2,10 @@
 
     python -m benchmarks.startup [--turns 3]
 
-A flow of one window over a file with a few rows is run with `millstream run --until-end` as a user would, on data that
-is new each time. The variants differ in what is kept beside Spark (src/millstream/spark/home.py): nothing at all (an
-empty cache), and, from the second start on, Spark's folder as links and, where it was made, Java's class archive.
+A flow of one window over a file with a few rows is run with `millstream run --until-end` as a user
+would, on data that is new each time. The variants differ in what is kept beside Spark
+(src/millstream/spark/home.py): nothing at all (an empty cache), and, from the second start on,
+Spark's folder as links and, where it was made, Java's class archive.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def start(place: Path, environment: dict[str, str]) -> dict[str, float]:
     found: dict[str, float] = {}
     began = time.perf_counter()
     command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end"]
-    process = subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     while process.poll() is None:
         for name, pattern in marks.items():
             if name not in found and next(place.glob(pattern), None) is not None:
@@ -65,13 +68,17 @@ def measure(place: Path, turns: int) -> dict[str, list[dict[str, float]]]:
     start(place / "warm", usual)
     for turn in range(turns):
         empty = tempfile.mkdtemp(dir=place)
-        found["nothing kept"].append(start(place / f"empty{turn}", usual | {"XDG_CACHE_HOME": empty}))
+        found["nothing kept"].append(
+            start(place / f"empty{turn}", usual | {"XDG_CACHE_HOME": empty})
+        )
         found["as usual"].append(start(place / f"usual{turn}", usual))
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=3)
     turns: int = parser.parse_args().turns
     with folder("startup") as place:
@@ -82,7 +89,10 @@ def main() -> None:
         for variant, times in measured.items()
     }
     save("startup", {"turns": turns}, results)
-    rows = [[variant, *(f"{results[variant][step]['median_s']:.1f} s" for step in steps)] for variant in results]
+    rows = [
+        [variant, *(f"{results[variant][step]['median_s']:.1f} s" for step in steps)]
+        for variant in results
+    ]
     show("from the command to ...", ["variant", *steps], rows)
 
 

@@ -4,18 +4,20 @@
     python -m benchmarks.switch --full             seven minutes; writes the results, the picture and the table in README.md
     python -m benchmarks.switch --only millstream  one of millstream, pyspark, flink
 
-20,000 events a second come in, from a process of its own, each with the moment at which it was made as its event time. Rows and sums
-per key are counted in windows of 10 s, with a lateness of 2 s. The command that brings in a version with another sum is given a second
-before results are due: a pause shows in full there, and a restart in a lucky moment would hide it between two windows. What a reader
-sees is looked at every 20 ms:
+20,000 events a second come in, from a process of its own, each with the moment at which it was made
+as its event time. Rows and sums per key are counted in windows of 10 s, with a lateness of 2 s. The
+command that brings in a version with another sum is given a second before results are due: a pause
+shows in full there, and a restart in a lucky moment would hide it between two windows. What a
+reader sees is looked at every 20 ms:
 
 - *gap*: the longest time between the results of two windows, around the command, and in the steady state before it;
 - *delay*: from the end of a window until all its results are visible, before, during and after;
 - *new*: seconds from the command to the first window that is wholly the new version's;
 - *cost*: seconds of the processor and memory, of all processes, beside those of as many seconds before.
 
-Every window is compared with what the load's log says: all its events counted once, and its sum that of the old version or that of
-the new one. A window whose sum is neither was begun by one and ended by the other.
+Every window is compared with what the load's log says: all its events counted once, and its sum
+that of the old version or that of the new one. A window whose sum is neither was begun by one and
+ended by the other.
 """
 
 from __future__ import annotations
@@ -149,7 +151,11 @@ def measure(name: str, place: Path, settings: Settings) -> dict[str, Any]:
         eyes.end()
         system.close()
     wanted = switch_load.expected(place / "load.log", settings.rate, settings.window_s)
-    return {**_judged(seen, rows, wanted, (began, asked, done, ended), settings), **said, "load": os.getloadavg()[0]}
+    return {
+        **_judged(seen, rows, wanted, (began, asked, done, ended), settings),
+        **said,
+        "load": os.getloadavg()[0],
+    }
 
 
 def _due(now: float, settings: Settings) -> float:
@@ -164,7 +170,9 @@ def _sleep_until(moment: float) -> None:
 
 def _await_last(system: System, eyes: Eyes, ended: float, settings: Settings) -> None:
     """Wait until the last window that is due is visible."""
-    wanted = (ended - settings.lateness_s - 0.5) // settings.window_s * settings.window_s - settings.window_s
+    wanted = (
+        ended - settings.lateness_s - 0.5
+    ) // settings.window_s * settings.window_s - settings.window_s
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         time.sleep(1.0)
@@ -182,8 +190,17 @@ class Load:
         self._ended = 0.0
 
     def start(self, told: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "benchmarks.switch_load", *told, str(self._log), str(self._rate)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[1])
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.switch_load",
+            *told,
+            str(self._log),
+            str(self._rate),
+        ]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[1]
+        )
 
     def end(self) -> float:
         """Have it send what it has, and end; return when that was."""
@@ -206,18 +223,27 @@ def _judged(
     began, asked, done, ended = moments
     visible = _visible(seen, rows)
     owners = _owners(rows, wanted)
-    ends = sorted(start + settings.window_s for start in visible if start + settings.window_s <= ended)
+    ends = sorted(
+        start + settings.window_s for start in visible if start + settings.window_s <= ended
+    )
     cold = began + COLD * settings.window_s
     points = sorted((visible[end - settings.window_s], end) for end in ends)
-    # A window that ended before the command may be due after it: it is the first that a pause would delay.
+    # A window that ended before the command may be due after it: it is the first that a pause would
+    # delay.
     phases: dict[str, list[float]] = defaultdict(list)
     for at, end in points:
         if end > cold:
-            phases["before" if at < asked else "during" if end <= done else "after"].append(at - end)
+            phases["before" if at < asked else "during" if end <= done else "after"].append(
+                at - end
+            )
     gaps = [(at, at - last) for (last, end), (at, _) in pairwise(points) if end > cold]
     steady = [gap for at, gap in gaps if at < asked]
     around = [gap for at, gap in gaps if at >= asked]
-    new = [visible[start] for start, found in owners.items() if set(found) == {"new"} and start in visible]
+    new = [
+        visible[start]
+        for start, found in owners.items()
+        if set(found) == {"new"} and start in visible
+    ]
     last = max(visible)
     return {
         "gap_steady_s": _rounded(max(steady, default=0.0)),
@@ -227,7 +253,9 @@ def _judged(
         "command_to_new_s": _rounded(min(new, default=float("nan")) - asked),
         **_cost(seen, asked, max(done, min(new, default=done)), cold),
         **_counted(rows, {key: sums for key, sums in wanted.items() if key[1] <= last}),
-        "windows": dict(Counter("mixed" if len(found) > 1 else next(iter(found)) for found in owners.values())),
+        "windows": dict(
+            Counter("mixed" if len(found) > 1 else next(iter(found)) for found in owners.values())
+        ),
         "points": [(_rounded(at - asked), _rounded(at - end)) for at, end in points],
         "done_at": _rounded(done - asked),
     }
@@ -245,7 +273,9 @@ def _visible(seen: Seen, rows: dict[str, list[Row]]) -> dict[int, float]:
     return found
 
 
-def _owners(rows: dict[str, list[Row]], wanted: dict[tuple[str, int], switch_load.Sums]) -> dict[int, Counter[str]]:
+def _owners(
+    rows: dict[str, list[Row]], wanted: dict[tuple[str, int], switch_load.Sums]
+) -> dict[int, Counter[str]]:
     """Return whose the results of each window are, by their sums."""
     found: dict[int, Counter[str]] = defaultdict(Counter)
     for key, start, _, total in {row for some in rows.values() for row in some}:
@@ -255,7 +285,9 @@ def _owners(rows: dict[str, list[Row]], wanted: dict[tuple[str, int], switch_loa
     return dict(sorted(found.items()))
 
 
-def _counted(rows: dict[str, list[Row]], wanted: dict[tuple[str, int], switch_load.Sums]) -> dict[str, Any]:
+def _counted(
+    rows: dict[str, list[Row]], wanted: dict[tuple[str, int], switch_load.Sums]
+) -> dict[str, Any]:
     """Return how many events were counted of those that were sent, in the windows that have come out."""
     counts: dict[tuple[str, int], list[int]] = defaultdict(list)
     for key, start, count, _ in {row for some in rows.values() for row in some}:
@@ -311,11 +343,19 @@ LINES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "delay before: median, most, s": lambda one: _delay(one, "before"),
     "delay during, s": lambda one: _delay(one, "during"),
     "delay after, s": lambda one: _delay(one, "after"),
-    "command to the first window of the new version, s": lambda one: f"{one['command_to_new_s']:.1f}",
-    "cores in use, steady and during": lambda one: f"{one['cpu_steady']:.2f}, {one['cpu_during']:.2f}",
+    "command to the first window of the new version, s": lambda one: (
+        f"{one['command_to_new_s']:.1f}"
+    ),
+    "cores in use, steady and during": lambda one: (
+        f"{one['cpu_steady']:.2f}, {one['cpu_during']:.2f}"
+    ),
     "CPU seconds more than steady": lambda one: f"{one['cpu_extra_s']:.1f}",
-    "memory, steady and during, MB": lambda one: f"{one['memory_steady_mb']:,}, {one['memory_during_mb']:,}",
-    "events; lost; counted twice": lambda one: f"{one['events']:,}; {one['lost']:,}; {one['twice']:,}",
+    "memory, steady and during, MB": lambda one: (
+        f"{one['memory_steady_mb']:,}, {one['memory_during_mb']:,}"
+    ),
+    "events; lost; counted twice": lambda one: (
+        f"{one['events']:,}; {one['lost']:,}; {one['twice']:,}"
+    ),
     "windows with sums of the old version, the new one, neither": lambda one: ", ".join(
         str(one["windows"].get(kind, 0)) for kind in ("old", "new", "mixed")
     ),
@@ -335,8 +375,14 @@ def into_readme(results: dict[str, Any], path: Path = README) -> None:
     before, _, rest = path.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     lines = ["![Delay of results around the command](../docs/images/switch.svg)", ""]
-    lines += [f"| | {' | '.join(NAMES[name] for name in results)} |", f"| --- |{' ---: |' * len(results)}"]
-    lines += [f"| {what} | {' | '.join(of(one) for one in results.values())} |" for what, of in LINES.items()]
+    lines += [
+        f"| | {' | '.join(NAMES[name] for name in results)} |",
+        f"| --- |{' ---: |' * len(results)}",
+    ]
+    lines += [
+        f"| {what} | {' | '.join(of(one) for one in results.values())} |"
+        for what, of in LINES.items()
+    ]
     path.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")
 
 
@@ -346,10 +392,18 @@ def _delay(one: dict[str, Any], phase: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="as long as for the results that are kept")
-    parser.add_argument("--only", choices=sorted(SYSTEMS), action="append", help="some of the systems")
-    parser.add_argument("--alone", action="store_true", help="without Flink, which is large to install")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="as long as for the results that are kept"
+    )
+    parser.add_argument(
+        "--only", choices=sorted(SYSTEMS), action="append", help="some of the systems"
+    )
+    parser.add_argument(
+        "--alone", action="store_true", help="without Flink, which is large to install"
+    )
     parser.add_argument("--rate", type=int, default=20_000)
     given = parser.parse_args()
     names = given.only or [name for name in SYSTEMS if name != "flink" or not given.alone]
@@ -364,10 +418,17 @@ def main() -> None:
         into_readme(results)
         save(
             "switch",
-            {"rate": given.rate, "window_s": WINDOW_S, "lateness_s": LATENESS_S, "flink": peers.FLINK},
+            {
+                "rate": given.rate,
+                "window_s": WINDOW_S,
+                "lateness_s": LATENESS_S,
+                "flink": peers.FLINK,
+            },
             results,
         )
-    if "millstream" in results and (results["millstream"]["lost"] or results["millstream"]["twice"]):
+    if "millstream" in results and (
+        results["millstream"]["lost"] or results["millstream"]["twice"]
+    ):
         raise SystemExit("events were lost or counted twice")
 
 

@@ -1,8 +1,9 @@
 """A steady load, from a process of its own: `python -m benchmarks.switch_load (inbox ADDRESS | files FOLDER) LOG RATE`.
 
-Every quarter of a second the rows of a tick are made and sent, with the moment at which they are made as their event time. What a
-tick holds follows from its number, so that the log, a line with number and moment for each, tells what every result has to be. It
-ends, with all sent, when its standard input does.
+Every quarter of a second the rows of a tick are made and sent, with the moment at which they are
+made as their event time. What a tick holds follows from its number, so that the log, a line with
+number and moment for each, tells what every result has to be. It ends, with all sent, when its
+standard input does.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def amounts(tick: int, rows: int) -> np.ndarray:
 def table(tick: int, at_ms: int, rows: int) -> pa.Table:
     """Return the rows of a tick."""
     moments = pa.array(np.full(rows, at_ms), pa.int64())
-    return pa.table({"k": _NAMES[np.arange(rows) % KEYS], "amount": amounts(tick, rows), "at": moments})
+    return pa.table(
+        {"k": _NAMES[np.arange(rows) % KEYS], "amount": amounts(tick, rows), "at": moments}
+    )
 
 
 def expected(log: Path, rate: int, window_s: int) -> dict[tuple[str, int], Sums]:
@@ -51,7 +54,11 @@ def expected(log: Path, rate: int, window_s: int) -> dict[tuple[str, int], Sums]
         amount, start = amounts(tick, rows), at_ms // 1000 // window_s * window_s
         for key in range(KEYS):
             mine = amount[key::KEYS]
-            found[str(_NAMES[key]), start] += (len(mine), mine[mine >= OLD].sum(), mine[mine >= NEW].sum())
+            found[str(_NAMES[key]), start] += (
+                len(mine),
+                mine[mine >= OLD].sum(),
+                mine[mine >= NEW].sum(),
+            )
     last = ticks[-1][1] / 1000
     return {
         (key, start): (int(one[0]), int(one[1]), int(one[2]))

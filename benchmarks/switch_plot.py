@@ -29,7 +29,11 @@ def draw(results: dict[str, Any], window_s: int, path: Path = IMAGE) -> None:
     """Write the picture of the windows around the command."""
     around = (-4.5 * window_s, 5.5 * window_s)
     series = [
-        plots.Series(NAMES[name], [(at, delay) for at, delay in one["points"] if around[0] <= at <= around[1]], place)
+        plots.Series(
+            NAMES[name],
+            [(at, delay) for at, delay in one["points"] if around[0] <= at <= around[1]],
+            place,
+        )
         for place, (name, one) in enumerate(results.items(), 1)
     ]
     plot = plots.lines(

@@ -10,7 +10,11 @@ from pyspark.sql import functions as f
 
 def main() -> None:
     folder, least, window, lateness = sys.argv[1], *map(int, sys.argv[2:5])
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+    }
     builder = SparkSession.builder.master("local[*]").appName("switch")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -18,7 +22,9 @@ def main() -> None:
     spark.sparkContext.setLogLevel("WARN")
     events = spark.readStream.schema("k string, amount long, at long").csv(f"{folder}/in")
     timed = events.select("k", "amount", f.timestamp_millis("at").alias("at"))
-    big = timed.select("k", "at", f.when(f.col("amount") >= least, f.col("amount")).otherwise(0).alias("big"))
+    big = timed.select(
+        "k", "at", f.when(f.col("amount") >= least, f.col("amount")).otherwise(0).alias("big")
+    )
     counted = (
         big.withWatermark("at", f"{lateness} seconds")
         .groupBy("k", f.window("at", f"{window} seconds"))

@@ -2,12 +2,14 @@
 
 - *Millstream*: `millstream switch` of a job on an engine; events come through its inbox.
 - *PySpark* by hand: the process is stopped and one with the changed query started on the same checkpoint. Spark allows that, as only
-  an expression changes and the state stays what it was; a changed aggregate would need a new checkpoint, that is, an empty state.
+  an expression changes and the state stays what it was; a changed aggregate would need a new
+  checkpoint, that is, an empty state.
 - *Flink*: `flink stop` with a savepoint, and the changed job started from it, on a cluster that stays up: one JobManager and one
   TaskManager. A changed aggregate could not be started from it either.
 
-The two read CSV files from a folder. Flink's source takes the files that it finds at once in any order, so those that gathered while
-the job was away are given to it as one; a log such as Kafka would keep their order.
+The two read CSV files from a folder. Flink's source takes the files that it finds at once in any
+order, so those that gathered while the job was away are given to it as one; a log such as Kafka
+would keep their order.
 """
 
 from __future__ import annotations
@@ -96,14 +98,19 @@ class Ours:
         done = self.cluster.wait_switch("load", 240)
         if done.version != "2" or done.switch is None:
             raise SystemExit(f"error: the switch was not done: {done.switch}")
-        moments = [(datetime.fromisoformat(step.at).timestamp() - began, step.what) for step in done.switch.steps]
+        moments = [
+            (datetime.fromisoformat(step.at).timestamp() - began, step.what)
+            for step in done.switch.steps
+        ]
         return {"micro_batch_s": batch_s, "steps": [(round(at, 2), text) for at, text in moments]}
 
     def visible(self) -> Iterator[str]:
         return (name for name in _names(self._folder / "out") if name.endswith(".jsonl"))
 
     def rows(self, name: str) -> list[Row]:
-        lines = [json.loads(line) for line in (self._folder / "out" / name).read_text().splitlines()]
+        lines = [
+            json.loads(line) for line in (self._folder / "out" / name).read_text().splitlines()
+        ]
         return [(one["k"], _seconds(one["window_start"]), one["n"], one["total"]) for one in lines]
 
     def roots(self) -> list[int]:
@@ -147,11 +154,21 @@ class PySpark:
         self._end()
         stopped = time.time()
         self._begin(NEW)
-        return {"steps": [(round(stopped - began, 2), "stopped"), (round(time.time() - began, 2), "started")]}
+        return {
+            "steps": [
+                (round(stopped - began, 2), "stopped"),
+                (round(time.time() - began, 2), "started"),
+            ]
+        }
 
     def visible(self) -> Iterator[str]:
-        # What Spark's own readers go by: a file that the log does not name may be of a batch that failed.
-        return (name for name in _names(self._folder / "out" / "_spark_metadata") if not name.startswith("."))
+        # What Spark's own readers go by: a file that the log does not name may be of a batch that
+        # failed.
+        return (
+            name
+            for name in _names(self._folder / "out" / "_spark_metadata")
+            if not name.startswith(".")
+        )
 
     def rows(self, name: str) -> list[Row]:
         _, *entries = (self._folder / "out" / "_spark_metadata" / name).read_text().splitlines()
@@ -187,7 +204,13 @@ class Flink:
             with (self._folder / f"{script}.said").open("w") as said:
                 command = [str(self._home / "bin" / script), "start-foreground"]
                 self._daemons.append(
-                    subprocess.Popen(command, stdout=said, stderr=said, env=self._environment, start_new_session=True)
+                    subprocess.Popen(
+                        command,
+                        stdout=said,
+                        stderr=said,
+                        env=self._environment,
+                        start_new_session=True,
+                    )
                 )
         wait_for(lambda: self._ask("overview").get("slots-available", 0) > 0)
         self._begin(OLD)
@@ -229,13 +252,19 @@ class Flink:
 
     def _run(self, command: list[str]) -> str:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._environment
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._environment,
         )
         self._clients = [process.pid]
         said, _ = process.communicate(timeout=120)
         self._clients = []
         if process.returncode:
-            raise SystemExit(f"error: {' '.join(command[:3])} ... ended with {process.returncode}\n{said[-3000:]}")
+            raise SystemExit(
+                f"error: {' '.join(command[:3])} ... ended with {process.returncode}\n{said[-3000:]}"
+            )
         return said
 
     def _begin(self, least: int, *savepoint: str) -> None:
@@ -264,7 +293,12 @@ class Flink:
         savepoint = re.findall(r"Savepoint completed. Path: (\S+)", said)[-1]
         self._begin(NEW, savepoint)
         self._gate.release()
-        return {"steps": [(round(stopped - began, 2), "stopped"), (round(time.time() - began, 2), "started")]}
+        return {
+            "steps": [
+                (round(stopped - began, 2), "stopped"),
+                (round(time.time() - began, 2), "started"),
+            ]
+        }
 
     def _hold_when_stopped(self) -> None:
         while self._running():
@@ -276,7 +310,10 @@ class Flink:
 
     def rows(self, name: str) -> list[Row]:
         with (self._folder / "out" / name).open() as file:
-            return [(one[0], _seconds(f"{one[1]}+00:00"), int(one[2]), int(one[3])) for one in csv.reader(file)]
+            return [
+                (one[0], _seconds(f"{one[1]}+00:00"), int(one[2]), int(one[3]))
+                for one in csv.reader(file)
+            ]
 
     def roots(self) -> list[int]:
         return [*(one.pid for one in self._daemons), *self._clients]
@@ -300,7 +337,9 @@ class Gate(threading.Thread):
     def run(self) -> None:
         while not self._ended.is_set():
             waiting = (
-                sorted(name for name in _names(self._made) if name.endswith(".csv")) if self._open.is_set() else []
+                sorted(name for name in _names(self._made) if name.endswith(".csv"))
+                if self._open.is_set()
+                else []
             )
             if waiting:
                 self._give(waiting)

@@ -3,8 +3,9 @@
     python -m benchmarks.windows            1 M events
     python -m benchmarks.windows --full     4 M events
 
-All variants run in one session, with the same rows per batch, the same state store and Parquet results, one after the
-other in turn; the first turn warms up and is not counted. Their results are compared row by row.
+All variants run in one session, with the same rows per batch, the same state store and Parquet
+results, one after the other in turn; the first turn warms up and is not counted. Their results are
+compared row by row.
 """
 
 from __future__ import annotations
@@ -69,7 +70,12 @@ def flow_over(name: str, out: Path) -> ms.Flow:
     flow = ms.Flow(name)
     readings = flow.source("readings", ms.inbox(events.DDL), time="at", lateness=events.LATENESS)
     totals = readings.window(
-        "totals", every="60 seconds", by="key", events="count(*)", total="sum(value)", highest="max(value)"
+        "totals",
+        every="60 seconds",
+        by="key",
+        events="count(*)",
+        total="sum(value)",
+        highest="max(value)",
     )
     totals.sink("totals", ms.parquet(str(out)))
     return flow
@@ -78,7 +84,8 @@ def flow_over(name: str, out: Path) -> ms.Flow:
 def run_flow(spark: SparkSession, case: Case, journal: Path, place: Path) -> list[dict[str, Any]]:
     data = place / "data"
     flow = flow_over("bench", place / "out")
-    # The journal is filled before; a link stands for it, so that every run starts from a fresh checkpoint.
+    # The journal is filled before; a link stands for it, so that every run starts from a fresh
+    # checkpoint.
     (data / "bench" / "journals").mkdir(parents=True)
     (data / "bench" / "journals" / "readings").symlink_to(journal)
     run = FlowRun(spark, flow, Options(data, place, case.rows_per_batch, case.state))
@@ -112,11 +119,20 @@ def by_hand(frame: DataFrame) -> DataFrame:
     )
 
 
-def run_by_hand(spark: SparkSession, case: Case, format: str, rows: Path, place: Path) -> list[dict[str, Any]]:
+def run_by_hand(
+    spark: SparkSession, case: Case, format: str, rows: Path, place: Path
+) -> list[dict[str, Any]]:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[case.state])
     # Two files a batch: the two tasks that the journal is cut into.
-    frame = spark.readStream.format(format).schema(events.DDL).option("maxFilesPerTrigger", 2).load(str(rows))
-    writer = by_hand(frame).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+    frame = (
+        spark.readStream.format(format)
+        .schema(events.DDL)
+        .option("maxFilesPerTrigger", 2)
+        .load(str(rows))
+    )
+    writer = (
+        by_hand(frame).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+    )
     query = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(place / "out"))
     query.awaitTermination()
     return [dict(progress) for progress in query.recentProgress]
@@ -143,7 +159,11 @@ def measure(variant: Variant, place: Path, turn: int) -> pa.Table:
     seconds = time.perf_counter() - began
     if turn > 0:
         variant.seconds.append(seconds)
-        variant.batches += [one["durationMs"]["triggerExecution"] / 1000 for one in progress if one["numInputRows"] > 1]
+        variant.batches += [
+            one["durationMs"]["triggerExecution"] / 1000
+            for one in progress
+            if one["numInputRows"] > 1
+        ]
         variant.durations = _durations(progress)
     found = results(place / "out")
     shutil.rmtree(place)
@@ -162,7 +182,9 @@ def _durations(progress: list[dict[str, Any]]) -> dict[str, float]:
 def results(out: Path) -> pa.Table:
     table = ds.dataset(out, format="parquet", exclude_invalid_files=True).to_table(columns=RESULT)
     rows = table.filter(pa.compute.not_equal(table.column("key"), "zzz"))
-    cast = rows.set_column(1, "window_start", rows.column("window_start").cast(pa.timestamp("us", "UTC")))
+    cast = rows.set_column(
+        1, "window_start", rows.column("window_start").cast(pa.timestamp("us", "UTC"))
+    )
     return cast.sort_by([("key", "ascending"), ("window_start", "ascending")]).combine_chunks()
 
 
@@ -184,10 +206,17 @@ def run(case: Case, turns: int) -> dict[str, Any]:
         ]
         rows = 0
         for turn in range(turns + 1):
-            tables = [measure(variant, place / f"run-{turn}-{n}", turn) for n, variant in enumerate(variants)]
+            tables = [
+                measure(variant, place / f"run-{turn}-{n}", turn)
+                for n, variant in enumerate(variants)
+            ]
             rows = compare(variants, tables)
         spark.stop()
-    return {"result_rows": rows, "results_equal": True, **{variant.name: _plain(variant, case) for variant in variants}}
+    return {
+        "result_rows": rows,
+        "results_equal": True,
+        **{variant.name: _plain(variant, case) for variant in variants},
+    }
 
 
 def _plain(variant: Variant, case: Case) -> dict[str, Any]:
@@ -214,19 +243,21 @@ def report(case: Case, found: dict[str, Any]) -> None:
         )
         for name in names
     ]
-    title = (
-        f"60 s windows, {case.events:,} events, {case.keys:,} keys, {case.rows_per_batch:,} rows a batch, {case.state}"
-    )
+    title = f"60 s windows, {case.events:,} events, {case.keys:,} keys, {case.rows_per_batch:,} rows a batch, {case.state}"
     columns = ("variant", "seconds", "events/s", "batch s", "spread", "millstream / it")
     show(title, columns, rows, f"{found['result_rows']:,} result rows, equal in all three")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--full", action="store_true", help="4 M events")
     parser.add_argument("--events", type=int)
     parser.add_argument("--keys", type=int, default=10_000)
-    parser.add_argument("--minutes", type=int, default=20, help="the event time that the events span")
+    parser.add_argument(
+        "--minutes", type=int, default=20, help="the event time that the events span"
+    )
     parser.add_argument("--rows-per-batch", type=int, default=500_000)
     parser.add_argument("--entry", type=int, default=1_000, help="rows in one batch of the journal")
     parser.add_argument("--state", choices=sorted(PROVIDERS), default="memory")

@@ -82,7 +82,16 @@ def go() -> list[str]:
 def rust() -> list[str]:
     need("cargo")
     folder = BUILT / "rust"
-    run("cargo", "build", "--quiet", "--release", "--offline", "--target-dir", str(folder), folder=HERE / "rust")
+    run(
+        "cargo",
+        "build",
+        "--quiet",
+        "--release",
+        "--offline",
+        "--target-dir",
+        str(folder),
+        folder=HERE / "rust",
+    )
     return [str(folder / "release" / "programs")]
 
 
@@ -98,7 +107,14 @@ def java() -> list[str]:
         "java/millstream/Action.java",
         "java/millstream/Programs.java",
     )
-    return ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(folder), "millstream.Programs"]
+    return [
+        "java",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        str(folder),
+        "millstream.Programs",
+    ]
 
 
 def typescript() -> list[str]:
@@ -141,7 +157,9 @@ def number(value: int) -> bytes:
 
 def answer(program: list[str], data: bytes, *args: str) -> tuple[int, bytes, bytes]:
     """Run a program over all of its input; return its code, output and log."""
-    done = subprocess.run([*program, *args], input=data, capture_output=True, timeout=300, check=False)
+    done = subprocess.run(
+        [*program, *args], input=data, capture_output=True, timeout=300, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -161,13 +179,21 @@ def check_vectors(program: list[str]) -> None:
     wanted = b""
     for vector in VECTORS["frames"]:
         payload = bytes.fromhex(vector["payload"]) * vector.get("repeat", 1)
-        wire = bytes.fromhex(vector["bytes"]) if "bytes" in vector else bytes.fromhex(vector["head"]) + payload
+        wire = (
+            bytes.fromhex(vector["bytes"])
+            if "bytes" in vector
+            else bytes.fromhex(vector["head"]) + payload
+        )
         wanted += wire
     expect("all vectors", answer(program, wanted, "echo")[:2], (0, wanted))
     expect("no input at all", answer(program, b"", "echo")[:2], (0, b""))
     for vector in VECTORS["broken"]:
         code, out, log = answer(program, bytes.fromhex(vector["bytes"]), "echo")
-        expect(vector["name"], (code, out), (1, frames([bytes.fromhex(one) for one in vector.get("frames", [])])))
+        expect(
+            vector["name"],
+            (code, out),
+            (1, frames([bytes.fromhex(one) for one in vector.get("frames", [])])),
+        )
         assert log.startswith(b"fatal: "), f"{vector['name']}: the log says {log!r}"
 
 
@@ -191,7 +217,9 @@ def check_errors(program: list[str]) -> None:
 
 def check_flushing(program: list[str]) -> None:
     """Nobody waits for an answer that is held back, and a slow program answers one by one."""
-    with subprocess.Popen([*program, "slow", "5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [*program, "slow", "5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for n in range(5):

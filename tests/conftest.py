@@ -1,7 +1,7 @@
 """What holds for all tests.
 
-In CI nothing that should run is skipped; examples of Hypothesis have no deadline. Two processes share the work, a file
-at a time.
+In CI nothing that should run is skipped; examples of Hypothesis have no deadline. Two processes
+share the work, a file at a time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, settings
 CANNOT = "cannot here:"
 """How the reason of a skip begins when this machine lacks what the test needs."""
 
-# Spark's Java lives for seconds here, often four of them on two cores: code that is compiled once, and quickly, takes a
-# quarter of their work away. By default there is room for 48 MB of it only, which some twenty queries fill; after that
-# Java compiles nothing more.
-# Heaps are small: one thread collects their garbage with the least work.
+# Spark's Java lives for seconds here, often four of them on two cores: code that is compiled once,
+# and quickly, takes a quarter of their work away. By default there is room for 48 MB of it only,
+# which some twenty queries fill; after that Java compiles nothing more. Heaps are small: one thread
+# collects their garbage with the least work.
 os.environ.setdefault(
-    "MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    "MILLSTREAM_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
 )
 
 # Two slow cores and a garbage collection make any deadline flaky.
@@ -41,7 +42,9 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = _reason(report.longrepr)
     if not reason.startswith(CANNOT):
         report.outcome = "failed"
-        report.longrepr = f'skipped in CI: {reason} (a reason that is allowed begins with "{CANNOT}")'
+        report.longrepr = (
+            f'skipped in CI: {reason} (a reason that is allowed begins with "{CANNOT}")'
+        )
 
 
 @pytest.hookimpl(wrapper=True)

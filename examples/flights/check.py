@@ -68,33 +68,55 @@ class Comparison:
     def __str__(self) -> str:
         if self.same:
             return f"{self.rows:,} rows, all equal"
-        counts = {"missing": self.missing, "repeated": self.repeated, "unknown": self.unknown, "wrong": self.wrong}
+        counts = {
+            "missing": self.missing,
+            "repeated": self.repeated,
+            "unknown": self.unknown,
+            "wrong": self.wrong,
+        }
         said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         return f"of {self.rows:,} rows {said}; the first: {self.first}"
 
 
-def checks(wanted: Tables, got: Tables, dead: dict[str, int], cut: datetime | None = None) -> list[Check]:
+def checks(
+    wanted: Tables, got: Tables, dead: dict[str, int], cut: datetime | None = None
+) -> list[Check]:
     """Return the promises, each with what was found."""
     counts = [*DAY, "flights"]
     found = {
-        "every flight was taken once, also across the restart": compare(wanted.journal, got.journal, FLIGHT),
+        "every flight was taken once, also across the restart": compare(
+            wanted.journal, got.journal, FLIGHT
+        ),
         "every flight was counted once": compare(wanted.totals[FLIGHT], got.totals[FLIGHT], FLIGHT),
-        "the running total is right at every single flight": compare(wanted.totals, got.totals, FLIGHT),
+        "the running total is right at every single flight": compare(
+            wanted.totals, got.totals, FLIGHT
+        ),
         "flights, cancellations and delays are right for every airport and hour": compare(
             wanted.hourly, got.hourly, HOUR
         ),
-        "every hour has met the weather of its airport and hour, or none": compare(wanted.delays, got.delays, HOUR),
+        "every hour has met the weather of its airport and hour, or none": compare(
+            wanted.delays, got.delays, HOUR
+        ),
         "every flight was counted once over both versions of the airlines, none by both": compare(
             wanted.airlines[counts], got.airlines[counts], DAY
         ),
-        f"what is late is what each version says{_of_both(wanted, cut)}": compare(wanted.airlines, got.airlines, DAY),
+        f"what is late is what each version says{_of_both(wanted, cut)}": compare(
+            wanted.airlines, got.airlines, DAY
+        ),
         "every plane that left late, then later, then not at all was found": compare(
             wanted.grounded[list(GROUNDED)], got.grounded[list(GROUNDED)], PLANE
         ),
-        "a program in a process of its own named the airline of each": compare(wanted.grounded, got.grounded, PLANE),
+        "a program in a process of its own named the airline of each": compare(
+            wanted.grounded, got.grounded, PLANE
+        ),
     }
-    promised = [Check(promise, str(difference), difference.same) for promise, difference in found.items()]
-    said = ", ".join(f"{count:,} {reason}" for reason, count in dead.items()) or "no late rows, no dead letters"
+    promised = [
+        Check(promise, str(difference), difference.same) for promise, difference in found.items()
+    ]
+    said = (
+        ", ".join(f"{count:,} {reason}" for reason, count in dead.items())
+        or "no late rows, no dead letters"
+    )
     return [*promised, Check("nothing was late, nothing refused", said, not dead)]
 
 
@@ -110,7 +132,9 @@ def compare(expected: pd.DataFrame, found: pd.DataFrame, key: Sequence[str]) -> 
     """Compare two tables whose rows are known by `key`; null equals null, sums may differ in the last digit."""
     by = list(key)
     repeated = found.duplicated(by)
-    both = expected.merge(found[~repeated], on=by, how="outer", suffixes=("", "|found"), indicator=True)
+    both = expected.merge(
+        found[~repeated], on=by, how="outer", suffixes=("", "|found"), indicator=True
+    )
     missing, unknown = both["_merge"] == "left_only", both["_merge"] == "right_only"
     wrong = pd.Series(data=False, index=both.index)
     for column in expected.columns.difference(by):
@@ -119,7 +143,12 @@ def compare(expected: pd.DataFrame, found: pd.DataFrame, key: Sequence[str]) -> 
     bad = pd.concat([both[missing | unknown | wrong][by], found[repeated][by]])
     first = ", ".join(str(value) for value in bad.iloc[0]) if len(bad) else ""
     return Comparison(
-        len(expected), int(missing.sum()), int(repeated.sum()), int(unknown.sum()), int(wrong.sum()), first
+        len(expected),
+        int(missing.sum()),
+        int(repeated.sum()),
+        int(unknown.sum()),
+        int(wrong.sum()),
+        first,
     )
 
 
@@ -142,7 +171,14 @@ def expected(days: int | None = None, cut: datetime | None = None) -> Tables:
     hourly = hours(flights)
     delays = hourly.merge(weather, on=HOUR, how="left")
     named = grounded(flights).merge(prepare.airlines(), on="carrier", how="left")
-    return Tables(flights[[*FLIGHT, "dest", "delay"]], running(flights), hourly, delays, by_day(flights, cut), named)
+    return Tables(
+        flights[[*FLIGHT, "dest", "delay"]],
+        running(flights),
+        hourly,
+        delays,
+        by_day(flights, cut),
+        named,
+    )
 
 
 def running(flights: pd.DataFrame) -> pd.DataFrame:
@@ -163,7 +199,10 @@ def hours(flights: pd.DataFrame) -> pd.DataFrame:
         delay=flights["delay"].astype("float64"),
     )
     return plain.groupby(HOUR, as_index=False).agg(
-        flights=("delay", "size"), cancelled=("gone", "sum"), delay=("delay", "mean"), worst=("delay", "max")
+        flights=("delay", "size"),
+        cancelled=("gone", "sum"),
+        delay=("delay", "mean"),
+        worst=("delay", "max"),
     )
 
 
@@ -184,7 +223,14 @@ def grounded(flights: pd.DataFrame) -> pd.DataFrame:
         rows = list(plane.itertuples())
         for place, first in enumerate(rows):
             if pd.notna(first.delay):
-                found += ended(first, (row for row in rows[place + 1 :] if row.at < first.at + pd.Timedelta("2 days")))
+                found += ended(
+                    first,
+                    (
+                        row
+                        for row in rows[place + 1 :]
+                        if row.at < first.at + pd.Timedelta("2 days")
+                    ),
+                )
     return pd.DataFrame(found, columns=list(GROUNDED)).astype(GROUNDED)
 
 
@@ -227,7 +273,12 @@ def rows(journal: Path, columns: list[str]) -> pd.DataFrame:
     """Return all rows of a journal."""
     reader = Reader(journal)
     parts = [reader.partition(number) for number in range(reader.description.partitions)]
-    batches = [part.batch for view in parts for part in view.read(view.begin, view.end, columns) if part.batch]
+    batches = [
+        part.batch
+        for view in parts
+        for part in view.read(view.begin, view.end, columns)
+        if part.batch
+    ]
     return pa.Table.from_batches(
         batches, pa.schema([reader.description.schema.field(name) for name in columns])
     ).to_pandas()

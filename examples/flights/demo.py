@@ -130,7 +130,9 @@ class Run:
         self.cluster = Cluster([self.url], token=(settings.data / "token").read_text().strip())
         self._status: JobStatus | None = None
         self._over = threading.Event()
-        self._listener = threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True)
+        self._listener = threading.Thread(
+            target=self._listen, args=(self.process.stdout,), daemon=True
+        )
         self._listener.start()
 
     def _listen(self, said: IO[str]) -> None:
@@ -142,7 +144,9 @@ class Run:
                 if {group.name for group in status.groups} >= set(GROUPS):
                     # Another version counts its rows from the beginning.
                     part = self.number + (status.version != "1")
-                    self._diary.samples.append(Sample(self._diary.now, part, msgspec.to_builtins(status)))
+                    self._diary.samples.append(
+                        Sample(self._diary.now, part, msgspec.to_builtins(status))
+                    )
 
     def kill(self) -> int:
         """End it and all processes below it at once, with no chance to tidy up; return how many there were."""
@@ -171,14 +175,20 @@ class Run:
         """Tell whether the job has come to its end."""
         if self.process.poll() is not None:
             said = self._errors.read_text().strip().splitlines()[-6:]
-            raise DemoFailed(f"engine {self.number} ended with status {self.process.poll()}: " + " / ".join(said))
+            raise DemoFailed(
+                f"engine {self.number} ended with status {self.process.poll()}: " + " / ".join(said)
+            )
         if self._status is not None and self._status.state == "failed":
             raise DemoFailed(f"the job failed: {self._status.reason}")
         return self._status is not None and self._status.state == "finished"
 
     def runs(self) -> bool:
         """Tell whether all of the job runs."""
-        return self._status is not None and self._status.state == "running" and bool(self._status.groups)
+        return (
+            self._status is not None
+            and self._status.state == "running"
+            and bool(self._status.groups)
+        )
 
 
 class Switch:
@@ -191,7 +201,11 @@ class Switch:
         command = millstream("switch", JOB, settings.next_flow, "--engine", run.url)
         token = {"MILLSTREAM_TOKEN": (settings.data / "token").read_text().strip()}
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **token}
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **token},
         )
 
     def done(self, _: State) -> bool:
@@ -220,9 +234,15 @@ def millstream(*arguments: object) -> list[str]:
 def look(settings: Settings) -> State:
     """Read the journal of departures and the groups' checkpoints."""
     found = {name: committed(f"flights.{name}", settings.job) for name in GROUPS}
-    counted = found["totals"]["inputs"]["departures"]["positions"][0] if found["totals"].get("inputs") else 0
+    counted = (
+        found["totals"]["inputs"]["departures"]["positions"][0]
+        if found["totals"].get("inputs")
+        else 0
+    )
     under_way = [
-        f"batch {one['logged']} of {name}" for name, one in found.items() if one and one["logged"] != one["batch"]
+        f"batch {one['logged']} of {name}"
+        for name, one in found.items()
+        if one and one["logged"] != one["batch"]
     ]
     return State(
         taken(settings.folder / "journals" / "departures", settings.recordings.flights),
@@ -288,14 +308,18 @@ class Show:
         waiting = "Spark starts" if not state.counted and not state.under_way else "first batch"
         day = self.reached(state.counted).strftime("%-d %b %Y") if state.counted else waiting
         said = f"{state.counted:,} of {self._total:,} flights   {day}"
-        self._bar.update(self._task, description=f"run {run.number}", completed=state.counted, said=said)
+        self._bar.update(
+            self._task, description=f"run {run.number}", completed=state.counted, said=said
+        )
         tenth = state.counted * 10 // self._total
         if not self.console.is_terminal and tenth > self._told:
             self._told = tenth
             self.say(f"run {run.number}   {said}")
 
 
-def watch(run: Run, settings: Settings, diary: Diary, show: Show, until: Callable[[State], bool]) -> State:
+def watch(
+    run: Run, settings: Settings, diary: Diary, show: Show, until: Callable[[State], bool]
+) -> State:
     """Follow a run until something has happened, or to its end."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -319,7 +343,9 @@ def tell(settings: Settings) -> page.Story:
         show.say(f"$ millstream engine --data {shown(settings.data)}")
         run = Run(1, settings, diary)
         try:
-            show.say(f"$ millstream deploy {shown(settings.flow)} --rows-per-batch {settings.rows_per_batch}")
+            show.say(
+                f"$ millstream deploy {shown(settings.flow)} --rows-per-batch {settings.rows_per_batch}"
+            )
             run.cluster.deploy(settings.flow, options={"rows_per_batch": settings.rows_per_batch})
             state = watch(run, settings, diary, show, lambda state: ripe(state, flights))
             if run.ended():
@@ -366,11 +392,16 @@ def tell(settings: Settings) -> page.Story:
 def propose(settings: Settings, show: Show) -> None:
     """Show what the second version is, and what a switch to it will do; nothing of that needs the job."""
     old, new = settings.flow.read_text().splitlines(), settings.next_flow.read_text().splitlines()
-    changed = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if line[:1] in "+-"]
+    changed = [
+        line for line in difflib.unified_diff(old, new, n=0, lineterm="") if line[:1] in "+-"
+    ]
     show.say("\n".join(line for line in changed if line[:3] not in ("+++", "---")))
     show.say(f"$ millstream switch {shown(settings.flow)} {shown(settings.next_flow)} --plan")
     planned = subprocess.run(
-        millstream("switch", settings.flow, settings.next_flow, "--plan"), capture_output=True, text=True, check=False
+        millstream("switch", settings.flow, settings.next_flow, "--plan"),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if planned.returncode:
         raise DemoFailed(f"the switch cannot be done: {planned.stdout} {planned.stderr}")
@@ -404,7 +435,9 @@ def settle(arguments: argparse.Namespace, console: Console) -> Settings:
     flow, data = arguments.flow.resolve(), arguments.data.resolve()
     with console.status("preparing the recordings"):
         recordings = prepare.prepare(flow.parent / "data", arguments.days)
-    console.print(f"{recordings.flights:,} flights and {recordings.reports:,} weather reports to replay")
+    console.print(
+        f"{recordings.flights:,} flights and {recordings.reports:,} weather reports to replay"
+    )
     for rest in (data, flow.parent / "out"):
         shutil.rmtree(rest, ignore_errors=True)
     settings = Settings(flow, data, arguments.days, arguments.batches, recordings)
@@ -417,12 +450,22 @@ def settle(arguments: argparse.Namespace, console: Console) -> Settings:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--flow", type=Path, default=HERE / "flow.py", help="recordings and results lie beside it")
     parser.add_argument(
-        "--data", type=Path, default=Path(".millstream/demo"), help="journals and checkpoints; emptied first"
+        "--flow", type=Path, default=HERE / "flow.py", help="recordings and results lie beside it"
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(".millstream/demo"),
+        help="journals and checkpoints; emptied first",
     )
     parser.add_argument("--days", type=int, help="only the first days of the year")
-    parser.add_argument("--batches", type=int, default=12, help="in at least so many batches; more show a finer line")
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=12,
+        help="in at least so many batches; more show a finer line",
+    )
     console = Console(highlight=False, soft_wrap=True)
     began = datetime.now(UTC)
     try:

@@ -18,7 +18,9 @@ import millstream as ms
 #: Times as fast as it happened: a year in half a minute.
 SPEED = 1_000_000
 #: `at` is when a flight should have left; one that never left has no delay.
-FLIGHT = "carrier string, flight int, plane string, origin string, dest string, delay int, at timestamp"
+FLIGHT = (
+    "carrier string, flight int, plane string, origin string, dest string, delay int, at timestamp"
+)
 
 flow = ms.Flow("flights", window="1 day")
 
@@ -55,12 +57,14 @@ hourly.join("conditions", weather, on=["origin", "hour"], within="1 hour", how="
 )
 
 # The demo switches to a version for which a flight is late after half an hour, while this one runs.
-departures.window("days", every="1 day", by="carrier", flights="count(*)", late="count_if(delay > 15)").sink(
-    "airlines", ms.parquet("out/airlines")
-)
+departures.window(
+    "days", every="1 day", by="carrier", flights="count(*)", late="count_if(delay > 15)"
+).sink("airlines", ms.parquet("out/airlines"))
 
 
-def count(total: dict[str, int], flight: dict[str, object]) -> tuple[dict[str, int], dict[str, object]]:
+def count(
+    total: dict[str, int], flight: dict[str, object]
+) -> tuple[dict[str, int], dict[str, object]]:
     """Add a flight to its airport's total; what left early makes up for nothing."""
     delay = flight["delay"]
     total = {

@@ -54,7 +54,8 @@ class Standing:
 class Story:
     """What happened: times are seconds after the start, `killed_on` is the event time that had been reached.
 
-    The second version was asked for at `asked_at`, and had taken over at `done_at`; `cut` is the event time from which it counted.
+    The second version was asked for at `asked_at`, and had taken over at `done_at`; `cut` is the
+    event time from which it counted.
     """
 
     samples: Sequence[Sample]
@@ -100,12 +101,24 @@ def numbers(plan: Plan, story: Story, got: Tables) -> list[Number]:
     last, down = story.samples[-1].statistics, story.back_at - story.killed_at
     written = len(got.totals) + len(got.delays) + len(got.airlines) + len(got.grounded)
     return [
-        Number("flights", f"{len(got.totals):,}", f"counted, {int(got.delays['cancelled'].sum()):,} of them cancelled"),
+        Number(
+            "flights",
+            f"{len(got.totals):,}",
+            f"counted, {int(got.delays['cancelled'].sum()):,} of them cancelled",
+        ),
         Number("rows written", f"{written:,}", "into four sinks"),
         Number("patterns found", f"{len(got.grounded):,}", "late, later, cancelled"),
         Number("groups", str(len(plan.groups)), "each with its own checkpoint"),
-        Number("restarts", "1", f"killed at {story.counted / story.flights:.0%}, back after {elapsed(down)}"),
-        Number("switches", "1", f"cut at {story.cut:%-d %b}, done in {elapsed(story.done_at - story.asked_at)}"),
+        Number(
+            "restarts",
+            "1",
+            f"killed at {story.counted / story.flights:.0%}, back after {elapsed(down)}",
+        ),
+        Number(
+            "switches",
+            "1",
+            f"cut at {story.cut:%-d %b}, done in {elapsed(story.done_at - story.asked_at)}",
+        ),
         Number("dead letters", f"{last['dead']:,}", "records refused"),
         Number("took", elapsed(story.ended_at), "both runs, with all starts"),
     ]
@@ -122,8 +135,12 @@ def run(plan: Plan, story: Story) -> Section:
     busy = [Series(name, rates(story.samples, name), colours[name]) for name in groups]
     behind = [Series(name, lags(story.samples, name), colours[name]) for name in groups]
     progress = [
-        Series("taken into the journal", [(one.at, float(one.taken)) for one in story.standings], 2),
-        Series("processed and committed", [(one.at, float(one.counted)) for one in story.standings], 1),
+        Series(
+            "taken into the journal", [(one.at, float(one.taken)) for one in story.standings], 2
+        ),
+        Series(
+            "processed and committed", [(one.at, float(one.counted)) for one in story.standings], 1
+        ),
     ]
     return Section(
         "The run",
@@ -194,14 +211,22 @@ def patterns(grounded: pd.DataFrame) -> Section:
         [
             Figure(
                 "By airline",
-                bars([(str(name), float(count), "") for name, count in counts.items()], label="matches by airline"),
+                bars(
+                    [(str(name), float(count), "") for name, count in counts.items()],
+                    label="matches by airline",
+                ),
                 "Planes that were grounded.",
                 "half",
             ),
             Figure(
                 "By week",
                 lines(
-                    [Series("planes", [(week.timestamp(), float(count)) for week, count in weeks.items()])],
+                    [
+                        Series(
+                            "planes",
+                            [(week.timestamp(), float(count)) for week, count in weeks.items()],
+                        )
+                    ],
                     x="date",
                     unit="planes",
                     width=HALF,
@@ -214,7 +239,9 @@ def patterns(grounded: pd.DataFrame) -> Section:
             ),
             Figure(
                 "The worst four days",
-                Plot(timeline([history(row) for row in worst.itertuples()], title="", width=FULL).svg),
+                Plot(
+                    timeline([history(row) for row in worst.itertuples()], title="", width=FULL).svg
+                ),
                 "From the first late departure of a plane to the one that was cancelled, in UTC.",
             ),
         ],
@@ -233,7 +260,9 @@ def history(row: Any) -> Span:
         Dot(row.began.timestamp(), "late", f"{row.plane}: {row.late} min late"),
         Dot(row.at.timestamp(), "cancelled", f"{row.plane}: {row.carrier} {row.flight} cancelled"),
     ]
-    return Span(row.airline, dots, f"{row.plane}: {row.late} min late, then {row.later}, then cancelled")
+    return Span(
+        row.airline, dots, f"{row.plane}: {row.late} min late, then {row.later}, then cancelled"
+    )
 
 
 # What the flights were like
@@ -257,7 +286,10 @@ def results(story: Story, totals: pd.DataFrame, delays: pd.DataFrame) -> Section
             Figure(
                 "Minutes lost, added up flight by flight",
                 lines(
-                    [running_total(totals, airport, place) for place, airport in enumerate(AIRPORTS, 1)],
+                    [
+                        running_total(totals, airport, place)
+                        for place, airport in enumerate(AIRPORTS, 1)
+                    ],
                     x="date",
                     unit="min",
                     marks=[killed],
@@ -265,18 +297,32 @@ def results(story: Story, totals: pd.DataFrame, delays: pd.DataFrame) -> Section
                 ),
                 "The keyed running total (fold). The process died at the mark; the sums go on as if it had not.",
             ),
-            Figure("Flights a day", calendar(days["flights"], "flights"), calendar_text(days["flights"], "flights")),
-            Figure("Mean delay a day", calendar(days["delay"], "min"), calendar_text(days["delay"], "min")),
+            Figure(
+                "Flights a day",
+                calendar(days["flights"], "flights"),
+                calendar_text(days["flights"], "flights"),
+            ),
+            Figure(
+                "Mean delay a day",
+                calendar(days["delay"], "min"),
+                calendar_text(days["delay"], "min"),
+            ),
             *(
                 Figure(
-                    f"{airport} by month and hour", plot, "Mean delay, from 0 (faintest) to 40 min and more.", "third"
+                    f"{airport} by month and hour",
+                    plot,
+                    "Mean delay, from 0 (faintest) to 40 min and more.",
+                    "third",
                 )
                 for airport, plot in grids
             ),
             Figure(
                 "Delay over the day",
                 lines(
-                    [over_the_day(local, airport, place) for place, airport in enumerate(AIRPORTS, 1)],
+                    [
+                        over_the_day(local, airport, place)
+                        for place, airport in enumerate(AIRPORTS, 1)
+                    ],
                     x="hour",
                     unit="min",
                     width=HALF,
@@ -298,7 +344,9 @@ def results(story: Story, totals: pd.DataFrame, delays: pd.DataFrame) -> Section
 def running_total(totals: pd.DataFrame, airport: str, colour: int) -> Series:
     mine = totals[totals["origin"] == airport]
     daily = mine.groupby(mine["at"].dt.floor("D"))["minutes"].max()
-    return Series(airport, [(day.timestamp(), float(value)) for day, value in daily.items()], colour)
+    return Series(
+        airport, [(day.timestamp(), float(value)) for day, value in daily.items()], colour
+    )
 
 
 def calendar(days: pd.Series, unit: str) -> Plot:
@@ -314,7 +362,9 @@ def calendar(days: pd.Series, unit: str) -> Plot:
     cells = [[known.get(day(row, column)) for column in range(weeks)] for row in range(7)]
     # A month's name stands under the week in which it begins.
     sundays = [one + pd.Timedelta(days=6) for one in monday]
-    months = [one.strftime("%b") if one.day <= 7 and one <= days.index.max() else "" for one in sundays]
+    months = [
+        one.strftime("%b") if one.day <= 7 and one <= days.index.max() else "" for one in sundays
+    ]
     return heat(
         cells,
         ["Mon", "", "Wed", "", "Fri", "", "Sun"],
@@ -369,5 +419,7 @@ def by_visibility(local: pd.DataFrame) -> Plot:
     bucket = pd.cut(known["visibility"], edges, labels=names)
     grouped = known.groupby(bucket, observed=True)
     means, flights = mean_delay(grouped), grouped["flights"].sum()
-    values = [(str(name), float(mean), f"of {flights[name]:,} flights") for name, mean in means.items()]
+    values = [
+        (str(name), float(mean), f"of {flights[name]:,} flights") for name, mean in means.items()
+    ]
     return bars(values, unit="min", label="mean delay by visibility")

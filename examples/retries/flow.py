@@ -17,7 +17,9 @@ first = flow.source(
 ).sql("first", "SELECT parcel, absent, 1 AS attempt, at FROM deliveries")
 
 # The journal is written further down, so its columns are given here.
-again = flow.reads("failed", "parcel string, absent int, attempt int, at timestamp", time="at", name="again")
+again = flow.reads(
+    "failed", "parcel string, absent int, attempt int, at timestamp", time="at", name="again"
+)
 
 attempts = first.merge("attempts", again)
 

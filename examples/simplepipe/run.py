@@ -3,8 +3,8 @@
     python examples/simplepipe/run.py            until both printers have all numbers
     python examples/simplepipe/run.py --kill     the same, while runtimes are killed one after the other
 
-A runtime that is killed is started again with its queue; some lose their machine, queue and all, and are replaced at
-their spare address by a later generation, of which their upstreams are told.
+A runtime that is killed is started again with its queue; some lose their machine, queue and all,
+and are replaced at their spare address by a later generation, of which their upstreams are told.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class Pipe:
     def start(self, *names: str) -> None:
         for name in names or self.generations:
             arguments = runtime_arguments(
-                self.scheme, name, folder=self.folder, addresses=self.addresses, generation=self.generations[name]
+                self.scheme,
+                name,
+                folder=self.folder,
+                addresses=self.addresses,
+                generation=self.generations[name],
             )
             command = [sys.executable, "-m", "millstream", "runtime", *arguments]
             with (self.folder / f"{name}.log").open("ab") as log:
@@ -52,7 +56,10 @@ class Pipe:
     def move(self, name: str) -> None:
         """Replace a node whose machine is lost: at its next address, by its next generation."""
         self.kill(name)
-        node, old = self.scheme.node(name), self.addresses.get(name) or self.scheme.node(name).addresses[0]
+        node, old = (
+            self.scheme.node(name),
+            self.addresses.get(name) or self.scheme.node(name).addresses[0],
+        )
         new = node.addresses[(node.addresses.index(old) + 1) % len(node.addresses)]
         self.generations[name] += 1
         self.addresses[name] = new
@@ -60,7 +67,9 @@ class Pipe:
         for upstream in self.scheme.upstreams(name):
             self.tell(upstream, wire.change_out(old, new))
 
-    def tell(self, name: str, command: bytes, seconds: float = 20.0, patience: float = 5.0) -> bytes:
+    def tell(
+        self, name: str, command: bytes, seconds: float = 20.0, patience: float = 5.0
+    ) -> bytes:
         """Give a runtime a command; return its answer."""
         until = time.monotonic() + seconds
         while True:
@@ -97,7 +106,9 @@ class Supervisor:
         for name, process in list(self.pipe.processes.items()):
             if process.poll() is not None:
                 generation = self.state.lives[name].generation
-                self.state, orders = supervision.exited(self.state, name, generation, time.monotonic())
+                self.state, orders = supervision.exited(
+                    self.state, name, generation, time.monotonic()
+                )
                 self.obey(orders)
         self.state, orders = supervision.ticked(self.state, time.monotonic())
         self.obey(orders)
@@ -113,7 +124,9 @@ class Supervisor:
                         self.pipe.kill(node)
                 case supervision.AskPing(node):
                     if self._answers(node, wire.ping()):
-                        self.state = supervision.answered(self.state, node, self.state.lives[node].generation)
+                        self.state = supervision.answered(
+                            self.state, node, self.state.lives[node].generation
+                        )
                 case supervision.TellChange(node, old, new):
                     if self._answers(node, wire.change_out(old, new)):
                         self.state = supervision.changed(self.state, node, old, new)

@@ -2,9 +2,9 @@
 
     import millstream as ms
 
-    flow = ms.Flow("flights", window="1 hour")
-    departures = flow.source("departures", ms.inbox("origin string, delay double, at timestamp"), time="at", key="origin")
-    hourly = departures.window("hourly", every="1 hour", flights="count(*)", delay="avg(delay)")
+    flow = ms.Flow("flights", window="1 hour") departures = flow.source("departures",
+    ms.inbox("origin string, delay double, at timestamp"), time="at", key="origin") hourly =
+    departures.window("hourly", every="1 hour", flights="count(*)", delay="avg(delay)")
     hourly.sink("hourly", ms.parquet("out/hourly"))
 
 These are the public names, and nothing else.
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from millstream.flow.load import load
     from millstream.flow.sources import files, inbox, rate, replay
     from millstream.flow.stream import Stream
-    from millstream.flow.targets import console, csv, jsonl, memory, outbox, parquet, postgres, table
+    from millstream.flow.targets import (
+        console,
+        csv,
+        jsonl,
+        memory,
+        outbox,
+        parquet,
+        postgres,
+        table,
+    )
     from millstream.links.async_client import AsyncClient, connect_async
     from millstream.links.client import Client, connect
     from millstream.patterns.pattern import Pattern, Phenomenon
@@ -65,7 +74,16 @@ _HOMES: Final = {
     "millstream.flow.load": ("load",),
     "millstream.flow.sources": ("files", "inbox", "rate", "replay"),
     "millstream.flow.stream": ("Stream",),
-    "millstream.flow.targets": ("console", "csv", "jsonl", "memory", "outbox", "parquet", "postgres", "table"),
+    "millstream.flow.targets": (
+        "console",
+        "csv",
+        "jsonl",
+        "memory",
+        "outbox",
+        "parquet",
+        "postgres",
+        "table",
+    ),
     "millstream.patterns.pattern": ("Pattern", "Phenomenon"),
     "millstream.spark.match": ("match", "sql"),
     "millstream.web.matches": ("plot",),

@@ -4,8 +4,9 @@
         cluster.deploy(Path("flights.py"))
         cluster.wait("flights")
 
-A job is deployed downstream first: every engine makes its inboxes ready and says where they are, all engines are told
-where all of them are, then the job begins, with its driver on node 0. If one engine cannot, none does.
+A job is deployed downstream first: every engine makes its inboxes ready and says where they are,
+all engines are told where all of them are, then the job begins, with its driver on node 0. If one
+engine cannot, none does.
 """
 
 from __future__ import annotations
@@ -82,12 +83,14 @@ class EngineClient:
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 60.0) -> None:
         """Ask the engine at `url`; nothing is sent yet.
 
-        Without a token, that of an engine of ours on this host is looked up when it is first needed.
+        Without a token, that of an engine of ours on this host is looked up when it is first
+        needed.
         """
         self.url = _checked(url)
         self._token = token
         self._timeout_s = timeout_s
-        # What the environment says about proxies is not for this host; what it says about certificates is.
+        # What the environment says about proxies is not for this host; what it says about
+        # certificates is.
         direct = {f"all://{urlsplit(self.url).hostname}": None} if self.local else None
         self._http = httpx.Client(base_url=self.url, timeout=timeout_s, mounts=direct)
 
@@ -106,7 +109,15 @@ class EngineClient:
     def get(self, path: str, kind: type[Answer], **query: Any) -> Answer:
         return self._ask("GET", path, kind, query)
 
-    def post(self, path: str, kind: type[Answer], body: Any = None, *, patience_s: float = 0.0, **query: Any) -> Answer:
+    def post(
+        self,
+        path: str,
+        kind: type[Answer],
+        body: Any = None,
+        *,
+        patience_s: float = 0.0,
+        **query: Any,
+    ) -> Answer:
         return self._ask("POST", path, kind, query, body, patience_s=patience_s)
 
     def delete(self, path: str, kind: type[Answer], **query: Any) -> Answer:
@@ -125,8 +136,12 @@ class EngineClient:
         if body is None:
             return self._decoded(self._send(method, path, query, patience_s=patience_s), kind)
         # Bytes go as they are.
-        media, content = (OCTETS, body) if isinstance(body, bytes) else (JSON, msgspec.json.encode(body))
-        return self._decoded(self._send(method, path, query, content, media, patience_s=patience_s), kind)
+        media, content = (
+            (OCTETS, body) if isinstance(body, bytes) else (JSON, msgspec.json.encode(body))
+        )
+        return self._decoded(
+            self._send(method, path, query, content, media, patience_s=patience_s), kind
+        )
 
     def _send(
         self,
@@ -143,28 +158,37 @@ class EngineClient:
             headers["Content-Type"] = media
         given = {name: _text(value) for name, value in query.items() if value is not None}
         limit = httpx.Timeout(
-            self._timeout_s + patience_s + float(query.get("limit", 0.0)), connect=min(_CONNECT_S, self._timeout_s)
+            self._timeout_s + patience_s + float(query.get("limit", 0.0)),
+            connect=min(_CONNECT_S, self._timeout_s),
         )
         try:
-            return self._http.request(method, path, params=given, headers=headers, content=content, timeout=limit)
+            return self._http.request(
+                method, path, params=given, headers=headers, content=content, timeout=limit
+            )
         except (httpx.ReadTimeout, httpx.WriteTimeout) as exc:
-            raise EngineAway(f"the engine at {self.url} did not answer in {self._timeout_s:g} s") from exc
+            raise EngineAway(
+                f"the engine at {self.url} did not answer in {self._timeout_s:g} s"
+            ) from exc
         except httpx.HTTPError as exc:
             hint = "is it running? millstream engine starts one, --engine names another"
             raise EngineAway(
-                f"the engine at {self.url} cannot be reached: {str(exc) or type(exc).__name__}", hint=hint
+                f"the engine at {self.url} cannot be reached: {str(exc) or type(exc).__name__}",
+                hint=hint,
             ) from exc
 
     def _decoded(self, answer: httpx.Response, kind: type[Answer]) -> Answer:
         try:
             if answer.is_success:
                 # What is not JSON is wanted as it is.
-                return answer.content if kind is bytes else msgspec.json.decode(answer.content, type=kind)  # type: ignore[return-value]
+                if kind is bytes:
+                    return answer.content  # type: ignore[return-value]
+                return msgspec.json.decode(answer.content, type=kind)
             problem = msgspec.json.decode(answer.content, type=_Problem)
         except msgspec.MsgspecError as exc:
             said = f"{answer.status_code} {answer.reason_phrase}"
             raise EngineError(
-                f"{self.url} does not answer as an engine does: {said}", hint="is it one of this version?"
+                f"{self.url} does not answer as an engine does: {said}",
+                hint="is it one of this version?",
             ) from exc
         raise problem.as_error()
 
@@ -177,7 +201,9 @@ class EngineClient:
         except NoSuchAction:
             return None
 
-    def send_content(self, sha256: str, total: int, read: Read, *, progress: Sent | None = None) -> None:
+    def send_content(
+        self, sha256: str, total: int, read: Read, *, progress: Sent | None = None
+    ) -> None:
         """Bring the bytes of a program there, from where an earlier attempt has stopped.
 
         Raises:
@@ -194,7 +220,9 @@ class EngineClient:
 
     def read_content(self, sha256: str, offset: int, limit: int) -> bytes:
         """Return bytes of a program that is there."""
-        return self._ask("GET", f"{_content(sha256)}/bytes", bytes, {"offset": offset, "limit": limit})
+        return self._ask(
+            "GET", f"{_content(sha256)}/bytes", bytes, {"offset": offset, "limit": limit}
+        )
 
     def _headers(self, method: str, path: str) -> dict[str, str]:
         if self._token is None and self.local and (method != "GET" or path.endswith("/bytes")):
@@ -240,7 +268,9 @@ class _Problem(msgspec.Struct):
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidAddress(f'"{url}" is not the address of an engine', hint=f"it is written like {DEFAULT}")
+        raise InvalidAddress(
+            f'"{url}" is not the address of an engine', hint=f"it is written like {DEFAULT}"
+        )
     return url.rstrip("/").replace("://localhost", "://127.0.0.1", 1)
 
 
@@ -262,7 +292,8 @@ class Cluster:
 
         Args:
             urls: All engines of the cluster, in any order.
-            token: The token of all of them, or of each by its URL; None: those of engines on this host are looked up.
+            token: The token of all of them, or of each by its URL; None: those of engines on this
+                host are looked up.
             timeout_s: How long an engine may take to answer.
         """
         given = token if isinstance(token, Mapping) else dict.fromkeys(urls, token)
@@ -345,7 +376,9 @@ class Cluster:
 
     # deploying
 
-    def deploy(self, flow: Path, *, name: str | None = None, options: Mapping[str, Any] | None = None) -> JobStatus:
+    def deploy(
+        self, flow: Path, *, name: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> JobStatus:
         """Deploy a flow on all engines: on every one of them, or on none.
 
         Raises:
@@ -417,7 +450,9 @@ class Cluster:
                     raise BadBinary(f'"{file}" has {total:,} bytes', hint=hint)
                 engine.send_content(sha256, total, partial(_read_at, opened), progress=progress)
         except OSError as exc:
-            raise BadBinary(f'"{file}" cannot be read: {exc.strerror}', hint="name the file of a program") from exc
+            raise BadBinary(
+                f'"{file}" cannot be read: {exc.strerror}', hint="name the file of a program"
+            ) from exc
         return engine.post(path, BinaryStatus, {"sha256": sha256})
 
     def actions(self) -> list[BinaryStatus]:
@@ -481,10 +516,16 @@ class Cluster:
 
     def history(self, job: str) -> list[Happening]:
         """Return what has happened to a job, on all engines, oldest first."""
-        found = [one for engine, _ in self._with(job) for one in engine.get(_job(job, "history"), list[Happening])]
+        found = [
+            one
+            for engine, _ in self._with(job)
+            for one in engine.get(_job(job, "history"), list[Happening])
+        ]
         return sorted(found, key=lambda one: one.at)
 
-    def wait(self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None) -> JobStatus:
+    def wait(
+        self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None
+    ) -> JobStatus:
         """Wait until a job has finished, is drained or has failed, or the time is over; return it as it is then.
 
         An engine that is away meanwhile is waited for, for a minute.
@@ -514,7 +555,9 @@ class Cluster:
             if settled or (until is not None and heard_at >= until):
                 return status
 
-    def _drain_others(self, status: JobStatus, driver: EngineClient, told: set[EngineClient]) -> None:
+    def _drain_others(
+        self, status: JobStatus, driver: EngineClient, told: set[EngineClient]
+    ) -> None:
         """Tell, once each, the engines without the driver that the job drains: one may have been away before."""
         for engine in self._engines:
             if engine is not driver and engine not in told:
@@ -542,8 +585,9 @@ class Cluster:
     def drain(self, job: str, *, flush: bool = False) -> JobStatus:
         """Have a job take nothing more, on all engines, and process what it has; with `flush` it ends, for good.
 
-        It does not wait until that is done: `wait` does, and tells an engine that is away now when it is back. One
-        that stays away blocks nobody for good: the driver's engine gives up, and the job says whom it misses.
+        It does not wait until that is done: `wait` does, and tells an engine that is away now when
+        it is back. One that stays away blocks nobody for good: the driver's engine gives up, and
+        the job says whom it misses.
         """
         # The inboxes come before the driver.
         return merged([_drain(engine, job, flush=flush) for engine in reversed(self._there())])
@@ -552,7 +596,9 @@ class Cluster:
         """Have a drained or failed job go on."""
         self._settle()
         # The inboxes come before the driver.
-        return merged([engine.post(_job(job, "resume"), JobStatus) for engine in reversed(self._whole())])
+        return merged(
+            [engine.post(_job(job, "resume"), JobStatus) for engine in reversed(self._whole())]
+        )
 
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
         """Remove a job that is finished, drained or failed, by `force` any; its journals stay, unless `purge`.
@@ -563,8 +609,11 @@ class Cluster:
         """
         gone: list[JobStatus] = []
         for engine, status in self._with(job):
-            # The driver's engine knows whether the job is done; the others have inboxes only, and follow it.
-            gone.append(engine.delete(_job(status.name), JobStatus, force=force or bool(gone), purge=purge))
+            # The driver's engine knows whether the job is done; the others have inboxes only, and
+            # follow it.
+            gone.append(
+                engine.delete(_job(status.name), JobStatus, force=force or bool(gone), purge=purge)
+            )
         self._complain()
         return merged(gone)
 
@@ -608,18 +657,23 @@ class Cluster:
 
         Args:
             job: Its name or id.
-            flow: The new version; None goes back, or gives the one that shares the keys another share.
-            consent: The stages whose state may be lost, and the outputs whose results may be repeated.
+            flow: The new version; None goes back, or gives the one that shares the keys another
+                share.
+            consent: The stages whose state may be lost, and the outputs whose results may be
+                repeated.
             limit_s: How long it may take until the cut.
-            probation: How the new version is watched: "seconds", "back", "errors", "dead_letters" and "lag_seconds".
-            shadow_s: How long the new version is to run in the shadow of the one that runs, instead of taking its place.
+            probation: How the new version is watched: "seconds", "back", "errors", "dead_letters"
+                and "lag_seconds".
+            shadow_s: How long the new version is to run in the shadow of the one that runs, instead
+                of taking its place.
             since: Process again what starts there or later, in event time; what is out is replaced.
             share: The part of the keys whose results are the new version's; all if it is left out.
 
         Raises:
             FlowError: The new version has a mistake.
             SwitchImpossible: It cannot take the place of the one that runs.
-            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
+            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
+                back to.
         """
         body = _switching(flow, consent, since, share)
         body |= {} if limit_s is None else {"limit": limit_s}
@@ -639,10 +693,13 @@ class Cluster:
         """Return the versions of a job, oldest first, each with the switch that led to it."""
         return self._driver(job).get(_job(job, "versions"), list[VersionStatus])
 
-    def wait_switch(self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None) -> JobStatus:
+    def wait_switch(
+        self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None
+    ) -> JobStatus:
         """Wait until no switch of a job is going on, or the time is over; return the job as it is then.
 
-        A new version that is to have a share of the keys is waited for until it has it. An engine that is away meanwhile is waited for, for a minute.
+        A new version that is to have a share of the keys is waited for until it has it. An engine
+        that is away meanwhile is waited for, for a minute.
         """
         engine, heard_at = self._driver(job), time.monotonic()
         until = None if timeout_s is None else heard_at + timeout_s
@@ -729,7 +786,10 @@ class Cluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -788,7 +848,9 @@ def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:
         for source, here in one.addresses.items():
             known = found.setdefault(source, {})
             if double := known.keys() & here.keys():
-                raise EnginesDiffer(f'partition {min(double)} of source "{source}" lives on two engines')
+                raise EnginesDiffer(
+                    f'partition {min(double)} of source "{source}" lives on two engines'
+                )
             known |= here
     for source, known in found.items():
         if missing := set(range(max(known, default=-1) + 1)) - known.keys():
@@ -802,7 +864,9 @@ def merged(found: Sequence[JobStatus]) -> JobStatus:
     first = parts[0]
     if len(parts) == 1:
         return first
-    inboxes = sorted((one for part in parts for one in part.inboxes), key=lambda one: (one.source, one.partition))
+    inboxes = sorted(
+        (one for part in parts for one in part.inboxes), key=lambda one: (one.source, one.partition)
+    )
     return msgspec.structs.replace(
         first,
         reason=next((part.reason for part in parts if part.reason is not None), None),

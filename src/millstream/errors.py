@@ -60,7 +60,9 @@ class MillstreamError(Exception):
         return _rebuild, (type(self), self.message, self.hint, self.__dict__.copy())
 
 
-def _rebuild(kind: type[MillstreamError], message: str, hint: str | None, state: dict[str, object]) -> MillstreamError:
+def _rebuild(
+    kind: type[MillstreamError], message: str, hint: str | None, state: dict[str, object]
+) -> MillstreamError:
     error = kind.__new__(kind)
     MillstreamError.__init__(error, message, hint=hint)
     error.__dict__.update({k: v for k, v in state.items() if k != "__notes__"})
@@ -80,7 +82,9 @@ class Where:
     column: int | None = None
 
     def __str__(self) -> str:
-        place = f"{_shown(self.file)}:{self.line}" + ("" if self.column is None else f":{self.column}")
+        place = f"{_shown(self.file)}:{self.line}" + (
+            "" if self.column is None else f":{self.column}"
+        )
         return f"  {place}   {self.code}".rstrip()
 
 
@@ -94,7 +98,9 @@ def _shown(file: str) -> str:
 class FlowError(MillstreamError):
     """A mistake in the description of a flow, with the place where it was made."""
 
-    def __init__(self, message: str, *, hint: str | None = None, where: Where | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, where: Where | None = None
+    ) -> None:
         self.where = where
         if where is not None:
             self.add_note(str(where))
@@ -104,7 +110,9 @@ class FlowError(MillstreamError):
         return _rebuild_flow_error, (type(self), self.message, self.hint, self.where)
 
 
-def _rebuild_flow_error(kind: type[FlowError], message: str, hint: str | None, where: Where | None) -> FlowError:
+def _rebuild_flow_error(
+    kind: type[FlowError], message: str, hint: str | None, where: Where | None
+) -> FlowError:
     return kind(message, hint=hint, where=where)
 
 
@@ -294,7 +302,9 @@ class PositionUnwritten(JournalError):
 class CorruptBatch(JournalError):
     """The bytes of an entry are not those that were written."""
 
-    def __init__(self, message: str, *, file: str, position: int, offset: int, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, file: str, position: int, offset: int, hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.file = file
         self.position = position

@@ -25,12 +25,19 @@ class Bench(Protocol):
 
 def rows(*times: int | None) -> pa.RecordBatch:
     values = [None if time is None else time * 10 for time in times]
-    return pa.record_batch([pa.array(times, SCHEMA.field("at").type), pa.array(values, pa.int64())], schema=SCHEMA)
+    return pa.record_batch(
+        [pa.array(times, SCHEMA.field("at").type), pa.array(values, pa.int64())], schema=SCHEMA
+    )
 
 
 def values(reader: JournalReader, start: int, stop: int) -> list[int]:
     parts = reader.read(start, stop, ["value"])
-    return [value for part in parts if part.batch is not None for value in part.batch.column(0).to_pylist()]
+    return [
+        value
+        for part in parts
+        if part.batch is not None
+        for value in part.batch.column(0).to_pylist()
+    ]
 
 
 class JournalChecks:

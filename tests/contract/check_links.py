@@ -134,7 +134,11 @@ class LinkChecks:
         bench.open(rows=10, slow_s=0.01)
         most = 0
         with bench.connect() as one, bench.connect() as two:
-            waiting = [c.send_nowait(TARGET, batch(n, n + 40)) for n in range(0, 200, 40) for c in (one, two)]
+            waiting = [
+                c.send_nowait(TARGET, batch(n, n + 40))
+                for n in range(0, 200, 40)
+                for c in (one, two)
+            ]
             while not all(future.done() for future in waiting):
                 (told,) = bench.statistics()
                 most = max(most, told["waiting"])
@@ -156,7 +160,9 @@ class LinkChecks:
         assert kinds.count(Kind.WATERMARK) == kinds.count(Kind.END_OF_STREAM) == 3
         assert all_of(bench.data) == list(range(40))
 
-    def test_an_instruction_passes_a_full_inbox_after_the_rows_before_it(self, bench: Bench) -> None:
+    def test_an_instruction_passes_a_full_inbox_after_the_rows_before_it(
+        self, bench: Bench
+    ) -> None:
         declare(bench.data, partitions=2)
         bench.open(rows=5, slow_s=0.01)
         with bench.connect() as client:
@@ -186,7 +192,13 @@ class LinkChecks:
         declare(bench.data, partitions=2)
         bench.open()
         far = datetime.now(UTC) + timedelta(days=30)
-        given = [row(0), {**row(1), "at": None}, {**row(2), "origin": None}, {**row(3), "at": far}, row(4)]
+        given = [
+            row(0),
+            {**row(1), "at": None},
+            {**row(2), "origin": None},
+            {**row(3), "at": far},
+            row(4),
+        ]
         for _ in range(2):
             with bench.connect(sender="till") as client:
                 assert client.send(TARGET, given, numbers=range(5)) == 5
@@ -200,7 +212,12 @@ class LinkChecks:
         declare(bench.data)
         bench.open()
         with bench.connect(sender="till") as client:
-            assert client.refuse(TARGET, [Refused(1, "no JSON", "{"), Refused(2, "no JSON", "x" * 5000)]) == 2
+            assert (
+                client.refuse(
+                    TARGET, [Refused(1, "no JSON", "{"), Refused(2, "no JSON", "x" * 5000)]
+                )
+                == 2
+            )
             assert client.refuse(TARGET, [Refused(1, "no JSON", "{")]) == 0
         assert letters(bench.data) == [(1, "no JSON"), (2, "no JSON")]
 

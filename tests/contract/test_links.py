@@ -60,7 +60,9 @@ class CurveBench(TcpBench):
         self._till = new_keys(data / "keys" / "producers", "till")
 
     def open(self, **named: Any) -> None:
-        super().open(keys=str(self._engine.secret), producers=str(self._till.public.parent), **named)
+        super().open(
+            keys=str(self._engine.secret), producers=str(self._till.public.parent), **named
+        )
 
     def connect(self, **named: Any) -> Client:
         return super().connect(key=self._till.secret, server=self._engine.public, **named)

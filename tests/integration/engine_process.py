@@ -1,7 +1,7 @@
 """An engine in a process of its own, for tests that kill it: `python engine_process.py DATA FLOW`.
 
-It deploys the flow if it has no job, says where it listens, and closes when it is told to by SIGTERM. A line on stdin
-asks how the job is.
+It deploys the flow if it has no job, says where it listens, and closes when it is told to by
+SIGTERM. A line on stdin asks how the job is.
 """
 
 from __future__ import annotations

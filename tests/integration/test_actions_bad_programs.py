@@ -42,12 +42,21 @@ def down() -> Iterator[RawDownstream]:
 
 # What a program does when it is given "bad", and whether that fails the message.
 BAD = {
-    "floods its output without reading": ("while True: os.write(1, b'\\0\\0\\0\\1x' * 10_000)", True),
+    "floods its output without reading": (
+        "while True: os.write(1, b'\\0\\0\\0\\1x' * 10_000)",
+        True,
+    ),
     "writes half a frame, and ends": ("os.write(1, b'\\0\\0\\0\\4ab'); os._exit(0)", True),
     "writes half a frame, and waits": ("os.write(1, b'\\0\\0\\0\\4ab'); time.sleep(600)", True),
     "writes text": ("os.write(1, b'hello, world'); time.sleep(600)", True),
-    "answers too often": ("action.write_message(m); action.write_message(m); action.flush(); time.sleep(600)", True),
-    "hangs, and ignores SIGTERM": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)", True),
+    "answers too often": (
+        "action.write_message(m); action.write_message(m); action.flush(); time.sleep(600)",
+        True,
+    ),
+    "hangs, and ignores SIGTERM": (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
+        True,
+    ),
     "closes its output": ("os.close(1); time.sleep(600)", True),
     "writes 100 MB to its log": (
         "[os.write(2, b'y' * 99_999 + b'\\n') for _ in range(1_000)]; action.write_message(m)",
@@ -60,8 +69,12 @@ BAD = {
 SLOW = {"writes half a frame, and waits", "hangs, and ignores SIGTERM"}
 
 
-@pytest.mark.parametrize("what", [pytest.param(one, marks=pytest.mark.soak if one in SLOW else ()) for one in BAD])
-def test_a_bad_program_harms_one_message(host: Host, down: RawDownstream, tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    "what", [pytest.param(one, marks=pytest.mark.soak if one in SLOW else ()) for one in BAD]
+)
+def test_a_bad_program_harms_one_message(
+    host: Host, down: RawDownstream, tmp_path: Path, what: str
+) -> None:
     does, fails = BAD[what]
     program = python(
         tmp_path,
@@ -81,8 +94,11 @@ def test_a_bad_program_harms_one_message(host: Host, down: RawDownstream, tmp_pa
     one = host("s_b", program, listens=port, outs=(down.address,), attempts=2, time_limit_s=limit_s)
     memory = psutil.Process().memory_info().rss
     up = Raw(port).send(wire.hello(Hello("s_up", 1)))
-    # Answers are told apart by their order alone: one too much can be noticed when no other is missing.
-    given = [b"1", b"2", b"3", b"4", b"bad"] if "often" in what else [b"1", b"2", b"bad", b"3", b"4"]
+    # Answers are told apart by their order alone: one too much can be noticed when no other is
+    # missing.
+    given = (
+        [b"1", b"2", b"3", b"4", b"bad"] if "often" in what else [b"1", b"2", b"bad", b"3", b"4"]
+    )
     up.send(b"".join(wire.message(number, m) for number, m in enumerate(given, 1)))
     link = down.accept()
     link.sock.settimeout(120)
@@ -98,12 +114,16 @@ def test_a_bad_program_harms_one_message(host: Host, down: RawDownstream, tmp_pa
     started = [int(file.name[4:]) for file in (tmp_path / "s_b").rglob("pid-*")]
     assert started
     assert not [
-        pid for pid in started if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        pid
+        for pid in started
+        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     ]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rubbish_at_all_its_doors_does_no_harm(host: Host, down: RawDownstream, tmp_path: Path, seed: int) -> None:
+def test_rubbish_at_all_its_doors_does_no_harm(
+    host: Host, down: RawDownstream, tmp_path: Path, seed: int
+) -> None:
     chance, port, service = random.Random(seed), free_port(), tmp_path / "service.sock"
     program = sdk_program("echo")
     host("s_e", program, listens=port, outs=(down.address,), service=str(service))
@@ -119,10 +139,13 @@ def test_rubbish_at_all_its_doors_does_no_harm(host: Host, down: RawDownstream, 
         b"\2" + (3).to_bytes(8, "big") + b"a:1" + (1 << 40).to_bytes(8, "big"),
     ]
     for _ in range(60):
-        data = bytearray(b"".join(chance.choices(known, k=chance.randint(1, 3)))[: chance.randint(1, 40)])
+        data = bytearray(
+            b"".join(chance.choices(known, k=chance.randint(1, 3)))[: chance.randint(1, 40)]
+        )
         for _ in range(chance.randint(0, 4)):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        # What it says by itself may be a sender's hello: never in the name of the one that we count on.
+        # What it says by itself may be a sender's hello: never in the name of the one that we count
+        # on.
         if b"s_up" not in data:
             with suppress(OSError):
                 Raw(chance.choice([port, service])).send(bytes(data)).close()
@@ -134,7 +157,9 @@ def test_rubbish_at_all_its_doors_does_no_harm(host: Host, down: RawDownstream, 
     assert ping.read(1) == b"\0"
 
 
-def test_the_disk_is_free_again_when_all_is_taken(host: Host, down: RawDownstream, tmp_path: Path) -> None:
+def test_the_disk_is_free_again_when_all_is_taken(
+    host: Host, down: RawDownstream, tmp_path: Path
+) -> None:
     port, size = free_port(), 100_000
     host("s_e", sdk_program("echo"), listens=port, outs=(down.address,))
     up = Raw(port).send(wire.hello(Hello("s_up", 1)))

@@ -72,7 +72,9 @@ def wait_until(true, seconds: float = 120.0) -> None:
 
 def test_echo_filter_and_split(run, tmp_path):
     assert pairs(run(sdk_program("echo"), [b"a", b"", b"c"])) == [(0, b"a"), (2, b"c")]
-    assert pairs(run(sdk_program("filter", "3"), numbers(7))) == [(i, i.to_bytes(4, "big")) for i in (0, 3, 6)]
+    assert pairs(run(sdk_program("filter", "3"), numbers(7))) == [
+        (i, i.to_bytes(4, "big")) for i in (0, 3, 6)
+    ]
     split = sdk_program("split", contract="stream")
     assert pairs(run(split, [b"a,b", b"", b",c"])) == [(0, b"a"), (0, b"b"), (2, b"c")]
 
@@ -88,7 +90,8 @@ def test_a_program_is_kept_between_batches(run):
 
 @pytest.mark.parametrize("size", [100, 3_000_000])
 def test_both_sides_may_buffer_as_much_as_they_like(run, tmp_path, size):
-    # It writes everything only when it has read everything, or reads in tiny pieces while it writes.
+    # It writes everything only when it has read everything, or reads in tiny pieces while it
+    # writes.
     hoard = python(
         tmp_path,
         """
@@ -290,7 +293,9 @@ def test_only_the_declared_environment_and_its_own_folder_and_group(run, tmp_pat
     ids=["memory", "cpu", "files"],
 )
 def test_limits_hold(run, tmp_path, limits, code):
-    program = python(tmp_path, f"action.read_message()\n{code}\naction.write_message(b'went on')", limits=limits)
+    program = python(
+        tmp_path, f"action.read_message()\n{code}\naction.write_message(b'went on')", limits=limits
+    )
     with pytest.raises(ActionFailed, match=r"MemoryError|SIGXCPU|Too many open files"):
         run(program, [b"a", b"b", b"c"], Patience(time_limit_s=120, attempts=1))
 
@@ -299,7 +304,8 @@ def test_limits_hold(run, tmp_path, limits, code):
 def test_it_runs_as_another_user(run, tmp_path):
     tmp_path.chmod(0o755)
     program = Program(
-        ("/bin/sh", "-c", 'head -c 5 >/dev/null; printf "\\000\\000\\000\\005%5s" "$(id -u)"; cat'), user="nobody"
+        ("/bin/sh", "-c", 'head -c 5 >/dev/null; printf "\\000\\000\\000\\005%5s" "$(id -u)"; cat'),
+        user="nobody",
     )
     (said,) = run(program, [b"a"]).outputs.to_pylist()
     assert int(said) == pwd.getpwnam("nobody").pw_uid
@@ -359,8 +365,15 @@ def test_a_closed_network_has_nobody_in_it(run, tmp_path, server):
 def test_a_program_reaches_those_on_its_whitelist_and_nobody_else(run, tmp_path, server):
     port = server[1]
     with socket.create_server(("127.0.0.1", 0)) as other:
-        listed = replace(python(tmp_path, CONNECTS), whitelist=(f"127.0.0.1:{port}", f"10.1.2.3:{port}"))
-        asked = [f"127.0.0.1 {port}", f"127.0.0.1 {other.getsockname()[1]}", f"10.1.2.4 {port}", f"127.0.0.1 {port}"]
+        listed = replace(
+            python(tmp_path, CONNECTS), whitelist=(f"127.0.0.1:{port}", f"10.1.2.3:{port}")
+        )
+        asked = [
+            f"127.0.0.1 {port}",
+            f"127.0.0.1 {other.getsockname()[1]}",
+            f"10.1.2.4 {port}",
+            f"127.0.0.1 {port}",
+        ]
         answers = run(listed, [one.encode() for one in asked]).outputs.to_pylist()
     assert answers == [b"pingping", b"ConnectionRefusedError111", b"OSError101", b"pingping"]
     # Who lets it through ends with it.
@@ -396,7 +409,9 @@ def test_where_no_network_can_be_closed_a_program_is_not_started(run, tmp_path, 
     broken = tmp_path / "launch.py"
     never = "raise OSError(1, 'this system does not let us close the network')"
     broken.write_text(
-        Path(launch.__file__).read_text().replace("def _unshare() -> None:", f"def _unshare() -> None:\n    {never}")
+        Path(launch.__file__)
+        .read_text()
+        .replace("def _unshare() -> None:", f"def _unshare() -> None:\n    {never}")
     )
     monkeypatch.setattr(launch, "__file__", str(broken))
     for whitelist in ((), ("10.0.0.5:5432",)):

@@ -110,7 +110,9 @@ def test_a_ping_tells_the_oldest_message_and_whether_the_action_runs(host, down,
     link.ack(3)
     wait_until(lambda: supervisor.send(wire.ping()).read(5) == wire.pong(0))
     os.kill(one.runtime._child.pid, 9)
-    wait_until(lambda: supervisor.send(wire.ping()).read(1) == wire.REFUSED or not supervisor.read(4))
+    wait_until(
+        lambda: supervisor.send(wire.ping()).read(1) == wire.REFUSED or not supervisor.read(4)
+    )
     assert Raw(service).send(b"\x07\x01").read(1) == wire.UNKNOWN
     assert Raw(service).send(b"\x02" + b"\xff" * 8).read(1) == wire.REFUSED
 
@@ -133,10 +135,19 @@ def test_inputs_that_gave_nothing_are_acknowledged_at_once(host, tmp_path, down)
     assert acked == 7
 
 
-def test_an_input_is_acknowledged_when_all_downstreams_have_what_was_made_of_it(host, tmp_path, down):
+def test_an_input_is_acknowledged_when_all_downstreams_have_what_was_made_of_it(
+    host, tmp_path, down
+):
     port, other = free_port(), RawDownstream()
-    host("s_e", sdk_program("split", contract="stream"), listens=port, outs=(down.address, other.address))
-    up = Raw(port).send(wire.hello(Hello("s_up", 1)) + wire.message(1, b"a,b") + wire.message(2, b"c"))
+    host(
+        "s_e",
+        sdk_program("split", contract="stream"),
+        listens=port,
+        outs=(down.address, other.address),
+    )
+    up = Raw(port).send(
+        wire.hello(Hello("s_up", 1)) + wire.message(1, b"a,b") + wire.message(2, b"c")
+    )
     one, two = down.accept(), other.accept()
     assert one.messages(3) == two.messages(3) == [(1, b"a"), (2, b"b"), (3, b"c")]
     one.ack(3)
@@ -186,7 +197,9 @@ def test_what_comes_again_after_a_restart_is_not_done_again(host, down, tmp_path
     assert second.runtime.statistics().repeated == 3
 
 
-def test_all_done_but_not_acknowledged_before_a_crash_is_acknowledged_after_it(host, down, tmp_path):
+def test_all_done_but_not_acknowledged_before_a_crash_is_acknowledged_after_it(
+    host, down, tmp_path
+):
     port, hello = free_port(), wire.hello(Hello("s_up", 1))
     first = host("s_e", sdk_program("echo"), listens=port, outs=(down.address,))
     up = Raw(port).send(hello + wire.message(1, b"x"))
@@ -273,7 +286,9 @@ def test_ids_go_around_the_wrap_on_both_sides(host, down, tmp_path):
         file.unlink()
     host("s_e", sdk_program("echo"), listens=port, outs=(down.address,))
     ids = [WRAP - 2, WRAP - 1, 1, 2, 3]
-    up = Raw(port).send(wire.hello(Hello("s_up", 1)) + b"".join(wire.message(i, b"%d" % i) for i in ids))
+    up = Raw(port).send(
+        wire.hello(Hello("s_up", 1)) + b"".join(wire.message(i, b"%d" % i) for i in ids)
+    )
     link = down.accept()
     assert link.messages(5) == [(i, b"%d" % i) for i in ids]
     link.ack(1)
@@ -303,7 +318,9 @@ def test_a_message_that_kills_the_program_becomes_a_dead_letter(host, down, tmp_
 def test_a_program_that_is_killed_is_given_its_inputs_again(host, down, tmp_path):
     port = free_port()
     one = host("s_s", sdk_program("slow", "5"), listens=port, outs=(down.address,))
-    Raw(port).send(wire.hello(Hello("s_up", 1)) + b"".join(wire.message(i, b"%d" % i) for i in range(1, 101)))
+    Raw(port).send(
+        wire.hello(Hello("s_up", 1)) + b"".join(wire.message(i, b"%d" % i) for i in range(1, 101))
+    )
     link = down.accept()
     for _ in range(3):
         wait_until(lambda: one.runtime._child is not None)

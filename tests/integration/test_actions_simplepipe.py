@@ -62,8 +62,12 @@ def pipe(idle_pipe):
 def complete(tmp_path: Path, seconds: float = 200.0) -> None:
     until = time.monotonic() + seconds
     evens, sixes = tmp_path / "out" / "printer2", tmp_path / "out" / "printer6"
-    while len(simplepipe.first_arrivals(sixes)) < 500 or len(simplepipe.first_arrivals(evens)) < 1500:
-        assert time.monotonic() < until, [p.read_text()[-500:] for p in (tmp_path / "runtimes").glob("*.log")]
+    while (
+        len(simplepipe.first_arrivals(sixes)) < 500 or len(simplepipe.first_arrivals(evens)) < 1500
+    ):
+        assert time.monotonic() < until, [
+            p.read_text()[-500:] for p in (tmp_path / "runtimes").glob("*.log")
+        ]
         time.sleep(0.2)
     assert simplepipe.first_arrivals(evens) == list(range(2, 3001, 2))
     assert simplepipe.first_arrivals(sixes) == list(range(6, 3001, 6))
@@ -73,7 +77,9 @@ def some_arrived(tmp_path: Path, more: int) -> None:
     """Wait until more has arrived, or everything: on a slow machine all numbers may be through before the next kill."""
     until, file = time.monotonic() + 400, tmp_path / "out" / "printer2"
     start = len(file.read_text()) if file.exists() else 0
-    while not file.exists() or (len(file.read_text()) < start + more and "\n3000\n" not in file.read_text()):
+    while not file.exists() or (
+        len(file.read_text()) < start + more and "\n3000\n" not in file.read_text()
+    ):
         assert time.monotonic() < until
         time.sleep(0.05)
 
@@ -107,11 +113,15 @@ def test_losing_machines_with_their_queues(pipe, tmp_path):
 
 
 @pytest.mark.soak  # it is about who answers within a second: on a busy machine others are replaced as well
-def test_a_runtime_that_is_cut_off_is_replaced_and_cannot_come_back(idle_pipe, tmp_path, monkeypatch):
+def test_a_runtime_that_is_cut_off_is_replaced_and_cannot_come_back(
+    idle_pipe, tmp_path, monkeypatch
+):
     monkeypatch.setattr("millstream.actions.supervision.PING_EVERY_S", 1.0)
     supervisor = simplepipe.Supervisor(idle_pipe)
     printed, until = tmp_path / "out" / "printer2", time.monotonic() + 300
-    while not all(life.answered for life in supervisor.state.lives.values()) or not printed.exists():
+    while (
+        not all(life.answered for life in supervisor.state.lives.values()) or not printed.exists()
+    ):
         assert time.monotonic() < until
         supervisor.step()
         time.sleep(0.2)
@@ -156,11 +166,17 @@ def test_the_scheme_of_the_example_is_checked():
 def test_on_spark_each_number_arrives_once_though_the_run_is_killed(go_filter, tmp_path):
     (tmp_path / "filter").mkdir()
     shutil.copy(go_filter, tmp_path / "filter" / "filter")
-    text = (EXAMPLE / "flow.py").read_text().replace("ms.rate(5000, rows=20_000)", "ms.rate(300, rows=3_000)")
+    text = (
+        (EXAMPLE / "flow.py")
+        .read_text()
+        .replace("ms.rate(5000, rows=20_000)", "ms.rate(300, rows=3_000)")
+    )
     (tmp_path / "flow.py").write_text(text)
     command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end"]
     with (tmp_path / "log").open("wb") as log:
-        first = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+        first = subprocess.Popen(
+            command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True
+        )
         until = time.monotonic() + 400
         while len(numbers(tmp_path, "printer2")) < 100:
             assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]

@@ -36,7 +36,9 @@ def row(n: int, word: str = "x") -> dict[str, Any]:
 
 
 def numbers() -> ms.Stream:
-    return ms.Flow("words").source("numbers", ms.inbox("n bigint, word string, at timestamp"), time="at")
+    return ms.Flow("words").source(
+        "numbers", ms.inbox("n bigint, word string, at timestamp"), time="at"
+    )
 
 
 def program(folder: Path, name: str, code: str) -> str:
@@ -46,7 +48,9 @@ def program(folder: Path, name: str, code: str) -> str:
     return str(file)
 
 
-def results(stream: ms.Stream, rows: list[dict[str, Any]], sink: str = "out") -> tuple[list[dict[str, Any]], Any]:
+def results(
+    stream: ms.Stream, rows: list[dict[str, Any]], sink: str = "out"
+) -> tuple[list[dict[str, Any]], Any]:
     stream.sink(sink, ms.memory())
     with flow_test(stream.flow) as t:
         t.send("numbers", rows)
@@ -66,7 +70,9 @@ while (m := action.read_message()) is not None:
 
 def test_json_answers_become_columns_and_rows_without_answer_are_left_out(tmp_path):
     double = program(tmp_path, "double", DOUBLE)
-    stream = numbers().action("double", [double, "> $HOME "], output="twice bigint, said string, word string")
+    stream = numbers().action(
+        "double", [double, "> $HOME "], output="twice bigint, said string, word string"
+    )
     assert stream.columns == ("n", "at", "twice", "said", "word")
     found, dead = results(stream, [row(n, f"w{n}") for n in range(10)])
     assert [r["n"] for r in found] == [1, 2, 4, 5, 7, 8]
@@ -87,13 +93,20 @@ while (m := action.read_message()) is not None:
     action.ack_message()
 """,
     )
-    parts = numbers().action("split", [split], input="word", output="part string", contract="stream")
+    parts = numbers().action(
+        "split", [split], input="word", output="part string", contract="stream"
+    )
     counted = parts.window("counted", every="1 minute", by="part", times="count(*)")
     counted.sink("counted", ms.memory())
     with flow_test(counted.flow) as t:
         t.send("numbers", [row(0, "to be or"), row(1, "not to be"), row(2, "")])
         t.end()
-        assert {r["part"]: r["times"] for r in t.results("counted")} == {"to": 2, "be": 2, "or": 1, "not": 1}
+        assert {r["part"]: r["times"] for r in t.results("counted")} == {
+            "to": 2,
+            "be": 2,
+            "or": 1,
+            "not": 1,
+        }
 
 
 def test_a_row_that_the_program_dies_of_is_a_dead_letter_alone(tmp_path):
@@ -142,7 +155,9 @@ while (m := action.read_message()) is not None:
     action.write_message(b"\\x82\\xa1a" + bytes([n]) + b"\\xa1b" + bytes([0xa0 + len(text)]) + text)
 """
     pack = program(tmp_path, "pack", code)
-    stream = numbers().action("pack", [pack], input="n", output="a int, b string", format="msgpack", env={"SAY": "hi"})
+    stream = numbers().action(
+        "pack", [pack], input="n", output="a int, b string", format="msgpack", env={"SAY": "hi"}
+    )
     found, _ = results(stream, [row(n) for n in range(5)])
     assert [(r["a"], r["b"]) for r in found] == [(n, "hi") for n in range(5)]
 
@@ -164,13 +179,17 @@ while (m := action.read_message()) is not None:
 """
     file = Path(program(tmp_path, "half", code))
     file.write_text(file.read_text().replace(" -S\n", "\n", 1))
-    stream = numbers().action("half", [str(file)], input="n", output="half double", format="arrow", attempts=1)
+    stream = numbers().action(
+        "half", [str(file)], input="n", output="half double", format="arrow", attempts=1
+    )
     found, dead = results(stream, [row(n) for n in range(20)])
     assert [(r["n"], r["half"]) for r in found] == [(n, n / 2) for n in range(1, 20, 2) if n != 13]
     assert len(dead) == 1
 
 
-def test_a_program_of_the_flow_is_shipped_with_its_files_and_kept_between_batches(tmp_path, monkeypatch):
+def test_a_program_of_the_flow_is_shipped_with_its_files_and_kept_between_batches(
+    tmp_path, monkeypatch
+):
     program(
         tmp_path,
         "score",
@@ -218,8 +237,11 @@ while (m := action.read_message()) is not None:
 def test_a_program_that_an_engine_keeps_is_shipped_and_another_is_another_group(spark, tmp_path):
     binaries = {}
     for number in (1, 2):
-        # As an engine keeps it: by its hash, of which nothing is to be seen in the program's folder.
-        binaries[number] = {"score@latest": Path(program(tmp_path, f"{number:064x}", VERSION % number))}
+        # As an engine keeps it: by its hash, of which nothing is to be seen in the program's
+        # folder.
+        binaries[number] = {
+            "score@latest": Path(program(tmp_path, f"{number:064x}", VERSION % number))
+        }
         binaries[number]["score@latest"].chmod(0o555)
 
     def run(number: int | None) -> list[dict[str, Any]]:
@@ -229,7 +251,9 @@ def test_a_program_that_an_engine_keeps_is_shipped_and_another_is_another_group(
         running = FlowRun(spark, stream.flow, options)
         running.start()
         try:
-            running.host.inbox("numbers").enqueue(str(number), range(3), batch_of([row(n) for n in range(3)], stage))
+            running.host.inbox("numbers").enqueue(
+                str(number), range(3), batch_of([row(n) for n in range(3)], stage)
+            )
             while not running.caught_up():
                 time.sleep(0.05)
             return running.memory["out"].rows()
@@ -237,7 +261,9 @@ def test_a_program_that_an_engine_keeps_is_shipped_and_another_is_another_group(
             running.stop()
 
     stage = numbers().flow.stages["numbers"]
-    with pytest.raises(InvalidOption, match='stage "scored" of flow "words" runs "score@latest", which is not here'):
+    with pytest.raises(
+        InvalidOption, match='stage "scored" of flow "words" runs "score@latest", which is not here'
+    ):
         run(None)
     assert [r["version"] for r in run(1)] == [1, 1, 1]
     with pytest.raises(GroupChanged, match='"score@latest": its content has changed'):

@@ -32,15 +32,21 @@ def built(version: str) -> ms.Flow:
     """Return a version: from the second on values are ten times what they were."""
     factor = 1 if version == "1" else 10
     flow = ms.Flow("again", window="10 s")
-    events = flow.source("events", ms.inbox(DDL), time="at", lateness="1 s", key="k", partitions=3, idle="1 day")
+    events = flow.source(
+        "events", ms.inbox(DDL), time="at", lateness="1 s", key="k", partitions=3, idle="1 day"
+    )
     events.sink("kept", ms.jsonl("kept"))
     rows = events.sql("some", f"SELECT k, v * {factor} AS v, at FROM events")
     rows.sink("rows", ms.csv("rows"))
-    sums = rows.window("sums", every="5 s", by="k", total="sum(v)").journal("noted", key="k", partitions=int(version))
+    sums = rows.window("sums", every="5 s", by="k", total="sum(v)").journal(
+        "noted", key="k", partitions=int(version)
+    )
     # It does not change, and reads what does.
     sums.window("tens", every="10 s", by="k", total="sum(total)").sink("tens", ms.jsonl("tens"))
     pair = ms.Pattern().begin("a", f"v % {2 * factor} = {factor}").next("b", "v > 0").within("5 s")
-    rows.match("pairs", pair, by="k", emit="k, a.v AS low, b.v AS high").sink("pairs", ms.parquet("pairs"))
+    rows.match("pairs", pair, by="k", emit="k, a.v AS low, b.v AS high").sink(
+        "pairs", ms.parquet("pairs")
+    )
     return flow
 
 
@@ -57,7 +63,8 @@ def value(n: int, at: int) -> int:
 
 def expected() -> dict[str, Counter[Any]]:
     tens = {at: sum(value(n, at) for n in range(at, at + 10)) for at in range(0, ROWS, 10)}
-    # A match is replaced by its end, which it is put out with; one begins right before the cut and ends at it.
+    # A match is replaced by its end, which it is put out with; one begins right before the cut and
+    # ends at it.
     pairs = [(value(n, n + 1), value(n + 1, n + 1), n + 1) for n in range(1, ROWS - 1, 2)]
     return {
         "kept": Counter((n, n) for n in range(ROWS)),
@@ -73,12 +80,22 @@ def second(moment: str | datetime) -> int:
 
 
 def found(root: Path) -> dict[str, Counter[Any]]:
-    rows = [row for file in (root / "rows").glob("*.csv") for row in csv.DictReader(file.read_text().splitlines())]
-    pairs = [row for file in (root / "pairs").glob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
+    rows = [
+        row
+        for file in (root / "rows").glob("*.csv")
+        for row in csv.DictReader(file.read_text().splitlines())
+    ]
+    pairs = [
+        row
+        for file in (root / "pairs").glob("*.parquet")
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
     return {
         "kept": Counter((row["v"], second(row["at"])) for row in written(root, "kept")),
         "rows": Counter((int(row["v"]), second(row["at"])) for row in rows),
-        "tens": Counter((row["total"], second(row["window_start"])) for row in written(root, "tens")),
+        "tens": Counter(
+            (row["total"], second(row["window_start"])) for row in written(root, "tens")
+        ),
         "pairs": Counter((row["low"], row["high"], second(row["at"])) for row in pairs),
     }
 
@@ -96,7 +113,9 @@ def ask(run: FlowRun) -> None:
     """Switch from a moment in the past, unless a switch is on its way; one that was given up is asked for again."""
     if run.version == "1" and run.switching() is None:
         perform(run, script(), 0)
-        until(run, lambda: run.caught_up() and not run.plan_switch(built("2"), since=SINCE).obstacles)
+        until(
+            run, lambda: run.caught_up() and not run.plan_switch(built("2"), since=SINCE).obstacles
+        )
         with pytest.raises(SwitchImpossible, match="is not all out"):
             run.switch(built("2"), "2", since=BEGAN + timedelta(minutes=2))
         run.switch(built("2"), "2", since=SINCE)
@@ -124,7 +143,12 @@ def check(spark: SparkSession, root: Path, deaths: tuple[str, ...]) -> None:
 def test_what_is_out_is_replaced_and_a_driver_that_dies_in_between_finishes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    deaths = ("switch-write-overlapping", "withdrawn-file", "before-switch-write-retiring", "switch-write-retiring")
+    deaths = (
+        "switch-write-overlapping",
+        "withdrawn-file",
+        "before-switch-write-retiring",
+        "switch-write-retiring",
+    )
     check(spark, tmp_path, deaths)
 
 
@@ -153,5 +177,7 @@ POINTS = (
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_driver_may_die_at_every_step_of_a_switch_to_the_past(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_driver_may_die_at_every_step_of_a_switch_to_the_past(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     check(spark, tmp_path, POINTS)

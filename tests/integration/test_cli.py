@@ -26,7 +26,9 @@ events.window("minutes", every="1 minute", n="count(*)", total="sum(v)").sink("m
 
 def millstream(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "millstream", *arguments]
-    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=folder, input=given, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 300) -> bool:
@@ -39,7 +41,11 @@ def eventually(holds: Callable[[], bool], seconds: float = 300) -> bool:
 
 
 def results(folder: Path) -> list[tuple[str, int, int]]:
-    lines = [json.loads(line) for path in folder.glob("out/*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for path in folder.glob("out/*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     return sorted((line["window_start"][11:16], line["n"], line["total"]) for line in lines)
 
 
@@ -61,8 +67,15 @@ def test_a_flow_is_run_fed_stopped_and_run_again(tmp_path: Path) -> None:
     with (tmp_path / "told").open("wb") as told, (tmp_path / "errors").open("wb") as errors:
         running = subprocess.Popen(command, cwd=tmp_path, stdout=told, stderr=errors)
     try:
-        assert eventually(lambda: (tmp_path / ".millstream/typed/journals/events/journal.json").exists())
-        sent = millstream(tmp_path, "send", "typed.events", given=event(1, 0) + event(2, 0) + "{oops\n" + event(4, 1))
+        assert eventually(
+            lambda: (tmp_path / ".millstream/typed/journals/events/journal.json").exists()
+        )
+        sent = millstream(
+            tmp_path,
+            "send",
+            "typed.events",
+            given=event(1, 0) + event(2, 0) + "{oops\n" + event(4, 1),
+        )
         assert sent.returncode == 0, sent.stderr
         assert sent.stdout.startswith("sent 3 events in ")
         assert "1 refused, see millstream journal cat typed.events.dead" in sent.stdout
@@ -127,7 +140,9 @@ def test_the_process_leaves_nothing_behind_when_it_is_killed(tmp_path: Path) -> 
     assert eventually(lambda: _marked(tmp_path) > 1)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert eventually(lambda: _marked(tmp_path) == 0, 120), "Java and the Python workers end with the driver"
+    assert eventually(lambda: _marked(tmp_path) == 0, 120), (
+        "Java and the Python workers end with the driver"
+    )
 
 
 def _marked(folder: Path) -> int:

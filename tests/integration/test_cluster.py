@@ -51,7 +51,10 @@ def environment() -> dict[str, str]:
 @contextmanager
 def daemon(folder: Path, *arguments: str) -> Iterator[Path]:
     """Run a daemon of Spark's; its log is the value."""
-    log, cluster = folder / f"{arguments[0].rsplit('.', 1)[-1]}-{time.monotonic_ns()}.log", environment()
+    log, cluster = (
+        folder / f"{arguments[0].rsplit('.', 1)[-1]}-{time.monotonic_ns()}.log",
+        environment(),
+    )
     command = [f"{cluster['SPARK_HOME']}/bin/spark-class", *arguments]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=cluster)
@@ -72,11 +75,22 @@ def said(log: Path, pattern: str) -> str:
 
 @pytest.mark.timeout(1200)
 def test_a_flow_runs_on_a_standalone_cluster_of_two_workers(tmp_path: Path) -> None:
-    rows = [{"k": f"k{i % 3}", "v": i, "at": f"2020-01-01T{i // 60:02}:{i % 60:02}:00Z"} for i in range(300)]
+    rows = [
+        {"k": f"k{i % 3}", "v": i, "at": f"2020-01-01T{i // 60:02}:{i % 60:02}:00Z"}
+        for i in range(300)
+    ]
     (tmp_path / "events.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     (tmp_path / "flow.py").write_text(FLOW)
     deploy = "org.apache.spark.deploy"
-    master_args = (f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    master_args = (
+        f"{deploy}.master.Master",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--webui-port",
+        "0",
+    )
     with daemon(tmp_path, *master_args) as log:
         url = said(log, r"(spark://127\.0\.0\.1:\d+)")
         worker = (
@@ -96,13 +110,32 @@ def test_a_flow_runs_on_a_standalone_cluster_of_two_workers(tmp_path: Path) -> N
         ):
             said(one, r"(registered with master)")
             said(two, r"(registered with master)")
-            command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end", "--master", url]
+            command = [
+                sys.executable,
+                "-m",
+                "millstream",
+                "run",
+                "flow.py",
+                "--until-end",
+                "--master",
+                url,
+            ]
             done = subprocess.run(
-                command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False, env=environment()
+                command,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+                env=environment(),
             )
             assert done.returncode == 0, done.stdout + done.stderr + log.read_text()[-2000:]
             both = [list((tmp_path / name).glob("app-*/*")) for name in ("one", "two")]
             assert all(both), "each worker ran an executor"
-    lines = [json.loads(line) for path in (tmp_path / "out").glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for path in (tmp_path / "out").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     assert sum(line["n"] for line in lines) == 150
     assert sum(line["total"] for line in lines) == sum(range(1, 300, 2))

@@ -30,7 +30,11 @@ def record(root: Path, events: int) -> list[dict[str, Any]]:
     """Write the recording: a thousand events an hour, five keys."""
     chance = random.Random(5)
     rows = [
-        {"k": f"k{chance.randrange(5)}", "v": chance.randrange(10), "at": START + timedelta(seconds=3.6 * i)}
+        {
+            "k": f"k{chance.randrange(5)}",
+            "v": chance.randrange(10),
+            "at": START + timedelta(seconds=3.6 * i),
+        }
         for i in range(events)
     ]
     schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -54,7 +58,17 @@ def start(root: Path, fail_at: str | None = None) -> subprocess.Popen[bytes]:
     environment = {k: v for k, v in os.environ.items() if k != "MILLSTREAM_FAIL_AT"}
     if fail_at:
         environment["MILLSTREAM_FAIL_AT"] = fail_at
-    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end", "--rows-per-batch", "500", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "millstream",
+        "run",
+        "flow.py",
+        "--until-end",
+        "--rows-per-batch",
+        "500",
+        "--json",
+    ]
     with (root / "output.txt").open("ab") as output:
         return subprocess.Popen(
             command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -63,7 +77,9 @@ def start(root: Path, fail_at: str | None = None) -> subprocess.Popen[bytes]:
 
 def committed(root: Path) -> int:
     """Return how many batches all groups have committed."""
-    return sum(1 for path in root.glob(".millstream/crash/groups/*/*/commits/*") if path.name.isdigit())
+    return sum(
+        1 for path in root.glob(".millstream/crash/groups/*/*/commits/*") if path.name.isdigit()
+    )
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -74,7 +90,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 def results(root: Path) -> tuple[list[tuple[str, str, int, int]], list[tuple[str, str, int, int]]]:
     table = pa.concat_tables([pq.read_table(path) for path in (root / "minutes").glob("*.parquet")])
     parquet = [(r["k"], f"{r['window_start']:%H:%M}", r["n"], r["top"]) for r in table.to_pylist()]
-    lines = [json.loads(line) for path in (root / "lines").glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for path in (root / "lines").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     jsonl = [(r["k"], r["window_start"][11:16], r["n"], r["top"]) for r in lines]
     return sorted(parquet), sorted(jsonl)
 
@@ -92,7 +112,8 @@ def test_ten_kills_at_any_moment_leave_every_result_there_once(tmp_path: Path) -
     chance = random.Random(2020)
     rows = prepared(tmp_path, 6_000)
     for number in range(10):
-        # Half die between two writes, by name; half in the middle of the work, when the dice say so.
+        # Half die between two writes, by name; half in the middle of the work, when the dice say
+        # so.
         if number % 2:
             die_at(tmp_path, [*POINTS][number // 2], chance.randrange(1, 4))
         else:

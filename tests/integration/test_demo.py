@@ -20,14 +20,27 @@ DAYS = 21
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_flight_is_counted_once_although_the_flow_is_killed_and_then_switched(tmp_path):
-    # Recordings and results lie beside the flow, and its program reads the SDK: this one has its own.
-    for name in ("examples/flights/flow.py", "examples/flights/airline", "sdk/python/millstream_action.py"):
+    # Recordings and results lie beside the flow, and its program reads the SDK: this one has its
+    # own.
+    for name in (
+        "examples/flights/flow.py",
+        "examples/flights/airline",
+        "sdk/python/millstream_action.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     flow = tmp_path / "examples/flights/flow.py"
     options = ["--days", str(DAYS), "--batches", "8"]
     ended = subprocess.run(
-        [sys.executable, "examples/flights/demo.py", *options, "--flow", flow, "--data", tmp_path / "state"],
+        [
+            sys.executable,
+            "examples/flights/demo.py",
+            *options,
+            "--flow",
+            flow,
+            "--data",
+            tmp_path / "state",
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": "."},
         capture_output=True,
@@ -93,7 +106,9 @@ def test_a_total_that_is_one_too_high_is_seen(tables):
 def test_weather_that_belongs_to_another_hour_is_seen(tables):
     delays = tables.delays.copy()
     delays["wind"] = delays["wind"].shift(1)
-    assert any("wrong" in said for said in broken(check.checks(tables, replace(tables, delays=delays), {})))
+    assert any(
+        "wrong" in said for said in broken(check.checks(tables, replace(tables, delays=delays), {}))
+    )
 
 
 def test_weather_where_there_should_be_none_is_seen(tables):
@@ -109,7 +124,9 @@ def planes() -> check.Tables:
 
 def test_a_plane_that_was_not_found_is_missed(planes):
     got = replace(planes, grounded=planes.grounded.iloc[1:])
-    assert [said.partition(";")[0] for said in broken(check.checks(planes, got, {}))] == ["of 2 rows 1 missing"] * 2
+    assert [said.partition(";")[0] for said in broken(check.checks(planes, got, {}))] == [
+        "of 2 rows 1 missing"
+    ] * 2
 
 
 def test_a_wrong_name_of_an_airline_is_seen(planes):

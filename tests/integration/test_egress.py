@@ -25,7 +25,9 @@ class Rows:
         self._writer = Writer.open(path, 0)
 
     def add(self, *values: bytes) -> None:
-        self._writer.append("s", self._next, pa.record_batch([pa.array(values, pa.binary())], schema=SCHEMA))
+        self._writer.append(
+            "s", self._next, pa.record_batch([pa.array(values, pa.binary())], schema=SCHEMA)
+        )
         self._next += len(values)
 
     def idle(self) -> None:
@@ -58,14 +60,20 @@ def accepted(down: RawDownstream) -> Downlink:
     return link
 
 
-def test_rows_are_sent_by_position_and_again_until_they_are_acknowledged(rows: Rows, down: RawDownstream) -> None:
+def test_rows_are_sent_by_position_and_again_until_they_are_acknowledged(
+    rows: Rows, down: RawDownstream
+) -> None:
     rows.add(b"a", b"b")
     rows.idle()
     rows.add(b"c")
     egress = Egress("p_stage", rows.path)
     egress.send_to((down.address,))
     link = accepted(down)
-    assert link.messages(3) == [(1, b"a"), (2, b"b"), (4, b"c")]  # an instruction has a position too
+    assert link.messages(3) == [
+        (1, b"a"),
+        (2, b"b"),
+        (4, b"c"),
+    ]  # an instruction has a position too
     assert not egress.idle
     link.ack(2)
     link.close()
@@ -85,7 +93,9 @@ def test_rows_are_sent_by_position_and_again_until_they_are_acknowledged(rows: R
     after.close()
 
 
-def test_who_takes_the_place_of_another_gets_what_that_had_not_acknowledged(rows: Rows, down: RawDownstream) -> None:
+def test_who_takes_the_place_of_another_gets_what_that_had_not_acknowledged(
+    rows: Rows, down: RawDownstream
+) -> None:
     spare = RawDownstream()
     rows.add(b"a", b"b", b"c")
     egress = Egress("p_stage", rows.path)

@@ -87,7 +87,9 @@ def running(data: Path, flow: Path) -> Iterator[EngineProcess]:
 
 
 def results(root: Path) -> list[int]:
-    files = (root / "rows").glob("*.jsonl")  # published ones; staged ones, deeper, are moved while we look
+    files = (root / "rows").glob(
+        "*.jsonl"
+    )  # published ones; staged ones, deeper, are moved while we look
     return sorted(json.loads(line)["n"] for file in files for line in file.read_text().splitlines())
 
 
@@ -95,7 +97,9 @@ def processed(root: Path, count: int) -> None:
     wait_until(lambda: len(results(root)) >= count, limit_s=LIMIT_S, what=f"{count} results")
 
 
-def test_driver_engine_and_both_are_killed_and_every_event_is_processed_once(tmp_path: Path) -> None:
+def test_driver_engine_and_both_are_killed_and_every_event_is_processed_once(
+    tmp_path: Path,
+) -> None:
     flow, data = flow_file(tmp_path / "flow"), tmp_path / "data"
     root = flow.parent
     with running(data, flow) as first, ms.connect(first.address, time_limit_s=LIMIT_S) as client:

@@ -37,9 +37,22 @@ from millstream.errors import (
     WrongNodes,
 )
 from millstream.links.host import Listening
-from support.engines import drivers_of, flow_file, open_files, rows, until, wait_until, without_spark
+from support.engines import (
+    drivers_of,
+    flow_file,
+    open_files,
+    rows,
+    until,
+    wait_until,
+    without_spark,
+)
 
-RUNNING, DRAINED, FINISHED, FAILED = JobState.RUNNING, JobState.DRAINED, JobState.FINISHED, JobState.FAILED
+RUNNING, DRAINED, FINISHED, FAILED = (
+    JobState.RUNNING,
+    JobState.DRAINED,
+    JobState.FINISHED,
+    JobState.FAILED,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +74,17 @@ def deployed(engine: Engine, root: Path, name: str = "counts", partitions: int =
     until(engine, name, RUNNING)
 
 
-def test_a_job_is_deployed_fed_drained_resumed_flushed_and_undeployed(engine: Engine, tmp_path: Path) -> None:
+def test_a_job_is_deployed_fed_drained_resumed_flushed_and_undeployed(
+    engine: Engine, tmp_path: Path
+) -> None:
     deployed(engine, tmp_path / "flow", partitions=2)
     status = engine.status("counts-1")
-    assert (status.id, status.name, status.state, status.restarts) == ("counts-1", "counts", RUNNING, 0)
+    assert (status.id, status.name, status.state, status.restarts) == (
+        "counts-1",
+        "counts",
+        RUNNING,
+        0,
+    )
     assert [(one.source, one.partition) for one in status.inboxes] == [("events", 0), ("events", 1)]
     assert engine.send("counts.events", rows(0, 10)) == 10
     assert engine.status("counts").sources["events"].rows == 10
@@ -86,15 +106,29 @@ def test_a_job_is_deployed_fed_drained_resumed_flushed_and_undeployed(engine: En
     assert sum(part.rows for part in engine.journals("counts")[0].partitions) == 11
     assert engine.undeploy("counts").state is JobState.UNDEPLOYED
     assert engine.jobs() == []
-    assert (tmp_path / "data/jobs/counts/counts/journals/events").is_dir(), "journals stay unless they are purged"
+    assert (tmp_path / "data/jobs/counts/counts/journals/events").is_dir(), (
+        "journals stay unless they are purged"
+    )
     states = [one.what for one in engine.history("counts-1")]
-    begun = ["deployed", "running", "draining", "drained", "starting", "running", "draining", "finished", "undeployed"]
+    begun = [
+        "deployed",
+        "running",
+        "draining",
+        "drained",
+        "starting",
+        "running",
+        "draining",
+        "finished",
+        "undeployed",
+    ]
     assert states == begun
     engine.stop()
     assert engine.stopped.is_set()
 
 
-def test_a_driver_that_is_killed_is_started_again_while_events_are_taken(engine: Engine, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_is_started_again_while_events_are_taken(
+    engine: Engine, tmp_path: Path
+) -> None:
     deployed(engine, tmp_path / "flow")
     pid = engine.status("counts").pid
     assert pid is not None
@@ -117,25 +151,34 @@ def test_a_full_disk_is_not_counted_against_a_job(
     deployed(engine, root)
     (root / "full").touch()
     runs = tmp_path / "data/jobs/counts/counts/runs"
-    wait_until(lambda: len(runs.read_text().splitlines()) > lifecycle.MOST_DEATHS, what="starting again and again")
+    wait_until(
+        lambda: len(runs.read_text().splitlines()) > lifecycle.MOST_DEATHS,
+        what="starting again and again",
+    )
     status = engine.status("counts")
     assert status.state in lifecycle.ALIVE
     assert status.restarts == 0
     wait_until(lambda: engine.status("counts").reason == "the disk is full: group a failed")
     monkeypatch.setattr(keeper, "LEAST_ROOM", 1 << 60)
-    wait_until(lambda: f"the disk of {tmp_path / 'data'} is full" in str(engine.status("counts").reason))
+    wait_until(
+        lambda: f"the disk of {tmp_path / 'data'} is full" in str(engine.status("counts").reason)
+    )
     (root / "full").unlink()
     monkeypatch.setattr(keeper, "LEAST_ROOM", 1)
     until(engine, "counts", RUNNING)
 
 
-def test_a_mistake_that_a_new_start_would_make_again_is_given_up_at_once(engine: Engine, tmp_path: Path) -> None:
+def test_a_mistake_that_a_new_start_would_make_again_is_given_up_at_once(
+    engine: Engine, tmp_path: Path
+) -> None:
     deployed(engine, tmp_path / "flow")
     (tmp_path / "flow/hopeless").touch()
     failed = until(engine, "counts", FAILED)
     assert failed.reason == "the flow has a mistake"
     assert failed.pid is None
-    assert engine.send("counts.events", rows(0, 5)) == 5, "what is sent to a job that has failed waits in its journals"
+    assert engine.send("counts.events", rows(0, 5)) == 5, (
+        "what is sent to a job that has failed waits in its journals"
+    )
     assert engine.status("counts").unprocessed == 5
     (tmp_path / "flow/hopeless").unlink()
     assert engine.resume("counts").state is JobState.STARTING
@@ -143,7 +186,9 @@ def test_a_mistake_that_a_new_start_would_make_again_is_given_up_at_once(engine:
     wait_until(lambda: engine.status("counts").unprocessed == 0)
 
 
-def test_a_driver_that_dies_while_its_job_drains_is_started_again_and_drains_on(engine: Engine, tmp_path: Path) -> None:
+def test_a_driver_that_dies_while_its_job_drains_is_started_again_and_drains_on(
+    engine: Engine, tmp_path: Path
+) -> None:
     deployed(engine, tmp_path / "flow")
     (tmp_path / "flow/die").touch()
     wait_until(lambda: engine.status("counts").restarts == 1)
@@ -152,7 +197,9 @@ def test_a_driver_that_dies_while_its_job_drains_is_started_again_and_drains_on(
     assert engine.wait("counts", 240).state is FINISHED
 
 
-def test_a_flow_with_a_mistake_is_refused_and_leaves_nothing(engine: Engine, tmp_path: Path) -> None:
+def test_a_flow_with_a_mistake_is_refused_and_leaves_nothing(
+    engine: Engine, tmp_path: Path
+) -> None:
     file = tmp_path / "bad.py"
     file.write_text("import millstream as ms\nflow = ms.Flow('bad')\nflow.source('s', 3)\n")
     with pytest.raises(Exception, match="is made of int"):
@@ -285,7 +332,9 @@ def begun_on_two(first: Engine, second: Engine, root: Path) -> None:
     first.begin("counts", places, driver=True)
 
 
-def test_a_job_that_waits_for_another_engine_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_waits_for_another_engine_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keeper, "PEERS_S", 3_600.0)
     first, second = (Engine(tmp_path / f"data{n}", node=n, of=2) for n in range(2))
     first.start()
@@ -303,14 +352,18 @@ def test_a_job_that_waits_for_another_engine_holds_up_nobody(tmp_path: Path, mon
         assert first.wait("other", 240).state is DRAINED
         first.resume("other")
         until(first, "other", RUNNING)
-        assert first.status("counts").state is JobState.DRAINING, "it waits for what the other engine has"
+        assert first.status("counts").state is JobState.DRAINING, (
+            "it waits for what the other engine has"
+        )
         first.undeploy("counts", force=True)
     finally:
         second.close()
         first.close()
 
 
-def test_an_engine_that_closes_waits_for_no_driver_that_is_not_ready(engine: Engine, tmp_path: Path) -> None:
+def test_an_engine_that_closes_waits_for_no_driver_that_is_not_ready(
+    engine: Engine, tmp_path: Path
+) -> None:
     root = tmp_path / "flow"
     package = pack(flow_file(root))
     (root / "slow").touch()
@@ -328,7 +381,9 @@ def test_every_start_of_an_engine_is_in_the_history(engine: Engine, tmp_path: Pa
     (root / "slow").touch()
     engine.deploy(package, root=str(root))
     # As a kill of the engine leaves it: a job that was starting, and is starting again.
-    shutil.copytree(tmp_path / "data", tmp_path / "killed", ignore=shutil.ignore_patterns("inbox_*"))
+    shutil.copytree(
+        tmp_path / "data", tmp_path / "killed", ignore=shutil.ignore_patterns("inbox_*")
+    )
     second = Engine(tmp_path / "killed")
     second.start()
     try:
@@ -356,7 +411,14 @@ time.sleep(600)
 def test_drivers_end_with_an_engine_that_is_killed_and_a_new_one_goes_on(tmp_path: Path) -> None:
     flow_file(tmp_path / "flow")
     driver = Path(__file__).parents[1] / "support/sparkless_driver.py"
-    command = [sys.executable, "-c", ENGINE, str(tmp_path / "data"), str(tmp_path / "flow"), str(driver)]
+    command = [
+        sys.executable,
+        "-c",
+        ENGINE,
+        str(tmp_path / "data"),
+        str(tmp_path / "flow"),
+        str(driver),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
         assert first.stdout is not None
         assert int(first.stdout.readline()) > 0
@@ -368,7 +430,11 @@ def test_drivers_end_with_an_engine_that_is_killed_and_a_new_one_goes_on(tmp_pat
     try:
         until(second, "counts", RUNNING)
         assert second.send("counts.events", rows(0, 5)) == 5
-        assert [one.what for one in second.history("counts")][-3:] == ["running", "engine started", "running"]
+        assert [one.what for one in second.history("counts")][-3:] == [
+            "running",
+            "engine started",
+            "running",
+        ]
     finally:
         second.close()
 
@@ -393,7 +459,9 @@ def test_jobs_leave_no_process_socket_thread_or_file_behind(tmp_path: Path) -> N
     finally:
         engine.close()
     assert drivers_of(tmp_path / "data") == []
-    left = sorted(file.name for file in (tmp_path / "data").rglob("*") if file.is_file() or file.is_socket())
+    left = sorted(
+        file.name for file in (tmp_path / "data").rglob("*") if file.is_file() or file.is_socket()
+    )
     assert left == ["engine.lock", "inboxes.json", "jobs.sqlite"]
 
 
@@ -409,7 +477,9 @@ def cycle(engine: Engine, tmp_path: Path, name: str) -> None:
 def test_a_full_disk_stops_the_intake_and_is_got_over(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small], capture_output=True
+    ).returncode:
         pytest.skip("cannot here: a small disk cannot be mounted")
     try:
         engine = Engine(small / "data")
@@ -434,7 +504,9 @@ def full_disk(engine: Engine, small: Path, tmp_path: Path) -> None:
             pass
     with pytest.raises(NoAnswer):
         engine.send("counts.events", rows(10, 5_000), time_limit_s=2)
-    wait_until(lambda: "takes nothing" in (engine.status("counts").reason or ""), what="the full disk")
+    wait_until(
+        lambda: "takes nothing" in (engine.status("counts").reason or ""), what="the full disk"
+    )
     status = engine.status("counts")
     assert "space" in str(status.reason)
     assert status.inboxes[0].free == 0
@@ -447,7 +519,9 @@ def full_disk(engine: Engine, small: Path, tmp_path: Path) -> None:
     engine.drain("counts", flush=True)
     assert engine.wait("counts", 240).state is FINISHED
     kept = engine.journals("counts")[0]
-    assert sum(part.rows for part in kept.partitions) == 5_010, "each row once, those that waited too"
+    assert sum(part.rows for part in kept.partitions) == 5_010, (
+        "each row once, those that waited too"
+    )
 
 
 def test_inboxes_listen_where_they_are_told(tmp_path: Path) -> None:
@@ -475,7 +549,9 @@ def test_a_job_keeps_the_program_that_it_was_deployed_with(engine: Engine, tmp_p
     wait_until(program.exists, what="a new start")
     assert program.read_bytes() == b"one"
     for version in (1, None):
-        with pytest.raises(ActionInUse, match='version 1 of action "score" is in use by job "counts"'):
+        with pytest.raises(
+            ActionInUse, match='version 1 of action "score" is in use by job "counts"'
+        ):
             engine.remove_binary("score", version)
     engine.undeploy("counts", force=True)
     wait_until(lambda: not engine.users(), what="its end")

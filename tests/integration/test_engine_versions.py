@@ -17,16 +17,22 @@ from millstream.engine.package import pack
 from millstream.engine.status import SwitchStatus
 from millstream.engine.switches import Wanted
 from millstream.engine.switching import SwitchState, Trial
-from millstream.errors import InvalidTransition, NotThere, SwitchImpossible, SwitchRefused, UnknownColumn
+from millstream.errors import (
+    InvalidTransition,
+    NotThere,
+    SwitchImpossible,
+    SwitchRefused,
+    UnknownColumn,
+)
 from millstream.switch.probation import Limits
 from support.engines import drivers_of, flow_file, rows, until, wait_until, without_spark
 
 pytestmark = pytest.mark.timeout(600)
 
-ORDERS = (
-    'flow.source("orders", ms.inbox("k string, n long, at timestamp"), time="at").sink("orders", ms.jsonl("orders"))\n'
+ORDERS = 'flow.source("orders", ms.inbox("k string, n long, at timestamp"), time="at").sink("orders", ms.jsonl("orders"))\n'
+FILTERED = (
+    'events.sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'
 )
-FILTERED = 'events.sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'
 DONE, GIVEN_UP = SwitchState.DONE, SwitchState.GIVEN_UP
 
 
@@ -79,9 +85,14 @@ def forbid(root: Path, *names: str) -> None:
         (root / name).unlink()
 
 
-def test_a_switch_is_planned_begun_followed_and_gone_back_from(engine: Engine, root: Path, tmp_path: Path) -> None:
+def test_a_switch_is_planned_begun_followed_and_gone_back_from(
+    engine: Engine, root: Path, tmp_path: Path
+) -> None:
     planned = engine.plan_switch("counts", version(root))
-    assert (planned.plan["possible"], [group["change"] for group in planned.plan["groups"]]) == (True, ["kept", "new"])
+    assert (planned.plan["possible"], [group["change"] for group in planned.plan["groups"]]) == (
+        True,
+        ["kept", "new"],
+    )
     assert len(list((tmp_path / "data/packages").iterdir())) == 1, "a plan leaves nothing"
     engine.switch("counts", version(root))
     with pytest.raises(SwitchRefused, match="is going on from version 1 to 2"):
@@ -92,7 +103,13 @@ def test_a_switch_is_planned_begun_followed_and_gone_back_from(engine: Engine, r
     assert [step.what for step in done.steps] == ["preparing", "overlapping", "running"]
     assert engine.status("counts").version == "2"
     happened = [one.what for one in engine.history("counts") if one.what.startswith("switch")]
-    assert happened == ["switch asked", "switch preparing", "switch overlapping", "switch running", "switch done"]
+    assert happened == [
+        "switch asked",
+        "switch preparing",
+        "switch overlapping",
+        "switch running",
+        "switch done",
+    ]
     with pytest.raises(SwitchRefused, match="means the same"):
         engine.switch("counts", version(root))
     engine.switch("counts", Wanted())
@@ -112,7 +129,9 @@ def test_inboxes_come_and_go_with_the_version_that_has_them(engine: Engine, root
         engine.send("counts.orders", rows(0, 1), time_limit_s=120)
     engine.switch("counts", version(root, more=ORDERS))
     switched(engine, SwitchState.GOING_ON)
-    wait_until(lambda: {one.source for one in engine.status("counts").inboxes} == {"events", "orders"})
+    wait_until(
+        lambda: {one.source for one in engine.status("counts").inboxes} == {"events", "orders"}
+    )
     assert engine.send("counts.orders", rows(0, 3)) == 3
     let(root, "cut", "drained")
     switched(engine, DONE)
@@ -124,7 +143,9 @@ def test_inboxes_come_and_go_with_the_version_that_has_them(engine: Engine, root
         engine.send("counts.orders", rows(3, 4), time_limit_s=120)
 
 
-def test_a_switch_that_is_given_up_leaves_the_old_version_as_it_was(engine: Engine, root: Path, tmp_path: Path) -> None:
+def test_a_switch_that_is_given_up_leaves_the_old_version_as_it_was(
+    engine: Engine, root: Path, tmp_path: Path
+) -> None:
     with pytest.raises(SwitchRefused, match="no switch"):
         engine.give_up("counts")
     engine.switch("counts", version(root, more=ORDERS))
@@ -165,11 +186,15 @@ def test_a_version_runs_in_the_shadow_and_never_becomes_the_current_one(
     assert switched(engine, DONE).version == "4"
 
 
-def test_what_cannot_be_switched_is_refused_before_anything_is_touched(engine: Engine, root: Path) -> None:
+def test_what_cannot_be_switched_is_refused_before_anything_is_touched(
+    engine: Engine, root: Path
+) -> None:
     flow_file(root, "other")
     with pytest.raises(SwitchImpossible, match='is of flow "other"'):
         engine.switch("counts", Wanted(package=pack(root / "flow.py")))
-    (root / "flow.py").write_text(flow_file(root).read_text() + 'events.window("w", every="1 h", m="sum(x)")\n')
+    (root / "flow.py").write_text(
+        flow_file(root).read_text() + 'events.window("w", every="1 h", m="sum(x)")\n'
+    )
     with pytest.raises(UnknownColumn):
         engine.switch("counts", Wanted(package=pack(root / "flow.py")))
     with pytest.raises(SwitchRefused, match="no version before 1"):
@@ -208,9 +233,7 @@ def test_a_driver_that_dies_goes_on_by_the_record(engine: Engine, root: Path) ->
 
 def keyed(root: Path, least: int, key: str | None = "k") -> bytes:
     file = root / "flow.py"
-    some = (
-        f'events.key_by({key!r}).sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'
-    )
+    some = f'events.key_by({key!r}).sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'
     file.write_text(flow_file(root).read_text() + some)
     return pack(file)
 
@@ -244,7 +267,9 @@ def test_keys_are_shared_out_raised_and_given_back(engine: Engine, root: Path) -
     assert (switched(engine, DONE).version, engine.status("counts").version) == ("4", "4")
 
 
-def test_an_engine_that_is_started_again_in_the_middle_finishes_a_switch(tmp_path: Path, root: Path) -> None:
+def test_an_engine_that_is_started_again_in_the_middle_finishes_a_switch(
+    tmp_path: Path, root: Path
+) -> None:
     first = Engine(tmp_path / "data")
     first.start()
     try:
@@ -272,14 +297,20 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
 ) -> None:
     monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
     let(root, "cut", "drained")
-    well = Wanted(package=version(root).package, trial=Trial(1.0, Limits(dead_letters=3), back=True))
+    well = Wanted(
+        package=version(root).package, trial=Trial(1.0, Limits(dead_letters=3), back=True)
+    )
     engine.switch("counts", well)
     switched(engine, DONE)
     wait_until(lambda: switched(engine, DONE).probation == "passed")
-    unwell = Wanted(package=version(root, 5).package, trial=Trial(3_600.0, Limits(dead_letters=3), back=True))
+    unwell = Wanted(
+        package=version(root, 5).package, trial=Trial(3_600.0, Limits(dead_letters=3), back=True)
+    )
     engine.switch("counts", unwell)
     assert switched(engine, DONE).version == "3"
-    wait_until(lambda: engine._open.keeper.switches._samples.get(("counts-1", 3)), what="a first sample")
+    wait_until(
+        lambda: engine._open.keeper.switches._samples.get(("counts-1", 3)), what="a first sample"
+    )
     (root / "dead").write_text("4")
     wait_until(lambda: engine.status("counts").version == "4", what="the way back")
     back = engine.versions("counts")
@@ -288,7 +319,10 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
         "it has made 4 dead letters, and 3 are allowed",
     )
     told = [one.detail for one in engine.history("counts") if one.what == "probation"]
-    assert told[-1] == "version 3 is unwell, and 2 comes back: it has made 4 dead letters, and 3 are allowed"
+    assert (
+        told[-1]
+        == "version 3 is unwell, and 2 comes back: it has made 4 dead letters, and 3 are allowed"
+    )
 
 
 def test_a_version_whose_driver_dies_between_the_cut_and_the_end_is_replaced_once_it_is_the_current_one(
@@ -297,16 +331,25 @@ def test_a_version_whose_driver_dies_between_the_cut_and_the_end_is_replaced_onc
     monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
     let(root, "cut")
     engine.switch("counts", Wanted(package=version(root).package, trial=Trial(3_600.0, back=True)))
-    wait_until(lambda: engine._open.keeper.switches._samples.get(("counts-1", 2)), what="a first sample")
+    wait_until(
+        lambda: engine._open.keeper.switches._samples.get(("counts-1", 2)), what="a first sample"
+    )
     pid = engine.status("counts").pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: engine.status("counts").restarts == 1 and engine.status("counts").state == JobState.RUNNING)
+    wait_until(
+        lambda: (
+            engine.status("counts").restarts == 1
+            and engine.status("counts").state == JobState.RUNNING
+        )
+    )
     let(root, "drained")
     wait_until(lambda: engine.status("counts").version == "3", what="the way back")
     assert engine.versions("counts")[-1].back_to == "1"
     told = [one.detail for one in engine.history("counts") if one.what == "probation"]
-    assert told == ["version 2 is unwell, and 1 comes back: its driver has died 1 time, and 0 are allowed"]
+    assert told == [
+        "version 2 is unwell, and 1 comes back: its driver has died 1 time, and 0 are allowed"
+    ]
 
 
 def test_a_job_of_another_name_is_switched_and_one_that_is_deployed_again_goes_on_with_its_version(

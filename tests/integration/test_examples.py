@@ -51,7 +51,11 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def lines(folder: Path) -> list[Row]:
-    return [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for file in folder.glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
 
 
 def records(file: Path) -> list[dict[str, str]]:
@@ -63,7 +67,9 @@ def moment(text: str) -> datetime:
 
 
 @pytest.mark.parametrize("folder", ["sensors"], indirect=True)
-def test_sensors_counts_each_reading_once_and_leaves_out_what_is_late(spark: SparkSession, folder: Path) -> None:
+def test_sensors_counts_each_reading_once_and_leaves_out_what_is_late(
+    spark: SparkSession, folder: Path
+) -> None:
     _, numbers = run(spark, folder, "flow.yaml")
     readings, late = _readings(folder)
     assert (numbers.late, numbers.dead, len(late)) == (1, 1, 1)
@@ -71,13 +77,22 @@ def test_sensors_counts_each_reading_once_and_leaves_out_what_is_late(spark: Spa
     quarters: dict[tuple[str, datetime], list[float]] = defaultdict(list)
     for sensor, value, at in readings:
         quarters[sensor, at.replace(minute=at.minute // 15 * 15, second=0)].append(value)
-    found = {(row["sensor"], moment(row["window_start"])): row for row in lines(folder / "out" / "quarters")}
-    assert {key: row["readings"] for key, row in found.items()} == {key: len(all_) for key, all_ in quarters.items()}
+    found = {
+        (row["sensor"], moment(row["window_start"])): row
+        for row in lines(folder / "out" / "quarters")
+    }
+    assert {key: row["readings"] for key, row in found.items()} == {
+        key: len(all_) for key, all_ in quarters.items()
+    }
     for key, values in quarters.items():
         assert found[key]["mean"] == pytest.approx(sum(values) / len(values), abs=0.051)
 
     rooms = {row["sensor"]: row for row in records(folder / "rooms.csv")}
-    high = [(rooms[sensor]["room"], value) for sensor, value, _ in readings if value > float(rooms[sensor]["limit"])]
+    high = [
+        (rooms[sensor]["room"], value)
+        for sensor, value, _ in readings
+        if value > float(rooms[sensor]["limit"])
+    ]
     results = [row for file in (folder / "out" / "high").glob("*.csv") for row in records(file)]
     assert sorted((row["room"], float(row["value"])) for row in results) == sorted(high)
 
@@ -99,7 +114,9 @@ def _readings(folder: Path) -> tuple[list[tuple[str, float, datetime]], list[str
 
 
 @pytest.mark.parametrize("folder", ["orders"], indirect=True)
-def test_orders_adds_up_what_each_customer_has_paid_in_time(spark: SparkSession, folder: Path) -> None:
+def test_orders_adds_up_what_each_customer_has_paid_in_time(
+    spark: SparkSession, folder: Path
+) -> None:
     run(spark, folder, "flow.py")
     paid_at = {row["order"]: moment(row["paid_at"]) for row in _input(folder, "payments.jsonl")}
     near = timedelta(minutes=30)
@@ -132,16 +149,25 @@ def test_retries_goes_round_until_a_parcel_is_delivered_or_was_tried_three_times
 ) -> None:
     running, _ = run(spark, folder, "flow.py")
     expected = [
-        (row["parcel"], min(row["absent"] + 1, 3), row["absent"] < 3) for row in _input(folder, "deliveries.jsonl")
+        (row["parcel"], min(row["absent"] + 1, 3), row["absent"] < 3)
+        for row in _input(folder, "deliveries.jsonl")
     ]
-    found = [(row["parcel"], row["attempt"], row["delivered"]) for row in lines(folder / "out" / "outcomes")]
+    found = [
+        (row["parcel"], row["attempt"], row["delivered"])
+        for row in lines(folder / "out" / "outcomes")
+    ]
     assert sorted(found) == sorted(expected)
     assert dead_counts(running.journal("deliveries")) == {}
 
 
-def test_the_tests_of_the_guide_pass(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tests_of_the_guide_pass(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    page = {block.file or " ".join(block.words): block.text for block in blocks(DOCS / "guide" / "testing.md")}
+    page = {
+        block.file or " ".join(block.words): block.text
+        for block in blocks(DOCS / "guide" / "testing.md")
+    }
     Path("flow.py").write_text(page["flow.py"])
     names: dict[str, Any] = {}
     exec(compile(page["test"], "test_flow.py", "exec"), names)

@@ -37,7 +37,9 @@ class Program:
     def start(self) -> str:
         """Start it, and return the first that it says."""
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert self.process.stdout is not None
         first = self.process.stdout.readline().strip()
         self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
@@ -72,7 +74,9 @@ def keys(tmp_path: Path) -> Path:
     return folder
 
 
-def test_kills_on_both_sides_leave_a_copy_that_is_its_original(tmp_path: Path, far: SecondHost, keys: Path) -> None:
+def test_kills_on_both_sides_leave_a_copy_that_is_its_original(
+    tmp_path: Path, far: SecondHost, keys: Path
+) -> None:
     there, here, chance = tmp_path / "there", tmp_path / "here", random.Random(11)
     declare(there)
     owner = Program("host", str(there), far.network, str(keys), prefix=far.prefix)
@@ -117,7 +121,9 @@ class Sending(threading.Thread):
 
     def run(self) -> None:
         try:
-            with connect(self._address, key=self._keys / "producer.key", server=self._keys / "engine.pub") as client:
+            with connect(
+                self._address, key=self._keys / "producer.key", server=self._keys / "engine.pub"
+            ) as client:
                 while not self._enough.is_set():
                     client.send(TARGET, rows(self.rows, self.rows + 50))
                     self.rows += 50

@@ -40,27 +40,40 @@ def build(version: str) -> ms.Flow:
     }
     read = flow.source("read", ms.files("in", DDL, format="jsonl", follow=True), **how)
     some = read.sql("some", f"SELECT * FROM read WHERE n > -{min(version, '2')}")
-    some.window("windows", every="10 s", by="k", rows="count(*)", total="sum(n)").sink("windows", ms.jsonl("windows"))
+    some.window("windows", every="10 s", by="k", rows="count(*)", total="sum(n)").sink(
+        "windows", ms.jsonl("windows")
+    )
     sent = flow.source("sent", ms.inbox(DDL), **how)
-    sent.window("kept", every="10 s", by="k", rows="count(*)", total="sum(n)").sink("kept", ms.jsonl("kept"))
+    sent.window("kept", every="10 s", by="k", rows="count(*)", total="sum(n)").sink(
+        "kept", ms.jsonl("kept")
+    )
     return flow
 
 
 def events(step: int) -> list[dict[str, Any]]:
     start = NOON + timedelta(seconds=step * APART)
-    return [{"k": f"k{n % 7}", "n": step * STEP + n, "at": start + timedelta(seconds=n)} for n in range(STEP)]
+    return [
+        {"k": f"k{n % 7}", "n": step * STEP + n, "at": start + timedelta(seconds=n)}
+        for n in range(STEP)
+    ]
 
 
 def wanted(steps: int) -> Counter[tuple[str, int, int]]:
     """The results: key, rows and their total of every window."""
     found: dict[tuple[str, int], list[int]] = {}
     for row in (row for step in range(steps) for row in events(step)):
-        found.setdefault((row["k"], (row["at"] - NOON) // timedelta(seconds=10)), []).append(row["n"])
+        found.setdefault((row["k"], (row["at"] - NOON) // timedelta(seconds=10)), []).append(
+            row["n"]
+        )
     return Counter((key, len(numbers), sum(numbers)) for (key, _), numbers in found.items())
 
 
 def results(root: Path, sink: str) -> Counter[tuple[str, int, int]]:
-    rows = [json.loads(line) for file in (root / sink).glob("*.jsonl") for line in file.read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for file in (root / sink).glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     return Counter((row["k"], row["rows"], row["total"]) for row in rows)
 
 
@@ -70,7 +83,9 @@ class Life:
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.root = root
         (root / "in").mkdir(exist_ok=True)
-        self.run = FlowRun(spark, build("1"), Options(root / "data", root), versions=build, version="1")
+        self.run = FlowRun(
+            spark, build("1"), Options(root / "data", root), versions=build, version="1"
+        )
         self.run.start()
 
     def write(self, step: int) -> None:
@@ -84,7 +99,9 @@ class Life:
             client.send("grown.sent", rows[1::2])
         file = self.root / "in" / f"{step:03d}.jsonl"
         temporary = file.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps({**row, "at": row["at"].isoformat()}) + "\n" for row in rows))
+        temporary.write_text(
+            "".join(json.dumps({**row, "at": row["at"].isoformat()}) + "\n" for row in rows)
+        )
         temporary.rename(file)
 
     def until(self, holds: Callable[[], bool]) -> None:
@@ -164,7 +181,9 @@ def test_sources_get_more_partitions_in_a_switch(spark: SparkSession, tmp_path: 
         "source-opened:2",
     ],
 )
-def test_a_driver_that_dies_on_the_way_goes_on(spark: SparkSession, tmp_path: Path, point: str) -> None:
+def test_a_driver_that_dies_on_the_way_goes_on(
+    spark: SparkSession, tmp_path: Path, point: str
+) -> None:
     life = Life(spark, tmp_path)
     try:
         life.write(0)

@@ -45,11 +45,18 @@ def partitions(engine: Engine) -> list[int]:
 
 def switch(engine: Engine, wanted: Wanted, version: str) -> None:
     engine.switch("counts", wanted)
-    wait_until(lambda: (found := engine.status("counts").switch) is not None and found.state is SwitchState.DONE)
+    wait_until(
+        lambda: (
+            (found := engine.status("counts").switch) is not None
+            and found.state is SwitchState.DONE
+        )
+    )
     assert engine.status("counts").version == version
 
 
-def test_it_gets_them_when_the_switch_is_done_and_keeps_them(engine: Engine, root: Path, tmp_path: Path) -> None:
+def test_it_gets_them_when_the_switch_is_done_and_keeps_them(
+    engine: Engine, root: Path, tmp_path: Path
+) -> None:
     journal = tmp_path / "data" / "jobs" / "counts" / "counts" / "journals" / "events"
     assert engine.send("counts.events", rows(0, 20)) == 20
     more = flow_file(root, partitions=3)
@@ -57,7 +64,9 @@ def test_it_gets_them_when_the_switch_is_done_and_keeps_them(engine: Engine, roo
     assert partitions(engine) == [0]
     switch(engine, Wanted(package=pack(more)), "2")
     wait_until(lambda: partitions(engine) == [0, 1, 2])
-    with connect(str(engine.address), time_limit_s=240) as client:  # the engine's own knows what was there before
+    with connect(
+        str(engine.address), time_limit_s=240
+    ) as client:  # the engine's own knows what was there before
         assert client.send("counts.events", rows(20, 60)) == 40
     assert all(rows_of(journal, number) for number in range(3))
     # A version that had fewer comes back, for another reason, and finds what there is.
@@ -65,7 +74,9 @@ def test_it_gets_them_when_the_switch_is_done_and_keeps_them(engine: Engine, roo
         engine.switch("counts", Wanted())
     filtered = flow_file(root)
     filtered.write_text(
-        filtered.read_text().replace('.sink("rows"', '.sql("some", "SELECT * FROM events").sink("rows"')
+        filtered.read_text().replace(
+            '.sink("rows"', '.sql("some", "SELECT * FROM events").sink("rows"'
+        )
     )
     switch(engine, Wanted(package=pack(filtered)), "3")
     assert engine.send("counts.events", rows(60, 80)) == 20

@@ -183,7 +183,9 @@ def test_inboxes_that_take_nothing_make_runtimes_wait(landed: Landed) -> None:
 
 
 @RAW
-def test_a_runtime_sends_to_a_job_whose_engine_comes_and_goes(landed: Landed, tmp_path: Path) -> None:
+def test_a_runtime_sends_to_a_job_whose_engine_comes_and_goes(
+    landed: Landed, tmp_path: Path
+) -> None:
     program = Program((NUMGEN, "3000", "0.01"))
     runtime = Hosted("s_numgen", program, tmp_path / "queue", outs=(landed.at,), generation=1)
     for share in (200, 1000):
@@ -191,7 +193,9 @@ def test_a_runtime_sends_to_a_job_whose_engine_comes_and_goes(landed: Landed, tm
         landed.restart()
     wait_until(lambda: len(landed.rows()) >= 3000, limit_s=LIMIT_S)
     runtime.stop()
-    assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(range(1, 3001))
+    assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(
+        range(1, 3001)
+    )
 
 
 class Killable:
@@ -202,7 +206,9 @@ class Killable:
         self._start()
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE if self._ready else None)
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE if self._ready else None
+        )
         if self._process.stdout is not None:
             assert self._process.stdout.readline() == b"ready\n"
 
@@ -224,9 +230,17 @@ def test_a_chain_of_runtimes_and_the_inboxes_are_killed_and_each_number_is_there
     landed.inboxes.close()
     middle, script = free_port(), Path(__file__).parents[1] / "support" / "landing_host.py"
     inboxes = Killable(sys.executable, str(script), str(tmp_path), ready=True)
-    settings = Settings("s_echo", sdk_program("echo"), tmp_path / "echo", middle, (landed.at,), generation=1)
+    settings = Settings(
+        "s_echo", sdk_program("echo"), tmp_path / "echo", middle, (landed.at,), generation=1
+    )
     echo = Killable(*hosted.command(settings))
-    source = Hosted("s_numgen", Program((NUMGEN, "4000", "0.02")), tmp_path / "queue", outs=(middle,), generation=1)
+    source = Hosted(
+        "s_numgen",
+        Program((NUMGEN, "4000", "0.02")),
+        tmp_path / "queue",
+        outs=(middle,),
+        generation=1,
+    )
     try:
         for number, victim in enumerate((echo, inboxes, echo, inboxes), 1):
             wait_until(lambda share=400 * number: len(landed.rows()) >= share, limit_s=LIMIT_S)  # type: ignore[misc]
@@ -236,4 +250,6 @@ def test_a_chain_of_runtimes_and_the_inboxes_are_killed_and_each_number_is_there
     finally:
         echo.kill()
         inboxes.kill()
-    assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(range(1, 4001))
+    assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(
+        range(1, 4001)
+    )

@@ -54,7 +54,9 @@ def dealer(context: zmq.Context[Any], address: Address) -> Any:
     return sock
 
 
-def test_damaged_frames_are_refused_counted_and_survived(address: Address, other: Other, tmp_path: Path) -> None:
+def test_damaged_frames_are_refused_counted_and_survived(
+    address: Address, other: Other, tmp_path: Path
+) -> None:
     chance = random.Random(5)
     header = e.encode(e.Rows(1, TARGET, 0, "hostile", -1, 0, 40, 0))
     body = batch(0, 40).serialize().to_pybytes()
@@ -102,7 +104,9 @@ def test_programs_that_speak_something_else(address: Address, tmp_path: Path) ->
     serves(address, tmp_path)
 
 
-def test_a_giant_frame_is_dropped_with_its_connection(address: Address, other: Other, tmp_path: Path) -> None:
+def test_a_giant_frame_is_dropped_with_its_connection(
+    address: Address, other: Other, tmp_path: Path
+) -> None:
     with zmq.Context() as context, dealer(context, address) as sock:
         sock.send_multipart([e.encode(e.Ask(1, TARGET)), bytes(e.MOST_BYTES + 1)])
         assert not sock.poll(500)
@@ -110,7 +114,9 @@ def test_a_giant_frame_is_dropped_with_its_connection(address: Address, other: O
     serves(address, tmp_path)
 
 
-def test_ten_thousand_connections_leave_nothing_behind(address: Address, other: Other, tmp_path: Path) -> None:
+def test_ten_thousand_connections_leave_nothing_behind(
+    address: Address, other: Other, tmp_path: Path
+) -> None:
     serves(address, tmp_path)
     before = other.cpu()[3]
     for _ in range(100):
@@ -136,7 +142,9 @@ def till(tmp_path: Path) -> KeyFiles:
 
 @pytest.fixture
 def curve(other: Other, tmp_path: Path, engine: KeyFiles, till: KeyFiles) -> str:
-    return other.open(str(tmp_path), without_ipc=True, keys=str(engine.secret), producers=str(till.public.parent))
+    return other.open(
+        str(tmp_path), without_ipc=True, keys=str(engine.secret), producers=str(till.public.parent)
+    )
 
 
 def test_the_right_key_opens(curve: str, tmp_path: Path, engine: KeyFiles, till: KeyFiles) -> None:
@@ -147,7 +155,9 @@ def test_the_right_key_opens(curve: str, tmp_path: Path, engine: KeyFiles, till:
 
 
 @pytest.mark.parametrize("case", ["no key", "an unknown key", "another server's key"])
-def test_any_other_key_is_told(curve: str, tmp_path: Path, engine: KeyFiles, till: KeyFiles, case: str) -> None:
+def test_any_other_key_is_told(
+    curve: str, tmp_path: Path, engine: KeyFiles, till: KeyFiles, case: str
+) -> None:
     stranger = new_keys(tmp_path / "strangers", "stranger")
     keys: dict[str, Any] = {
         "no key": {},
@@ -173,11 +183,16 @@ def test_a_key_where_none_is_wanted_is_told_in_time(
     assert "key" in str(found.value.hint)
 
 
-def test_a_stranger_hurts_nobody(curve: str, tmp_path: Path, engine: KeyFiles, till: KeyFiles) -> None:
+def test_a_stranger_hurts_nobody(
+    curve: str, tmp_path: Path, engine: KeyFiles, till: KeyFiles
+) -> None:
     stranger = new_keys(tmp_path / "strangers", "stranger")
     with connect(curve, key=till.secret, server=engine.public) as client:
         for n in range(5):
-            with connect(curve, key=stranger.secret, server=engine.public) as other, pytest.raises(NotAllowed):
+            with (
+                connect(curve, key=stranger.secret, server=engine.public) as other,
+                pytest.raises(NotAllowed),
+            ):
                 other.send(TARGET, row(0))
             assert client.send(TARGET, row(n)) == 1
     assert stored(tmp_path) == [list(range(5))]

@@ -33,7 +33,9 @@ def other() -> Iterator[Other]:
     other.kill()
 
 
-def test_idle_clients_and_listeners_sleep(tmp_path: Path, other: Other, record_property: pytest.RecordProperty) -> None:
+def test_idle_clients_and_listeners_sleep(
+    tmp_path: Path, other: Other, record_property: pytest.RecordProperty
+) -> None:
     declare(tmp_path, partitions=3)
     address = other.open(str(tmp_path))
     client = subprocess.Popen(

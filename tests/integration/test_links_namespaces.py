@@ -46,7 +46,19 @@ def hosts() -> Iterator[Hosts]:
             for name in (hosts.engine, hosts.till):
                 run("ip", "netns", "add", name)
                 stack.callback(run, "ip", "netns", "del", name)
-            run("ip", "-n", hosts.engine, "link", "add", hosts.engine, "type", "veth", "peer", "name", hosts.till)
+            run(
+                "ip",
+                "-n",
+                hosts.engine,
+                "link",
+                "add",
+                hosts.engine,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                hosts.till,
+            )
             run("ip", "-n", hosts.engine, "link", "set", hosts.till, "netns", hosts.till)
             for name, ip in ((hosts.engine, ENGINE), (hosts.till, TILL)):
                 run("ip", "-n", name, "addr", "add", f"{ip}/24", "dev", name)
@@ -81,7 +93,12 @@ def keys(tmp_path: Path) -> tuple[KeyFiles, KeyFiles]:
 @pytest.fixture
 def address(tmp_path: Path, engine: Other, keys: tuple[KeyFiles, KeyFiles]) -> str:
     declare(tmp_path, partitions=2)
-    return engine.open(str(tmp_path), network=NETWORK, keys=str(keys[0].secret), producers=str(keys[1].public.parent))
+    return engine.open(
+        str(tmp_path),
+        network=NETWORK,
+        keys=str(keys[0].secret),
+        producers=str(keys[1].public.parent),
+    )
 
 
 @pytest.fixture
@@ -104,7 +121,9 @@ def test_rows_go_over_tcp_with_keys(tmp_path: Path, address: str, connected: Oth
 
 def test_without_keys_such_a_network_is_refused(tmp_path: Path, engine: Other) -> None:
     declare(tmp_path)
-    with pytest.raises(AssertionError, match=r"OpenNetwork.*there are no keys.*millstream keys new"):
+    with pytest.raises(
+        AssertionError, match=r"OpenNetwork.*there are no keys.*millstream keys new"
+    ):
         engine.open(str(tmp_path), network=NETWORK)
 
 
@@ -131,7 +150,9 @@ def test_a_cut_cable_loses_nothing(tmp_path: Path, hosts: Hosts, connected: Othe
 
 
 @pytest.mark.soak
-def test_a_cable_that_stays_cut_for_long_loses_nothing(tmp_path: Path, hosts: Hosts, connected: Other) -> None:
+def test_a_cable_that_stays_cut_for_long_loses_nothing(
+    tmp_path: Path, hosts: Hosts, connected: Other
+) -> None:
     """Longer than a request may take, and longer than a link lives without a sign."""
     for n in range(0, 1000, 200):
         connected.ask("send_nowait", n, n + 200, 20)

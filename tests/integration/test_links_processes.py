@@ -152,7 +152,9 @@ def test_clients_take_over_from_each_other(tmp_path: Path) -> None:
     """Three clients on one folder, with nobody running: the first hosts, and when it goes the next one does."""
     declare(tmp_path, partitions=2)
     with ExitStack() as stack:
-        clients = [stack.enter_context(closing(connect(tmp_path, time_limit_s=120.0))) for _ in range(3)]
+        clients = [
+            stack.enter_context(closing(connect(tmp_path, time_limit_s=120.0))) for _ in range(3)
+        ]
         waiting = []
         for turn, client in enumerate(clients):
             for number, one in enumerate(clients[turn:]):
@@ -163,11 +165,15 @@ def test_clients_take_over_from_each_other(tmp_path: Path) -> None:
             for future in waiting:
                 assert future.result(120) == 50
     assert read_address(tmp_path / "f") is None
-    expected = [1000 * turn + 100 * n + k for turn in range(3) for n in range(3 - turn) for k in range(100)]
+    expected = [
+        1000 * turn + 100 * n + k for turn in range(3) for n in range(3 - turn) for k in range(100)
+    ]
     assert sorted(n for part in stored(tmp_path) for n in part) == expected
 
 
-def test_processes_take_over_from_each_other(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_processes_take_over_from_each_other(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """As above, in processes, and killed."""
     declare(tmp_path, partitions=2)
     producers = {number: Producer(str(tmp_path), number) for number in range(3)}
@@ -179,7 +185,9 @@ def test_processes_take_over_from_each_other(tmp_path: Path, request: pytest.Fix
         producers[number].kill()
         rest = [producer for other, producer in producers.items() if other > number]
         before = [producer.acknowledged for producer in rest]
-        wait_for(lambda: all(one.acknowledged > was + 100 for one, was in zip(rest, before, strict=True)))  # noqa: B023
+        wait_for(
+            lambda: all(one.acknowledged > was + 100 for one, was in zip(rest, before, strict=True))  # noqa: B023
+        )
         seen[number] = producers[number].acknowledged
     seen[2] = producers[2].stop()
     check(tmp_path, seen)
@@ -201,7 +209,9 @@ def test_a_full_disk_stops_an_inbox_until_there_is_room(tmp_path: Path, other: O
     """A file system of a few megabytes, half of it taken by others."""
     small = tmp_path / "small"
     small.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(small)], capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(small)], capture_output=True
+    )
     if done.returncode:
         pytest.skip(f"cannot here: mount tmpfs: {done.stderr.decode().strip()}")
     try:

@@ -38,7 +38,9 @@ def some_events(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def batch(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    plain = spark.createDataFrame([tuple(row.values()) for row in rows], "k string, x int, n int, at string")
+    plain = spark.createDataFrame(
+        [tuple(row.values()) for row in rows], "k string, x int, n int, at string"
+    )
     return plain.selectExpr("k", "x", "n", "cast(at as timestamp) as at")
 
 
@@ -60,7 +62,9 @@ def streamed(
         (source / f"{number}.json").write_text("\n".join(json.dumps(row) for row in part))
     (source / "9.json").write_text(json.dumps({"k": "zz", "x": -1, "n": -1, "at": LAST}))
     for number, file in enumerate(sorted(source.iterdir())):
-        os.utime(file, (1_600_000_000 + number, 1_600_000_000 + number))  # Spark reads the oldest first
+        os.utime(
+            file, (1_600_000_000 + number, 1_600_000_000 + number)
+        )  # Spark reads the oldest first
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
     query = (
         find(stream.withWatermark("at", "5 minutes"))
@@ -102,7 +106,11 @@ def by_hand(pattern: Pattern, rows: list[dict[str, Any]]) -> Counter:
 
 
 PATTERNS = {
-    "sequence": Pattern().begin("a", "x = 0").followed_by("b", "x > 2").followed_by("c", "x = 1").within("30 seconds"),
+    "sequence": Pattern()
+    .begin("a", "x = 0")
+    .followed_by("b", "x > 2")
+    .followed_by("c", "x = 1")
+    .within("30 seconds"),
     "history": Pattern()
     .begin("a", "x < 2")
     .followed_by("b", "x > a.x")
@@ -118,12 +126,17 @@ PATTERNS = {
     .next("b", "x = 0")
     .within("40 seconds")
     .skip_past_last(),
-    "text in its history": Pattern().begin("a", "x = 0").followed_by("b", "x = 1 and k = a.k").within("10 seconds"),
+    "text in its history": Pattern()
+    .begin("a", "x = 0")
+    .followed_by("b", "x = 1 and k = a.k")
+    .within("10 seconds"),
 }
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_batch_and_stream_find_what_the_automaton_finds(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_batch_and_stream_find_what_the_automaton_finds(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
     rows = some_events(300, seed=len(name))
     pattern = PATTERNS[name]
     expected = by_hand(pattern, rows)
@@ -141,7 +154,11 @@ def test_batch_and_stream_find_what_the_automaton_finds(spark: SparkSession, tmp
 
 
 def test_results_have_the_columns_that_were_asked_for(spark: SparkSession) -> None:
-    rows = [("c", 1, 0, "2020-01-01 00:00:01"), ("c", 5, 1, "2020-01-01 00:00:02"), ("c", 7, 2, "2020-01-01 00:00:04")]
+    rows = [
+        ("c", 1, 0, "2020-01-01 00:00:01"),
+        ("c", 5, 1, "2020-01-01 00:00:02"),
+        ("c", 7, 2, "2020-01-01 00:00:04"),
+    ]
     df = batch(spark, [dict(zip(("k", "x", "n", "at"), row, strict=True)) for row in rows])
     pattern = Pattern().begin("a", "x = 1").followed_by("b", "x > 1").times(2).within("1 minute")
     emit = "upper(k) as card, a.at as began, count(b.*) as n, max(b.x) - a.x as rise, round(avg(b.x), 1) as mean, sum(x) as total"
@@ -152,10 +169,21 @@ def test_results_have_the_columns_that_were_asked_for(spark: SparkSession) -> No
     assert (whole.k, whole.a.x, [one.x for one in whole.b]) == ("c", 1, [5, 7])
 
 
-def test_runs_out_of_time_and_several_patterns_come_out_of_one_stage(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [{"k": "c", "x": x, "n": n, "at": f"2020-01-01 00:00:{n:02}"} for n, x in enumerate([1, 2, 1, 0, 3])]
+def test_runs_out_of_time_and_several_patterns_come_out_of_one_stage(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [
+        {"k": "c", "x": x, "n": n, "at": f"2020-01-01 00:00:{n:02}"}
+        for n, x in enumerate([1, 2, 1, 0, 3])
+    ]
     up = Pattern("up").begin("a", "x = 1").next("b", "x = 2").within("1 minute")
-    down = Pattern("late").begin("a", "x = 1").followed_by("b", "x = 9").within("10 seconds").timeouts()
+    down = (
+        Pattern("late")
+        .begin("a", "x = 1")
+        .followed_by("b", "x = 9")
+        .within("10 seconds")
+        .timeouts()
+    )
     both = Phenomenon("both", (up, down), emit="k, a.n as first")
 
     def find(df: DataFrame) -> DataFrame:
@@ -172,11 +200,16 @@ def test_runs_out_of_time_and_several_patterns_come_out_of_one_stage(spark: Spar
 def test_a_python_predicate_gets_whole_events(spark: SparkSession) -> None:
     rows = some_events(60, seed=1)
     pattern = (
-        Pattern().begin("a", "x = 0").followed_by("b", lambda event, history: event["x"] > history["a"][0]["x"] + 2)
+        Pattern()
+        .begin("a", "x = 0")
+        .followed_by("b", lambda event, history: event["x"] > history["a"][0]["x"] + 2)
     )
     pattern = pattern.within("1 minute")
     same = Pattern().begin("a", "x = 0").followed_by("b", "x > a.x + 2").within("1 minute")
-    found = [match(batch(spark, rows), one, key="k", emit="k, a.n as a, b.n as b").collect() for one in (pattern, same)]
+    found = [
+        match(batch(spark, rows), one, key="k", emit="k, a.n as a, b.n as b").collect()
+        for one in (pattern, same)
+    ]
     assert sorted(found[0]) == sorted(found[1])
     assert found[0]
 
@@ -184,7 +217,9 @@ def test_a_python_predicate_gets_whole_events(spark: SparkSession) -> None:
         return event["y"] > 2
 
     broken = Pattern().begin("a", "x = 0").followed_by("b", alone).within("1 minute")
-    with pytest.raises(PythonException, match=r'predicate alone\(\) of block "b" failed with KeyError'):
+    with pytest.raises(
+        PythonException, match=r'predicate alone\(\) of block "b" failed with KeyError'
+    ):
         match(batch(spark, rows), broken, key="k", emit="k").collect()
 
 
@@ -219,7 +254,10 @@ def test_match_recognize_on_batch_and_stream(spark: SparkSession, tmp_path: Path
 
 
 def test_all_rows_per_match_are_running_unless_final(spark: SparkSession) -> None:
-    rows = [{"k": "c", "x": x, "n": n, "at": f"2020-01-01 00:00:{n:02}"} for n, x in enumerate([3, 1, 2, 0])]
+    rows = [
+        {"k": "c", "x": x, "n": n, "at": f"2020-01-01 00:00:{n:02}"}
+        for n, x in enumerate([3, 1, 2, 0])
+    ]
     batch(spark, rows).createOrReplaceTempView("t")
     query = """
         SELECT n, total, whole, part FROM t MATCH_RECOGNIZE (
@@ -228,7 +266,10 @@ def test_all_rows_per_match_are_running_unless_final(spark: SparkSession) -> Non
             ALL ROWS PER MATCH PATTERN (a {- b -} c) DEFINE a AS x = 3, c AS x = 2
         )
     """
-    assert [tuple(row) for row in sql(spark, query).orderBy("n").collect()] == [(0, 3, 6, "a"), (2, 6, 6, "c")]
+    assert [tuple(row) for row in sql(spark, query).orderBy("n").collect()] == [
+        (0, 3, 6, "a"),
+        (2, 6, 6, "c"),
+    ]
 
 
 def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) -> None:
@@ -255,25 +296,37 @@ def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) 
         match(spark.readStream.format("rate").load(), Pattern().begin("a", "value = 0"))
 
 
-def test_events_without_key_or_time_are_left_out_or_come_out_as_letters(spark: SparkSession) -> None:
+def test_events_without_key_or_time_are_left_out_or_come_out_as_letters(
+    spark: SparkSession,
+) -> None:
     df = spark.sql(
         """SELECT * FROM VALUES ('k', 1, timestamp'2020-01-01 00:00:01'), (null, 1, timestamp'2020-01-01 00:00:01'), ('k', 2, null)
         AS t(k, x, at)"""
     )
     pattern = Pattern().begin("a", "x = 1")
     assert match(df, pattern, key="k", emit="k, a.x as x").count() == 1
-    with_letters = match(df, pattern, key="k", emit="k, a.x as x, 'yes' as found", dead_letters=True)
+    with_letters = match(
+        df, pattern, key="k", emit="k, a.x as x, 'yes' as found", dead_letters=True
+    )
     rows = {row.dead_letter: row for row in with_letters.collect()}
-    assert {reason: row.found for reason, row in rows.items()} == {None: "yes", "no key": None, "no time": None}
+    assert {reason: row.found for reason, row in rows.items()} == {
+        None: "yes",
+        "no key": None,
+        "no time": None,
+    }
     assert json.loads(rows["no time"].event) == {"k": "k", "x": 2}
     with pytest.raises(DuplicateName, match='output "event"'):
         match(df, pattern, key="k", emit="a.x as event", dead_letters=True)
 
 
-def test_runs_survive_a_restart_and_end_when_their_time_is_up(spark: SparkSession, tmp_path: Path) -> None:
+def test_runs_survive_a_restart_and_end_when_their_time_is_up(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
-    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x = 2 and n > a.n").within("20 minutes")
+    pattern = (
+        Pattern().begin("a", "x = 1").followed_by("b", "x = 2 and n > a.n").within("20 minutes")
+    )
 
     def write(name: str, *rows: tuple[str, int, int, str]) -> None:
         lines = [json.dumps(dict(zip(("k", "x", "n", "at"), row, strict=True))) for row in rows]
@@ -282,9 +335,15 @@ def test_runs_survive_a_restart_and_end_when_their_time_is_up(spark: SparkSessio
     def run() -> list[tuple[Any, ...]]:
         stream = spark.readStream.schema(SCHEMA).json(str(source)).withWatermark("at", "1 minute")
         found = match(stream, pattern.timeouts(), key="k", emit="k, a.n as a, b.n as b")
-        writing = found.writeStream.format("json").option("path", str(out)).trigger(availableNow=True)
-        writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
-        results = spark.read.schema("k string, a int, b int, timed_out boolean").json(str(out)).collect()
+        writing = (
+            found.writeStream.format("json").option("path", str(out)).trigger(availableNow=True)
+        )
+        writing.option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        ).start().awaitTermination()
+        results = (
+            spark.read.schema("k string, a int, b int, timed_out boolean").json(str(out)).collect()
+        )
         return sorted((row.k, row.a, row.b, row.timed_out) for row in results)
 
     write(
@@ -300,25 +359,34 @@ def test_runs_survive_a_restart_and_end_when_their_time_is_up(spark: SparkSessio
     assert run() == [("p", 0, 3, False), ("q", 1, None, True)]
 
 
-def test_late_events_are_counted_and_come_out_as_letters(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_events_are_counted_and_come_out_as_letters(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     rows = [
         {"k": "c", "x": 1, "n": 0, "at": "2020-01-01 10:00:00"},
         {"k": "c", "x": 1, "n": 1, "at": "2020-01-01 12:00:00"},
     ]
     rows += [{"k": key, "x": 1, "n": 2, "at": "2020-01-01 09:00:00"} for key in "cdefg"]
-    lost = [{"k": None, "x": 1, "n": 4, "at": "2020-01-01 12:01:00"}, {"k": "c", "x": 0, "n": 5, "at": None}]
+    lost = [
+        {"k": None, "x": 1, "n": 4, "at": "2020-01-01 12:01:00"},
+        {"k": "c", "x": 0, "n": 5, "at": None},
+    ]
     late = {"k": "c", "x": 1, "n": 3, "at": "2020-01-01 12:01:00"}
 
     def find(letters: bool) -> Any:
         pattern = Pattern().begin("a", "x = 1")
-        return lambda df: match(df, pattern, key="k", emit="k, a.n as n", dead_letters=letters, name="ones")
+        return lambda df: match(
+            df, pattern, key="k", emit="k, a.n as n", dead_letters=letters, name="ones"
+        )
 
     found, counts = counted(spark, [*rows, *lost, late], tmp_path / "plain", find(letters=False))
     assert sorted(row["n"] for row in found) == [0, 1, 3]
     assert counts == {"events": 11, "no_key": 1, "no_time": 1, "late": 5}
     found, _ = counted(spark, [*rows, *lost, late], tmp_path / "letters", find(letters=True))
     assert sorted(row["n"] for row in found if row["dead_letter"] is None) == [0, 1, 3]
-    letters = Counter((row["dead_letter"], json.loads(row["event"])["n"]) for row in found if row["dead_letter"])
+    letters = Counter(
+        (row["dead_letter"], json.loads(row["event"])["n"]) for row in found if row["dead_letter"]
+    )
     assert letters == {("late", 2): 5, ("no key", 4): 1, ("no time", 5): 1}
 
 

@@ -21,11 +21,18 @@ def event(origin: str, delay: float, minute: float) -> dict[str, Any]:
 
 def departures(lateness: str = "0 s") -> ms.Stream:
     schema = ms.inbox("origin string, delay double, at timestamp")
-    return ms.Flow("flights").source("departures", schema, time="at", key="origin", lateness=lateness)
+    return ms.Flow("flights").source(
+        "departures", schema, time="at", key="origin", lateness=lateness
+    )
 
 
 def meltdown() -> ms.Pattern:
-    worse = ms.Pattern().begin("first", "delay > 60").followed_by("worse", "delay > first.delay").times(3)
+    worse = (
+        ms.Pattern()
+        .begin("first", "delay > 60")
+        .followed_by("worse", "delay > first.delay")
+        .times(3)
+    )
     return worse.not_followed_by("ok", "delay <= 0").within("2 hours")
 
 
@@ -36,8 +43,14 @@ def test_three_worsening_delays_raise_one_alert_when_their_time_is_up() -> None:
     stream = departures("5 minutes")
     stream.match("meltdown", meltdown(), emit=EMIT).sink("alerts", ms.memory())
     with flow_test(stream.flow) as t:
-        t.send("departures", [event("JFK", delay, minute) for minute, delay in enumerate([61, 70, 80, 95])])
-        t.send("departures", [event("LGA", delay, minute) for minute, delay in enumerate([61, 70, 80, 95, 0])])
+        t.send(
+            "departures",
+            [event("JFK", delay, minute) for minute, delay in enumerate([61, 70, 80, 95])],
+        )
+        t.send(
+            "departures",
+            [event("LGA", delay, minute) for minute, delay in enumerate([61, 70, 80, 95, 0])],
+        )
         t.advance_to(BEGIN + timedelta(hours=1))
         assert t.results("alerts") == []
         t.advance_to(BEGIN + timedelta(hours=3))
@@ -50,9 +63,14 @@ def test_a_window_counts_the_matches_of_a_pattern() -> None:
     stream = departures()
     pairs = ms.Pattern().begin("a", "delay > 10").next("b", "delay > a.delay").within("10 minutes")
     found = stream.match("pairs", pairs, emit="origin, b.delay - a.delay as rise")
-    found.window("hourly", every="1 hour", by="origin", n="count(*)", most="max(rise)").sink("hourly", ms.memory())
+    found.window("hourly", every="1 hour", by="origin", n="count(*)", most="max(rise)").sink(
+        "hourly", ms.memory()
+    )
     with flow_test(stream.flow) as t:
-        t.send("departures", [event("JFK", delay, minute) for minute, delay in enumerate([11, 12, 20, 5, 70, 71])])
+        t.send(
+            "departures",
+            [event("JFK", delay, minute) for minute, delay in enumerate([11, 12, 20, 5, 70, 71])],
+        )
         t.end()
         (row,) = t.results("hourly")
     assert (row["origin"], row["n"], row["most"]) == ("JFK", 3, 8.0)
@@ -60,14 +78,28 @@ def test_a_window_counts_the_matches_of_a_pattern() -> None:
 
 def test_a_phenomenon_of_two_patterns_with_runs_out_of_time() -> None:
     stream = departures()
-    up = ms.Pattern("up").begin("a", "delay > 10").followed_by("b", "delay > 100").within("10 minutes").timeouts()
-    down = ms.Pattern("down").begin("a", "delay > 10").followed_by("b", "delay < 0").within("10 minutes").timeouts()
+    up = (
+        ms.Pattern("up")
+        .begin("a", "delay > 10")
+        .followed_by("b", "delay > 100")
+        .within("10 minutes")
+        .timeouts()
+    )
+    down = (
+        ms.Pattern("down")
+        .begin("a", "delay > 10")
+        .followed_by("b", "delay < 0")
+        .within("10 minutes")
+        .timeouts()
+    )
     both = ms.Phenomenon("change", (up, down), emit="origin, a.delay as since")
     stream.match("change", both).sink("changes", ms.memory())
     with flow_test(stream.flow) as t:
         t.send("departures", [event("JFK", 50, 0), event("JFK", -1, 2), event("EWR", 20, 5)])
         t.end()
-        found = sorted((r["origin"], r["pattern"], r["timed_out"], r["since"]) for r in t.results("changes"))
+        found = sorted(
+            (r["origin"], r["pattern"], r["timed_out"], r["since"]) for r in t.results("changes")
+        )
     assert found == [
         ("EWR", "down", True, 20.0),
         ("EWR", "up", True, 20.0),
@@ -87,7 +119,9 @@ def test_match_recognize_is_a_stage_that_a_window_may_follow() -> None:
             PATTERN (strt up{2}) WITHIN INTERVAL '1' HOUR DEFINE up AS delay > PREV(delay)
         ) AS m WHERE m.high > 10
         """,
-    ).window("hourly", every="1 hour", by="origin", n="count(*)", most="max(high)").sink("hourly", ms.memory())
+    ).window("hourly", every="1 hour", by="origin", n="count(*)", most="max(high)").sink(
+        "hourly", ms.memory()
+    )
     stream.sql(
         "rows",
         """
@@ -98,21 +132,35 @@ def test_match_recognize_is_a_stage_that_a_window_may_follow() -> None:
         """,
     ).sink("rows", ms.memory())
     with flow_test(stream.flow) as t:
-        t.send("departures", [event("JFK", delay, minute) for minute, delay in enumerate([1, 5, 9, 2, 61, 91, 0])])
+        t.send(
+            "departures",
+            [event("JFK", delay, minute) for minute, delay in enumerate([1, 5, 9, 2, 61, 91, 0])],
+        )
         t.end()
         (row,), rows = t.results("hourly"), t.results("rows")
     assert (row["origin"], row["n"], row["most"]) == ("JFK", 1, 91.0)
-    assert sorted((r["part"], r["at"].minute, r["match_time"].minute) for r in rows) == [("late", 4, 5), ("very", 5, 5)]
+    assert sorted((r["part"], r["at"].minute, r["match_time"].minute) for r in rows) == [
+        ("late", 4, 5),
+        ("very", 5, 5),
+    ]
 
 
 def test_events_without_the_key_of_a_pattern_become_dead_letters() -> None:
     schema = ms.inbox("origin string, gate string, delay double, at timestamp")
     stream = ms.Flow("flights").source("departures", schema, time="at", key="origin")
-    late = ms.Pattern().begin("a", "delay > 10").followed_by("b", "delay > a.delay").within("10 minutes")
+    late = (
+        ms.Pattern()
+        .begin("a", "delay > 10")
+        .followed_by("b", "delay > a.delay")
+        .within("10 minutes")
+    )
     stream.match("late", late, by="gate", emit="gate, b.delay as delay").sink("late", ms.memory())
     gates = ["A1", None, "A1", None]
     with flow_test(stream.flow) as t:
-        t.send("departures", [{**event("JFK", 11 + n, n), "gate": gate} for n, gate in enumerate(gates)])
+        t.send(
+            "departures",
+            [{**event("JFK", 11 + n, n), "gate": gate} for n, gate in enumerate(gates)],
+        )
         t.end()
         assert [(row["gate"], row["delay"]) for row in t.results("late")] == [("A1", 13.0)]
         letters = t.dead_letters("departures")

@@ -57,7 +57,9 @@ def numbers(data: Path) -> list[int]:
     return sorted(n for part in stored(data) for n in part)
 
 
-def test_an_epoch_is_in_all_partitions_once_and_in_the_order_of_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_epoch_is_in_all_partitions_once_and_in_the_order_of_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     declare(tmp_path, partitions=3)
     with closing(hosted(tmp_path)) as host, closing(target(tmp_path, str(host.address))) as out:
         assert out.write(frame(spark, 0, 90), epoch(0)) == 90
@@ -69,7 +71,9 @@ def test_an_epoch_is_in_all_partitions_once_and_in_the_order_of_time(spark: Spar
     found = stored(tmp_path)
     assert all(found), "every partition has rows"
     assert all(
-        part == sorted((n for n in part if n < 90), reverse=True) + sorted((n for n in part if n >= 90), reverse=True)
+        part
+        == sorted((n for n in part if n < 90), reverse=True)
+        + sorted((n for n in part if n >= 90), reverse=True)
         for part in found
     )
     assert all(sender == "a/out/c1/out" for _, _, sender in entries(tmp_path))
@@ -78,11 +82,20 @@ def test_an_epoch_is_in_all_partitions_once_and_in_the_order_of_time(spark: Spar
     assert all(entry.max_lag is None or entry.max_lag <= 0 for entry in first)
 
 
-def test_rows_that_the_source_does_not_take_are_its_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_the_source_does_not_take_are_its_dead_letters(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     declare(tmp_path, partitions=2)
-    rows = [("k1", 1, NOON), (None, 2, NOON), ("k2", 3, None), ("k3", 4, NOON + timedelta(days=9000))]
+    rows = [
+        ("k1", 1, NOON),
+        (None, 2, NOON),
+        ("k2", 3, None),
+        ("k3", 4, NOON + timedelta(days=9000)),
+    ]
     bad = spark.createDataFrame(rows, "origin string, n int, at timestamp")
-    with closing(target(tmp_path, tmp_path)) as out:  # nobody hosts it: this process does, for as long as it takes
+    with closing(
+        target(tmp_path, tmp_path)
+    ) as out:  # nobody hosts it: this process does, for as long as it takes
         assert out.write(bad, epoch(0)) == 1
         with closing(hosted(tmp_path)):
             assert numbers(tmp_path) == [1]
@@ -159,13 +172,20 @@ def test_a_host_that_is_away_for_a_while_stops_nothing_for_good(
 
 def test_keys_let_a_group_in_and_keep_others_out(spark: SparkSession, tmp_path: Path) -> None:
     declare(tmp_path, producers=["flights"])
-    ours, theirs, nobody = (new_keys(tmp_path / name, name) for name in ("flights", "alarms", "nobody"))
+    ours, theirs, nobody = (
+        new_keys(tmp_path / name, name) for name in ("flights", "alarms", "nobody")
+    )
     security = Security.read(read_key(theirs.secret), tmp_path / "flights")
     with closing(hosted(tmp_path, Listening(security=security))) as host:
-        with closing(target(tmp_path, str(host.address), key=ours.secret, server=theirs.public)) as out:
+        with closing(
+            target(tmp_path, str(host.address), key=ours.secret, server=theirs.public)
+        ) as out:
             assert out.write(frame(spark, 0, 9), epoch(0)) == 9
-        stranger = target(tmp_path / "other", str(host.address), key=nobody.secret, server=theirs.public)
-        # The driver is in the host's own process here and needs no key: it is the tasks that are turned away.
+        stranger = target(
+            tmp_path / "other", str(host.address), key=nobody.secret, server=theirs.public
+        )
+        # The driver is in the host's own process here and needs no key: it is the tasks that are
+        # turned away.
         with closing(stranger), pytest.raises(PythonException, match="NotAllowed"):
             stranger.write(frame(spark, 9, 18), epoch(0))
     assert numbers(tmp_path) == list(range(9))
@@ -241,10 +261,25 @@ def run(folder: Path, fail_at: str | None) -> int:
     environment = {k: v for k, v in os.environ.items() if k != "MILLSTREAM_FAIL_AT"}
     if fail_at is not None:
         environment["MILLSTREAM_FAIL_AT"] = fail_at
-    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end", "--rows-per-batch", "400", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "millstream",
+        "run",
+        "flow.py",
+        "--until-end",
+        "--rows-per-batch",
+        "400",
+        "--json",
+    ]
     with (folder / "output.txt").open("ab") as output:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         return process.wait(450)
@@ -256,7 +291,9 @@ def run(folder: Path, fail_at: str | None) -> int:
 @pytest.mark.timeout(2000)
 def test_kills_of_both_sides_leave_every_result_there_once(tmp_path: Path) -> None:
     rows = [(f"k{n % 7}", START + timedelta(seconds=9 * n)) for n in range(2_400)]
-    (tmp_path / "rows.jsonl").write_text("".join(f'{{"k": "{k}", "at": "{at.isoformat()}"}}\n' for k, at in rows))
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(f'{{"k": "{k}", "at": "{at.isoformat()}"}}\n' for k, at in rows)
+    )
     other = tmp_path / "other"
     declare(other, RESULTS, partitions=3, key="k", time="window_time")
     hosting = Hosting(other / "f")
@@ -277,8 +314,15 @@ def test_kills_of_both_sides_leave_every_result_there_once(tmp_path: Path) -> No
         assert part.state_at(part.end).ended
         entries = list(part.entries(0, part.end))
         assert len(entries) > 2
-        assert all(entry.max_lag is None or entry.max_lag <= 0 for entry in entries), "no result is late"
-        found += [row for one in part.read(0, part.end) if one.batch is not None for row in one.batch.to_pylist()]
+        assert all(entry.max_lag is None or entry.max_lag <= 0 for entry in entries), (
+            "no result is late"
+        )
+        found += [
+            row
+            for one in part.read(0, part.end)
+            if one.batch is not None
+            for row in one.batch.to_pylist()
+        ]
     assert sorted((row["k"], row["window_start"], row["n"]) for row in found) == sorted(
         (*key, n) for key, n in expected.items()
     )

@@ -10,7 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import millstream as ms
-from millstream.errors import FlowError, InvalidFunction, InvalidSql, SchemasDiffer, StatefulSql, TimeDropped
+from millstream.errors import (
+    FlowError,
+    InvalidFunction,
+    InvalidSql,
+    SchemasDiffer,
+    StatefulSql,
+    TimeDropped,
+)
 from millstream.plan.groups import plan
 from millstream.spark.analyse import Analysis, analyse
 
@@ -18,7 +25,9 @@ pytestmark = pytest.mark.spark
 
 
 def events(flow: ms.Flow) -> ms.Stream:
-    return flow.source("events", ms.inbox("k string, v long, at timestamp, unused string"), time="at", key="k")
+    return flow.source(
+        "events", ms.inbox("k string, v long, at timestamp, unused string"), time="at", key="k"
+    )
 
 
 def analysed(spark: SparkSession, flow: ms.Flow) -> Analysis:
@@ -32,7 +41,11 @@ CASES: list[tuple[Any, type[FlowError], str]] = [
     (lambda df: df.withWatermark("at", "1 hour"), StatefulSql, "withWatermark"),
     (lambda df: df.join(df.select("k"), "k"), StatefulSql, "a join of the stream with itself"),
     (lambda df: df.select("k", "v"), TimeDropped, 'drops the time column "at"'),
-    (lambda df: df.withColumn("at", F.current_timestamp()), TimeDropped, "puts something else in place"),
+    (
+        lambda df: df.withColumn("at", F.current_timestamp()),
+        TimeDropped,
+        "puts something else in place",
+    ),
     (lambda df: df.where("dealy > 3"), InvalidSql, "dealy"),
     (lambda df: df.collect(), InvalidSql, "must be executed with writeStream"),
     (lambda _: None, InvalidFunction, "returns NoneType"),
@@ -68,9 +81,9 @@ def doubled(frame: DataFrame) -> DataFrame:
 
 def test_spark_tells_the_types_that_a_flow_cannot_know(spark: SparkSession) -> None:
     flow = ms.Flow("types")
-    events(flow).apply("doubled", doubled).window("hourly", every="1 hour", all="collect_list(double)").sink(
-        "out", ms.memory()
-    )
+    events(flow).apply("doubled", doubled).window(
+        "hourly", every="1 hour", all="collect_list(double)"
+    ).sink("out", ms.memory())
     found = analysed(spark, flow)
     assert found.schemas["doubled"]["double"].dataType.simpleString() == "bigint"
     assert found.schemas["hourly"]["all"].dataType.simpleString() == "array<bigint>"

@@ -35,15 +35,28 @@ def counted(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def flow_of_many() -> ms.Flow:
     flow = ms.Flow("replayed")
     ddl = "k string, v long, at timestamp"
-    # The script says itself when a partition is idle: a run must not add to the journal that is to be the same.
-    events = flow.source("events", ms.inbox(ddl), time="at", lateness="5 minutes", key="k", partitions=3, idle="1 day")
-    other = flow.source("other", ms.inbox(ddl), time="at", lateness="1 minute", key="k")
-    hours = flow.merge("both", events, other).window("hours", every="1 hour", n="count(*)", total="sum(v)")
-    hours.journal("hourly", partitions=2, key="k").window("days", every="1 day", by="k", n="sum(n)").sink(
-        "days", ms.jsonl("days")
+    # The script says itself when a partition is idle: a run must not add to the journal that is to
+    # be the same.
+    events = flow.source(
+        "events",
+        ms.inbox(ddl),
+        time="at",
+        lateness="5 minutes",
+        key="k",
+        partitions=3,
+        idle="1 day",
     )
+    other = flow.source("other", ms.inbox(ddl), time="at", lateness="1 minute", key="k")
+    hours = flow.merge("both", events, other).window(
+        "hours", every="1 hour", n="count(*)", total="sum(v)"
+    )
+    hours.journal("hourly", partitions=2, key="k").window(
+        "days", every="1 day", by="k", n="sum(n)"
+    ).sink("days", ms.jsonl("days"))
     hours.sink("hours", ms.jsonl("hours"))
-    folded = events.fold("counts", counted, initial=0, output="k string, at timestamp, v long, n long", by="k")
+    folded = events.fold(
+        "counts", counted, initial=0, output="k string, at timestamp, v long, n long", by="k"
+    )
     folded.sink("counts", ms.jsonl("counts"))
     return flow
 
@@ -61,7 +74,13 @@ def script(seed: int) -> list[Step]:
             rows = []
             for _ in range(chance.randrange(1, 8)):
                 behind = chance.choice([0, 0, 60, 200, 299, 301, 900]) * SECOND
-                rows.append((f"k{chance.randrange(4)}", chance.randrange(100), now - behind + chance.randrange(SECOND)))
+                rows.append(
+                    (
+                        f"k{chance.randrange(4)}",
+                        chance.randrange(100),
+                        now - behind + chance.randrange(SECOND),
+                    )
+                )
             steps.append(("events", partition, rows))
         if turn % 4 == 0:
             # Partition 2 says nothing all day but that it is idle, and once a row below its floor.
@@ -82,41 +101,66 @@ def perform(run: FlowRun, steps: list[Step], numbers: Counter[tuple[str, int]]) 
             if isinstance(what, tuple):
                 writer.instruct(what[0], what[1])
                 continue
-            schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+            schema = pa.schema(
+                [("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))]
+            )
             columns = [
                 pa.array(list(values), field.type)
                 for values, field in zip(zip(*what, strict=True), schema, strict=True)
             ]
-            writer.append("script", numbers[name, partition], pa.RecordBatch.from_arrays(columns, schema=schema))
+            writer.append(
+                "script",
+                numbers[name, partition],
+                pa.RecordBatch.from_arrays(columns, schema=schema),
+            )
             numbers[name, partition] += len(what)
 
 
 def outcome(root: Path, run: FlowRun) -> dict[str, list[str]]:
     found = {
-        name: sorted(line for file in (root / name).glob("*.jsonl") for line in file.read_text().splitlines())
+        name: sorted(
+            line for file in (root / name).glob("*.jsonl") for line in file.read_text().splitlines()
+        )
         for name in ("days", "hours", "counts")
     }
     dead = dead_folder(run.journal("events"))
     view = Reader(dead).partition(0)
-    letters = [row for part in view.read(view.begin, view.end) if part.batch for row in part.batch.to_pylist()]
-    found["late"] = sorted(f"{row['partition']}/{row['position']} {row['record']}" for row in letters)
+    letters = [
+        row
+        for part in view.read(view.begin, view.end)
+        if part.batch
+        for row in part.batch.to_pylist()
+    ]
+    found["late"] = sorted(
+        f"{row['partition']}/{row['position']} {row['record']}" for row in letters
+    )
     return found
 
 
 def play(
-    spark: SparkSession, root: Path, seed: int, *, rows: Callable[[], int], pieces: int, restarts: int
+    spark: SparkSession,
+    root: Path,
+    seed: int,
+    *,
+    rows: Callable[[], int],
+    pieces: int,
+    restarts: int,
 ) -> dict[str, list[str]]:
     """Run the flow to its end, its journal written in `pieces` meanwhile, stopping it now and then."""
     chance = random.Random(seed)
     steps = script(7)
     cuts = sorted(chance.sample(range(1, len(steps)), pieces - 1)) if pieces > 1 else []
-    slices: Iterator[list[Step]] = (steps[a:z] for a, z in zip([0, *cuts], [*cuts, len(steps)], strict=True))
+    slices: Iterator[list[Step]] = (
+        steps[a:z] for a, z in zip([0, *cuts], [*cuts, len(steps)], strict=True)
+    )
     stops = set(chance.sample(range(pieces), restarts))
     numbers: Counter[tuple[str, int]] = Counter()
     run = None
     for number, piece in enumerate(slices):
         if run is None:
-            run = FlowRun(spark, flow_of_many(), Options(root / "data", root, rows(), hosting=False))
+            run = FlowRun(
+                spark, flow_of_many(), Options(root / "data", root, rows(), hosting=False)
+            )
             run.start()
         perform(run, piece, numbers)
         time.sleep(chance.random())
@@ -134,20 +178,33 @@ def play(
 
 
 @pytest.mark.timeout(1500)
-def test_a_replay_gives_the_same_results_and_the_same_late_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_gives_the_same_results_and_the_same_late_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     sizes = iter([150, 40, 5000])
     once = played_once(spark, tmp_path)
-    assert play(spark, tmp_path / "broken", 3, rows=lambda: next(sizes), pieces=4, restarts=2) == once
+    assert (
+        play(spark, tmp_path / "broken", 3, rows=lambda: next(sizes), pieces=4, restarts=2) == once
+    )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-def test_a_replay_in_tiny_batches_and_with_many_restarts_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_in_tiny_batches_and_with_many_restarts_gives_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     chance = random.Random(11)
     once = played_once(spark, tmp_path)
     tiny = play(spark, tmp_path / "tiny", 2, rows=lambda: 40, pieces=3, restarts=0)
     assert tiny == once
-    broken = play(spark, tmp_path / "broken", 3, rows=lambda: chance.choice([30, 150, 5000]), pieces=6, restarts=4)
+    broken = play(
+        spark,
+        tmp_path / "broken",
+        3,
+        rows=lambda: chance.choice([30, 150, 5000]),
+        pieces=6,
+        restarts=4,
+    )
     assert broken == once
 
 
@@ -155,5 +212,7 @@ def played_once(spark: SparkSession, tmp_path: Path) -> dict[str, list[str]]:
     """Return what the journal gives in one batch."""
     once = play(spark, tmp_path / "once", 1, rows=lambda: 100_000, pieces=1, restarts=0)
     assert all(once.values())
-    assert any("/" in line and line.startswith("2/") for line in once["late"]), "the row below the idle floor is late"
+    assert any("/" in line and line.startswith("2/") for line in once["late"]), (
+        "the row below the idle floor is late"
+    )
     return once

@@ -39,7 +39,16 @@ class Engine:
 
     def __init__(self, data: Path, *options: str) -> None:
         self.data = data
-        command = [sys.executable, "-m", "millstream", "engine", "--data", str(data), "--json", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "millstream",
+            "engine",
+            "--data",
+            str(data),
+            "--json",
+            *options,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = json.loads(self.process.stdout.readline())["url"]
@@ -47,7 +56,9 @@ class Engine:
     def kill(self) -> None:
         self.process.kill()
         self._end()
-        wait_until(lambda: drivers_of(self.data) == [], limit_s=LIMIT_S, what="the end of the runtimes")
+        wait_until(
+            lambda: drivers_of(self.data) == [], limit_s=LIMIT_S, what="the end of the runtimes"
+        )
 
     def stop(self) -> None:
         self.process.terminate()
@@ -93,7 +104,9 @@ def at(host: str) -> str:
             return f"{host}:{port}"
 
 
-def simplepipe(folder: Path, go_filter: Path, count: int, pause: float, **changes: dict[str, Any]) -> Path:
+def simplepipe(
+    folder: Path, go_filter: Path, count: int, pause: float, **changes: dict[str, Any]
+) -> Path:
     """The example's scheme at ports of its own, with its files in a folder."""
     tree = yaml.safe_load((EXAMPLE / "scheme.yaml").read_text())
     for node in tree["nodes"]:
@@ -117,7 +130,9 @@ def first_arrivals(file: Path) -> list[int]:
 def until(cluster: Cluster, true: Callable[[JobStatus], object], what: str) -> JobStatus:
     end = time.monotonic() + LIMIT_S
     while not true(status := cluster.status("simplepipe")):
-        assert time.monotonic() < end, f"{what}: {status}\n" + "\n".join(cluster.logs("simplepipe", 50))
+        assert time.monotonic() < end, f"{what}: {status}\n" + "\n".join(
+            cluster.logs("simplepipe", 50)
+        )
         time.sleep(0.05)
     return status
 
@@ -127,7 +142,9 @@ def runtime(status: JobStatus, node: str) -> RuntimeStatus:
 
 
 def running(status: JobStatus) -> bool:
-    return status.state is JobState.RUNNING and all(one.state == "running" for one in status.runtimes)
+    return status.state is JobState.RUNNING and all(
+        one.state == "running" for one in status.runtimes
+    )
 
 
 def kill_node(cluster: Cluster, node: str) -> None:
@@ -136,14 +153,18 @@ def kill_node(cluster: Cluster, node: str) -> None:
     pid = runtime(before, node).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(cluster, lambda status: runtime(status, node).pid not in (None, pid), f"{node} runs again")
+    until(
+        cluster, lambda status: runtime(status, node).pid not in (None, pid), f"{node} runs again"
+    )
 
 
 def complete(folder: Path, cluster: Cluster, count: int) -> None:
     evens, sixes = folder / "out" / "printer2", folder / "out" / "printer6"
     until(
         cluster,
-        lambda _: len(first_arrivals(evens)) >= count // 2 and len(first_arrivals(sixes)) >= count // 6,
+        lambda _: (
+            len(first_arrivals(evens)) >= count // 2 and len(first_arrivals(sixes)) >= count // 6
+        ),
         "all numbers",
     )
     assert first_arrivals(evens) == list(range(2, count + 1, 2))
@@ -168,12 +189,16 @@ def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
     with Cluster([engine.url]) as cluster:
         until(cluster, running, "it runs again")
         complete(tmp_path, cluster, 6000)
-        assert runtime(cluster.status("simplepipe"), "filter2").generation == 1  # it went on with its queue
+        assert (
+            runtime(cluster.status("simplepipe"), "filter2").generation == 1
+        )  # it went on with its queue
 
         cluster.drain("simplepipe")
         assert cluster.wait("simplepipe", LIMIT_S).state is JobState.DRAINED
         assert drivers_of(engine.data) == []
-        assert not [one for one in psutil.process_iter() if str(go_filter) in " ".join(_command(one))]
+        assert not [
+            one for one in psutil.process_iter() if str(go_filter) in " ".join(_command(one))
+        ]
 
         cluster.resume("simplepipe")
         until(cluster, running, "it runs after the drain")
@@ -192,7 +217,10 @@ def test_filters_run_in_spark_between_runtimes_and_each_number_is_in_their_journ
     bare: dict[str, Any] = {"addresses": []}
     numgen = tmp_path / "numgen"  # one that ends
     numgen.write_text(
-        (EXAMPLE / "numgen").read_text().replace("time.sleep(10**8)", "").replace("__file__", f'"{EXAMPLE}/numgen"')
+        (EXAMPLE / "numgen")
+        .read_text()
+        .replace("time.sleep(10**8)", "")
+        .replace("__file__", f'"{EXAMPLE}/numgen"')
     )
     numgen.chmod(0o755)
     ending = {**bare, "action": str(numgen)}
@@ -205,16 +233,24 @@ def test_filters_run_in_spark_between_runtimes_and_each_number_is_in_their_journ
         pid = cluster.status("simplepipe").pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)  # the driver: Spark, and with it the runtimes
-        status = until(cluster, lambda status: status.restarts == 1 and status.state is JobState.RUNNING, "it runs")
+        status = until(
+            cluster,
+            lambda status: status.restarts == 1 and status.state is JobState.RUNNING,
+            "it runs",
+        )
         assert {one.node for one in status.runtimes} == {"numgen", "printer2", "printer6"}
         cluster.drain("simplepipe")
-        if cluster.wait("simplepipe", LIMIT_S).state is not JobState.FINISHED:  # on a slow machine all may be done
+        if (
+            cluster.wait("simplepipe", LIMIT_S).state is not JobState.FINISHED
+        ):  # on a slow machine all may be done
             assert cluster.status("simplepipe").state is JobState.DRAINED
             cluster.resume("simplepipe")
             assert cluster.wait("simplepipe", 2 * LIMIT_S).state is JobState.FINISHED
         complete(tmp_path, cluster, 3000)
     journals = engine.data / "jobs" / "simplepipe" / "simplepipe" / "journals"
-    came, evens, sixes = (numbers(journals / name) for name in ("filter2_in", "filter2_out", "filter3_out"))
+    came, evens, sixes = (
+        numbers(journals / name) for name in ("filter2_in", "filter2_out", "filter3_out")
+    )
     assert sorted(set(came)) == list(range(1, 3001))  # its program began anew, with the driver
     assert evens == [number for number in came if number % 2 == 0]
     assert sixes == [number for number in came if number % 6 == 0]
@@ -231,14 +267,22 @@ def test_a_flush_ends_the_runtimes_first_and_all_that_they_have_made_arrives(
     engine = engines("data", "--master", "local[2]")
     with Cluster([engine.url]) as cluster:
         cluster.deploy(scheme)
-        until(cluster, lambda _: len(first_arrivals(tmp_path / "out" / "printer6")) > 20, "some numbers")
+        until(
+            cluster,
+            lambda _: len(first_arrivals(tmp_path / "out" / "printer6")) > 20,
+            "some numbers",
+        )
         cluster.drain("simplepipe", flush=True)
         assert cluster.wait("simplepipe", LIMIT_S).state is JobState.FINISHED
     folder = engine.data / "jobs" / "simplepipe" / "simplepipe"
     came = numbers(folder / "journals" / "filter2_in")
     assert came == list(range(1, len(came) + 1))
-    assert first_arrivals(tmp_path / "out" / "printer2") == [number for number in came if number % 2 == 0]
-    assert first_arrivals(tmp_path / "out" / "printer6") == [number for number in came if number % 6 == 0]
+    assert first_arrivals(tmp_path / "out" / "printer2") == [
+        number for number in came if number % 2 == 0
+    ]
+    assert first_arrivals(tmp_path / "out" / "printer6") == [
+        number for number in came if number % 6 == 0
+    ]
     (place,) = (folder / "runtimes" / "simplepipe_numgen").iterdir()
     with closing(Queue(place)) as queue:
         assert queue.last == len(came)
@@ -246,8 +290,12 @@ def test_a_flush_ends_the_runtimes_first_and_all_that_they_have_made_arrives(
 
 def numbers(folder: Path) -> list[int]:
     part = Reader(folder).partition(0)
-    found = [one.batch for one in part.read(part.begin, part.end, ["value"]) if one.batch is not None]
-    return [int.from_bytes(value, "big") for batch in found for value in batch.column(0).to_pylist()]
+    found = [
+        one.batch for one in part.read(part.begin, part.end, ["value"]) if one.batch is not None
+    ]
+    return [
+        int.from_bytes(value, "big") for batch in found for value in batch.column(0).to_pylist()
+    ]
 
 
 @pytest.mark.soak
@@ -281,7 +329,9 @@ def test_a_runtime_that_is_silent_is_replaced_at_its_spare_address(
         before = runtime(until(cluster, running, "it runs"), "filter2")
         assert before.pid is not None
         os.kill(before.pid, signal.SIGSTOP)  # it neither answers nor ends
-        after = until(cluster, lambda status: runtime(status, "filter2").generation == 2, "it is replaced")
+        after = until(
+            cluster, lambda status: runtime(status, "filter2").generation == 2, "it is replaced"
+        )
         assert runtime(after, "filter2").address != before.address
         until(cluster, running, "all run")
         assert not psutil.pid_exists(before.pid)
@@ -300,7 +350,9 @@ def two(engines: Callable[..., Engine], tmp_path: Path) -> Callable[[int], Engin
         (data / "token").chmod(0o600)
         port = tmp_path / f"port{node}"
         options = ["--node", str(node), "--of", "2", "--host", f"127.0.0.{1 + node}"]
-        engine = engines(f"data{node}", *options, *(["--port", port.read_text()] if port.exists() else []))
+        engine = engines(
+            f"data{node}", *options, *(["--port", port.read_text()] if port.exists() else [])
+        )
         port.write_text(engine.url.rpartition(":")[2])
         return engine
 
@@ -309,12 +361,16 @@ def two(engines: Callable[..., Engine], tmp_path: Path) -> Callable[[int], Engin
 
 def over_two(folder: Path, go_filter: Path, count: int) -> Path:
     """The filters on the second host, with their spares on the first."""
-    places = {name: {"addresses": [at("127.0.0.2"), at("127.0.0.1")]} for name in ("filter2", "filter3")}
+    places = {
+        name: {"addresses": [at("127.0.0.2"), at("127.0.0.1")]} for name in ("filter2", "filter3")
+    }
     return simplepipe(folder, go_filter, count, 0.02, **places)
 
 
 @pytest.mark.soak
-def test_a_machine_is_lost_with_all_its_runtimes(go_filter: Path, two: Callable[[int], Engine], tmp_path: Path) -> None:
+def test_a_machine_is_lost_with_all_its_runtimes(
+    go_filter: Path, two: Callable[[int], Engine], tmp_path: Path
+) -> None:
     first, second = two(0), two(1)
     with Cluster([first.url, second.url], token_of(first.data)) as cluster:
         cluster.deploy(over_two(tmp_path, go_filter, 20_000))
@@ -343,12 +399,16 @@ def test_an_engine_without_the_supervisor_comes_back_and_nothing_moves(
         until(cluster, running, "it runs")
         second.kill()
         second = two(1)
-        status = until(cluster, lambda s: running(s) and runtime(s, "filter3").restarts > 0, "it runs again")
+        status = until(
+            cluster, lambda s: running(s) and runtime(s, "filter3").restarts > 0, "it runs again"
+        )
         assert {runtime(status, name).generation for name in ("filter2", "filter3")} == {1}
         complete(tmp_path, cluster, 20_000)
         cluster.drain("simplepipe")
         assert cluster.wait("simplepipe", LIMIT_S).state is JobState.DRAINED
-        wait_until(lambda: drivers_of(second.data) == [], limit_s=LIMIT_S, what="the end of the runtimes")
+        wait_until(
+            lambda: drivers_of(second.data) == [], limit_s=LIMIT_S, what="the end of the runtimes"
+        )
         cluster.undeploy("simplepipe", purge=True)
         assert not (second.data / "jobs" / "simplepipe").exists()
 

@@ -21,7 +21,11 @@ SLOW = {"go", "rust", "java", "typescript"}
 
 
 @pytest.mark.parametrize(
-    "language", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in check.LANGUAGES]
+    "language",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in check.LANGUAGES
+    ],
 )
 def test_an_sdk_answers_as_all_others_do(language):
     check.BUILT.mkdir(exist_ok=True)
@@ -41,7 +45,11 @@ def test_a_wrong_answer_is_found_out(tmp_path):
 def test_a_shell_script_is_an_action():
     payloads = [b"abc", b"", b"\x00\n\\%\xff", bytes(range(256))]
     data = encode_all(payloads)
-    done = subprocess.run(["sh", str(SDK / "shell" / "echo.sh")], input=data, capture_output=True, check=True)
+    done = subprocess.run(
+        ["sh", str(SDK / "shell" / "echo.sh")], input=data, capture_output=True, check=True
+    )
     assert done.stdout == data
-    torn = subprocess.run(["sh", str(SDK / "shell" / "echo.sh")], input=data[:-1], capture_output=True, check=False)
+    torn = subprocess.run(
+        ["sh", str(SDK / "shell" / "echo.sh")], input=data[:-1], capture_output=True, check=False
+    )
     assert torn.returncode == 1

@@ -36,7 +36,12 @@ class Service:
         self.folder = folder
         command = [sys.executable, "-m", "millstream", "engine", "--port", "0"]
         self.process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._environment()
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment(),
         )
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
@@ -108,7 +113,11 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 def results(folder: Path) -> dict[tuple[str, str], float]:
-    lines = [json.loads(line) for file in folder.glob("out/hourly/*.jsonl") for line in file.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for file in folder.glob("out/hourly/*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     found = {(line["shop"], line["window_start"][11:16]): line["amount"] for line in lines}
     assert len(found) == len(lines), "a result is there twice"
     return found
@@ -135,7 +144,8 @@ def test_the_page_about_the_service_shows_what_happens(tmp_path: Path) -> None:
                     run_http(engine)
         engine.ended()
         assert engine.errors() == ""
-    # The page of HTTP has sent the same events twice, before those of this page: they are late then, except the last.
+    # The page of HTTP has sent the same events twice, before those of this page: they are late
+    # then, except the last.
     assert results(tmp_path) == {("north", "09:00"): 7.0, ("south", "09:00"): 3.0}
 
 
@@ -159,26 +169,45 @@ def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: 
     write_files(DOCS / "guide" / "service.md", tmp_path)
 
     def row(shop: str, n: int, hour: int) -> str:
-        return json.dumps({"shop": shop, "amount": float(n), "at": f"2024-05-04 {hour:02}:{n % 60:02}"})
+        return json.dumps(
+            {"shop": shop, "amount": float(n), "at": f"2024-05-04 {hour:02}:{n % 60:02}"}
+        )
 
     first = "\n".join(row("north", n, 9) for n in range(50))
     with service(tmp_path) as engine:
-        assert json.loads(engine.shell("millstream deploy flow.py --name till --json"))["id"] == "till-1"
+        assert (
+            json.loads(engine.shell("millstream deploy flow.py --name till --json"))["id"]
+            == "till-1"
+        )
         token = (tmp_path / ".millstream-engine" / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/x-ndjson"}
         named = {**headers, "Millstream-Sender": "pos", "Millstream-First-Number": "0"}
-        taken = httpx.post(f"{engine.url}/jobs/till/sources/sales/events", content=first, headers=named, timeout=240)
+        taken = httpx.post(
+            f"{engine.url}/jobs/till/sources/sales/events",
+            content=first,
+            headers=named,
+            timeout=240,
+        )
         assert taken.json()["taken"] == 50
         with ms.connect(engine.inbox) as client:
-            client.send("till.sales", [{"shop": "south", "amount": 1.0, "at": "2024-05-04 09:55"}] * 10)
+            client.send(
+                "till.sales", [{"shop": "south", "amount": 1.0, "at": "2024-05-04 09:55"}] * 10
+            )
         refused = engine.shell("millstream undeploy till", status=1)
         assert 'error: job "till" is ' in refused
         assert "hint: millstream drain till && millstream undeploy till, or --force" in refused
         assert "error: 1 job runs: till" in engine.shell("millstream stop", status=1)
-        wait_for(lambda: job(engine)["groups"] and job(engine)["groups"][0]["rows_in"] == 60, limit_s=240)
+        wait_for(
+            lambda: job(engine)["groups"] and job(engine)["groups"][0]["rows_in"] == 60, limit_s=240
+        )
         engine.end()
     with service(tmp_path) as engine:
-        again = httpx.post(f"{engine.url}/jobs/till/sources/sales/events", content=first, headers=named, timeout=240)
+        again = httpx.post(
+            f"{engine.url}/jobs/till/sources/sales/events",
+            content=first,
+            headers=named,
+            timeout=240,
+        )
         assert (again.json()["taken"], again.json()["repeated"]) == (0, 50)
         assert "till is still" in engine.shell("millstream wait till --timeout 1", status=4)
         (tmp_path / "more.jsonl").write_text(row("north", 1, 11) + "\n")
@@ -192,7 +221,11 @@ def test_a_job_goes_on_after_its_engine_was_stopped_and_started_again(tmp_path: 
         assert not (tmp_path / ".millstream-engine" / "jobs" / "till" / "till").exists()
         assert engine.shell("millstream stop") == f"stopped {SHOWN}\n"
         engine.ended()
-    expected = {("north", "09:00"): float(sum(range(50))), ("south", "09:00"): 10.0, ("north", "11:00"): 1.0}
+    expected = {
+        ("north", "09:00"): float(sum(range(50))),
+        ("south", "09:00"): 10.0,
+        ("north", "11:00"): 1.0,
+    }
     assert results(tmp_path) == expected
 
 
@@ -221,7 +254,9 @@ def test_a_job_runs_the_program_that_its_engine_keeps(tmp_path: Path) -> None:
     with service(tmp_path) as engine:
         for factor in (2, 3):
             (tmp_path / "score").write_text(SCORE.replace("FACTOR", str(factor)))
-            assert engine.shell("millstream actions add score score").startswith(f"added score@{factor - 1} ")
+            assert engine.shell("millstream actions add score score").startswith(
+                f"added score@{factor - 1} "
+            )
             if factor == 2:
                 engine.shell("millstream deploy flow.py")
         refused = engine.shell("millstream actions rm score@1", status=1)
@@ -232,5 +267,7 @@ def test_a_job_runs_the_program_that_its_engine_keeps(tmp_path: Path) -> None:
         assert engine.shell("millstream actions rm score") == "removed score@1, score@2\n"
         engine.shell("millstream stop")
         engine.ended()
-    (line,) = [line for file in tmp_path.glob("out/*.jsonl") for line in file.read_text().splitlines()]
+    (line,) = [
+        line for file in tmp_path.glob("out/*.jsonl") for line in file.read_text().splitlines()
+    ]
     assert json.loads(line)["score"] == 5.0

@@ -39,11 +39,15 @@ def filtered(version: str) -> ms.Flow:
     flow, events = begun()
     rows = events.sql("few", f"SELECT *, 1 AS one FROM events WHERE v >= {LEAST}")
     rows.sink("rows", ms.jsonl("rows"))
-    windows = rows.window("windows", every="5 s", size="15 s", **WINDOWED).journal("noted", partitions=2, key="k")
+    windows = rows.window("windows", every="5 s", size="15 s", **WINDOWED).journal(
+        "noted", partitions=2, key="k"
+    )
     most = windows.sql("counted", "SELECT k, n, total, window_time FROM noted")
     most.window("most", every="10 s", by="k", most="max(n)").sink("most", ms.jsonl("most"))
     some = events.sql("some", f"SELECT * FROM events WHERE v > -{version}")
-    totals = some.fold("summed", adder(), initial=0, output="k string, at timestamp, total long", by="k")
+    totals = some.fold(
+        "summed", adder(), initial=0, output="k string, at timestamp, total long", by="k"
+    )
     totals.sink("totals", ms.jsonl("totals"))
     rows.window("new", every="10 s", n="count(*)").sink("new", ms.jsonl("new"))
     return flow
@@ -90,7 +94,11 @@ def check_filtered(found: Comparison | None, rows: list[Row]) -> None:
     assert counts(of_most) == (equal, missing, 0, len(both) - equal - missing)
     assert (of_most.equal > 3, of_most.different > 0, of_most.by) == (True, True, ("k",))
     assert outputs(found)["new"].extra > 0
-    assert (outputs(found)["kept"].change, found.left_out, found.until) == ("removed", ("totals",), None)
+    assert (outputs(found)["kept"].change, found.left_out, found.until) == (
+        "removed",
+        ("totals",),
+        None,
+    )
     assert (found.same, found.broken) == (False, None)
 
 
@@ -100,7 +108,9 @@ def counts(one: Compared) -> tuple[int, int, int, int]:
 
 def left_behind(run: FlowRun) -> set[str]:
     """Return what a shadow should not have left, on disk and among the readers."""
-    folders = [path.name for part in ("groups", "journals") for path in (run.folder / part).iterdir()]
+    folders = [
+        path.name for part in ("groups", "journals") for path in (run.folder / part).iterdir()
+    ]
     readers = [one.reader for one in committed(run.journal("events"))]
     found = {name for name in [*folders, *readers] if "@" in name}
     return found | {path.name for path in (run.folder / "shadow").glob("*")}
@@ -112,7 +122,9 @@ def test_a_shadow_that_is_given_up_or_whose_driver_stops_leaves_nothing_behind(
 ) -> None:
     run = FlowRun(spark, tiny("1"), options(tmp_path))
     more = tiny("2")
-    more.source("more", ms.inbox("k string, at timestamp"), time="at").sink("more", ms.jsonl("more"))
+    more.source("more", ms.inbox("k string, at timestamp"), time="at").sink(
+        "more", ms.jsonl("more")
+    )
     with pytest.raises(SwitchImpossible, match='source "more" is new'):
         run.shadow(more, "2")
     with pytest.raises(SwitchRefused, match="means the same"):
@@ -134,6 +146,8 @@ def test_a_shadow_that_is_given_up_or_whose_driver_stops_leaves_nothing_behind(
     with life.running(spark) as again:
         assert (again.version, again.switching()) == ("1", None)
         assert left_behind(again) == set()
-        assert 'the shadow of version "3" ends: the driver stopped' in " ".join(one.text for one in again.history())
+        assert 'the shadow of version "3" ends: the driver stopped' in " ".join(
+            one.text for one in again.history()
+        )
         life.end(again)
     compare(again, outcome(tmp_path, ["rows"]), small_results(life.recording, life.turns))

@@ -29,10 +29,18 @@ def check(life: Life, run: FlowRun, right: Results, wishes: Shares) -> None:
         made: Counter[tuple[int, str]] = Counter()
         for row in written(life.root, sink):
             start = start_us(row)
-            assert row["made"] == row.get("also", row["made"]) == known.owner(start, row["k"]), (row, known)
+            assert row["made"] == row.get("also", row["made"]) == known.owner(start, row["k"]), (
+                row,
+                known,
+            )
             made[sum(start >= stretch.from_us for stretch in known.stretches), row["made"]] += 1
         # Of every stretch in which both have keys there are results of both.
-        expected = {(number + 1, str(v)) for number, share in enumerate(shares) if 0 < share < 1 for v in (1, 2)}
+        expected = {
+            (number + 1, str(v))
+            for number, share in enumerate(shares)
+            if 0 < share < 1
+            for v in (1, 2)
+        }
         assert expected <= made.keys(), made
 
 
@@ -45,21 +53,34 @@ def test_a_share_that_grows_changes_no_result_and_every_key_has_one_version(
     run = life.lived(spark, wishes)
     assert run.version == "2"
     check(life, run, rising_results(life.recording, life.turns), wishes)
-    assert sorted(path.name for path in (run.folder / "groups").iterdir()) == ["kept", "noted@2", "sliding@2"]
+    assert sorted(path.name for path in (run.folder / "groups").iterdir()) == [
+        "kept",
+        "noted@2",
+        "sliding@2",
+    ]
 
 
 def check_back(life: Life, run: FlowRun, wishes: Shares) -> None:
     """Look at a life in which the new version has given all keys back: it is gone, and so are its readers."""
     assert run.version == "1"
     check(life, run, chained_results(life.recording, life.turns), wishes)
-    assert sorted(path.name for path in (run.folder / "groups").iterdir()) == ["inside", "outer", "rows"]
-    assert {one.reader for one in committed(run.journal("events"))} == {"switched.inside", "switched.rows"}
+    assert sorted(path.name for path in (run.folder / "groups").iterdir()) == [
+        "inside",
+        "outer",
+        "rows",
+    ]
+    assert {one.reader for one in committed(run.journal("events"))} == {
+        "switched.inside",
+        "switched.rows",
+    }
     assert sorted(path.name for path in (run.folder / "journals").iterdir()) == ["events", "inside"]
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_keys_that_are_given_back_after_a_stop_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_that_are_given_back_after_a_stop_change_no_result(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     life, wishes = Life(tmp_path, chained, Recording(4, KEYS)), Shares((0.5, 0.0))
     with life.running(spark) as run:
         life.until(run, lambda: settled(run, life.turns) == 0.5, Shares((0.5,)))
@@ -104,8 +125,12 @@ def test_a_driver_may_die_at_every_step_of_a_share(
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("fail_at", ["switch-write-sharing:2", "decided:60", "switch-write-overlapping"])
-def test_a_driver_may_be_killed_while_keys_are_shared(spark: SparkSession, tmp_path: Path, fail_at: str) -> None:
+@pytest.mark.parametrize(
+    "fail_at", ["switch-write-sharing:2", "decided:60", "switch-write-overlapping"]
+)
+def test_a_driver_may_be_killed_while_keys_are_shared(
+    spark: SparkSession, tmp_path: Path, fail_at: str
+) -> None:
     life, wishes = Life(tmp_path, chained, Recording(8, KEYS)), Shares((0.1, 0.5, 0.0))
     assert killed(life, wishes, fail_at)
     check_back(life, life.lived(spark, wishes), wishes)

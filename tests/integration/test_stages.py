@@ -31,7 +31,8 @@ def event(k: str, v: int, time: str) -> dict[str, Any]:
 def rows(results: list[dict[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
     """Return some columns of results, sorted: order between keys is nobody's promise."""
     return sorted(
-        (tuple(row[name] for name in columns) for row in results), key=lambda row: [str(value) for value in row]
+        (tuple(row[name] for name in columns) for row in results),
+        key=lambda row: [str(value) for value in row],
     )
 
 
@@ -42,12 +43,24 @@ def events(flow: ms.Flow, name: str = "events", lateness: str = "0 s") -> ms.Str
 def test_windows_of_each_kind_hold_what_belongs_to_them() -> None:
     flow = ms.Flow("windows")
     source = events(flow)
-    source.window("hourly", every="1 hour", n="count(*)", total="sum(v)").sink("tumbling", ms.memory())
-    source.window("slid", size="1 hour", every="30 minutes", n="count(*)").sink("sliding", ms.memory())
-    source.window("visits", gap="10 minutes", longest="2 hours", n="count(*)").sink("session", ms.memory())
+    source.window("hourly", every="1 hour", n="count(*)", total="sum(v)").sink(
+        "tumbling", ms.memory()
+    )
+    source.window("slid", size="1 hour", every="30 minutes", n="count(*)").sink(
+        "sliding", ms.memory()
+    )
+    source.window("visits", gap="10 minutes", longest="2 hours", n="count(*)").sink(
+        "session", ms.memory()
+    )
     with flow_test(flow) as t:
         t.send(
-            "events", [event("a", 1, "10:00"), event("a", 2, "10:05"), event("b", 4, "10:40"), event("a", 8, "11:00")]
+            "events",
+            [
+                event("a", 1, "10:00"),
+                event("a", 2, "10:05"),
+                event("b", 4, "10:40"),
+                event("a", 8, "11:00"),
+            ],
         )
         t.end()
         assert rows(t.results("tumbling"), "k", "window_start", "n", "total") == [
@@ -72,7 +85,9 @@ def test_windows_of_each_kind_hold_what_belongs_to_them() -> None:
 
 def test_a_window_closes_when_event_time_has_passed_it_and_not_before() -> None:
     flow = ms.Flow("closing")
-    events(flow, lateness="10 minutes").window("hourly", every="1 hour", n="count(*)").sink("out", ms.memory())
+    events(flow, lateness="10 minutes").window("hourly", every="1 hour", n="count(*)").sink(
+        "out", ms.memory()
+    )
     with flow_test(flow) as t:
         t.send("events", [event("a", 1, "10:30"), event("a", 1, "11:09")])
         assert t.results("out") == []
@@ -82,9 +97,13 @@ def test_a_window_closes_when_event_time_has_passed_it_and_not_before() -> None:
 
 def test_a_late_row_is_left_out_and_kept_as_a_dead_letter() -> None:
     flow = ms.Flow("lateness")
-    events(flow, lateness="10 minutes").window("hourly", every="1 hour", n="count(*)").sink("out", ms.memory())
+    events(flow, lateness="10 minutes").window("hourly", every="1 hour", n="count(*)").sink(
+        "out", ms.memory()
+    )
     with flow_test(flow) as t:
-        t.send("events", [event("a", 1, "11:00"), event("a", 2, "10:50"), event("a", 3, "10:49:59")])
+        t.send(
+            "events", [event("a", 1, "11:00"), event("a", 2, "10:50"), event("a", 3, "10:49:59")]
+        )
         t.end()
         assert rows(t.results("out"), "window_start", "n") == [(at("10:00"), 1), (at("11:00"), 1)]
         letters = t.dead_letters("events")
@@ -99,9 +118,9 @@ def only_large(frame: DataFrame) -> DataFrame:
 def test_apply_and_sql_change_rows_and_markers_pass_by_their_filters() -> None:
     flow = ms.Flow("rows")
     large = events(flow).apply("large", only_large)
-    large.sql("named", "SELECT concat(k, '!') AS name, double, at FROM large WHERE double < 100").sink(
-        "rows", ms.memory()
-    )
+    large.sql(
+        "named", "SELECT concat(k, '!') AS name, double, at FROM large WHERE double < 100"
+    ).sink("rows", ms.memory())
     large.window("hourly", every="1 hour", n="count(*)").sink("windows", ms.memory())
     with flow_test(flow, stages=["large"]) as t:
         t.send("events", [event("a", 1, "10:00"), event("b", 2, "10:01"), event("c", 70, "10:02")])
@@ -127,7 +146,9 @@ def test_merge_takes_the_rows_of_all_its_streams() -> None:
 def test_joins_pair_rows_that_are_near_in_time() -> None:
     flow = ms.Flow("joining")
     left = events(flow, "left", lateness="1 hour")
-    right = flow.source("right", ms.inbox("k string, w long, at timestamp"), time="at", lateness="1 hour")
+    right = flow.source(
+        "right", ms.inbox("k string, w long, at timestamp"), time="at", lateness="1 hour"
+    )
     left.join("paired", right, on="k", within="10 minutes").sink("inner", ms.memory())
     left.join("kept", right, on="k", within="10 minutes", how="left").sink("left", ms.memory())
     left.join("seen", right, on="k", within="10 minutes", how="semi").sink("semi", ms.memory())
@@ -135,25 +156,40 @@ def test_joins_pair_rows_that_are_near_in_time() -> None:
     paired.window("hourly", every="1 hour", by="k", n="count(*)").sink("chained", ms.memory())
     with flow_test(flow) as t:
         t.send("left", [event("a", 1, "10:00"), event("a", 2, "10:30"), event("b", 3, "10:00")])
-        t.send("right", [{"k": "a", "w": 7, "at": at("10:10")}, {"k": "b", "w": 8, "at": at("09:49:59")}])
+        t.send(
+            "right",
+            [{"k": "a", "w": 7, "at": at("10:10")}, {"k": "b", "w": 8, "at": at("09:49:59")}],
+        )
         t.end()
         assert rows(t.results("inner"), "k", "v", "w", "at") == [("a", 1, 7, at("10:00"))]
-        assert rows(t.results("left"), "k", "v", "w") == [("a", 1, 7), ("a", 2, None), ("b", 3, None)]
+        assert rows(t.results("left"), "k", "v", "w") == [
+            ("a", 1, 7),
+            ("a", 2, None),
+            ("b", 3, None),
+        ]
         assert rows(t.results("semi"), "k", "v") == [("a", 1)]
         assert rows(t.results("chained"), "k", "n") == [("a", 1)]
 
 
 def test_a_join_on_a_time_column_waits_for_its_bound_and_not_for_the_key() -> None:
     flow = ms.Flow("hours")
-    hourly = events(flow).window("hours", every="1 hour", by={"k": "k", "hour": "date_trunc('hour', at)"}, n="count(*)")
-    weather = flow.source("weather", ms.inbox("k string, hour timestamp, wind long"), time="hour")
-    hourly.journal("counts").join("both", weather, on=["k", "hour"], within="1 hour", how="left").sink(
-        "out", ms.memory()
+    hourly = events(flow).window(
+        "hours", every="1 hour", by={"k": "k", "hour": "date_trunc('hour', at)"}, n="count(*)"
     )
+    weather = flow.source("weather", ms.inbox("k string, hour timestamp, wind long"), time="hour")
+    hourly.journal("counts").join(
+        "both", weather, on=["k", "hour"], within="1 hour", how="left"
+    ).sink("out", ms.memory())
     copied = events(flow, "others").sql("copied", "SELECT k, at, at AS seen FROM others")
     copied.window("seen", every="1 hour", by=["k", "seen"], n="count(*)").sink("seen", ms.memory())
     with flow_test(flow) as t:
-        t.send("weather", [{"k": "a", "hour": at("10:00"), "wind": 7}, {"k": "a", "hour": at("10:50"), "wind": 0}])
+        t.send(
+            "weather",
+            [
+                {"k": "a", "hour": at("10:00"), "wind": 7},
+                {"k": "a", "hour": at("10:50"), "wind": 0},
+            ],
+        )
         t.send("others", [event("a", 1, "10:00"), event("a", 1, "10:30")])
         t.advance_to("2020-01-01 10:45")
         assert t.results("out") == t.results("seen") == []
@@ -161,7 +197,11 @@ def test_a_join_on_a_time_column_waits_for_its_bound_and_not_for_the_key() -> No
         t.send("others", [event("a", 1, "10:50")])
         t.end()
         assert rows(t.results("out"), "hour", "n", "wind") == [(at("10:00"), 1, 7)]
-        assert rows(t.results("seen"), "seen", "n") == [(at("10:00"), 1), (at("10:30"), 1), (at("10:50"), 1)]
+        assert rows(t.results("seen"), "seen", "n") == [
+            (at("10:00"), 1),
+            (at("10:30"), 1),
+            (at("10:50"), 1),
+        ]
 
 
 def test_a_static_table_adds_its_columns(tmp_path: Path) -> None:
@@ -184,7 +224,9 @@ def test_fold_and_distinct_see_rows_in_order_of_event_time() -> None:
     source = events(flow, lateness="1 hour")
     once = source.distinct("once", by=["k", "v"], within="20 minutes")
     once.sink("once", ms.memory())
-    totals = once.fold("totals", running_total, initial=0, output="k string, at timestamp, total long")
+    totals = once.fold(
+        "totals", running_total, initial=0, output="k string, at timestamp, total long"
+    )
     totals.sink("totals", ms.memory())
     totals.window("hourly", every="1 hour", by="k", top="max(total)").sink("windows", ms.memory())
     with flow_test(flow) as t:
@@ -209,12 +251,22 @@ def test_fold_and_distinct_see_rows_in_order_of_event_time() -> None:
 def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
     flow = ms.Flow("chained")
     named = events(flow).sql("named", "SELECT nullif(k, 'nobody') AS k, v, at FROM events")
-    hourly = named.window("hourly", every="1 hour", by="k", n="count(*)").journal("hours", partitions=2, key="k")
-    hourly.window("daily", every="1 day", by="k", hours="count(*)", most="max(n)").sink("days", ms.memory())
+    hourly = named.window("hourly", every="1 hour", by="k", n="count(*)").journal(
+        "hours", partitions=2, key="k"
+    )
+    hourly.window("daily", every="1 day", by="k", hours="count(*)", most="max(n)").sink(
+        "days", ms.memory()
+    )
     hourly.sink("hours_out", ms.memory())
     with flow_test(flow) as t:
         t.send(
-            "events", [event("a", 1, "10:00"), event("a", 1, "10:30"), event("b", 1, "11:00"), event("a", 1, "13:00")]
+            "events",
+            [
+                event("a", 1, "10:00"),
+                event("a", 1, "10:30"),
+                event("b", 1, "11:00"),
+                event("a", 1, "13:00"),
+            ],
         )
         t.send("events", [event("nobody", 1, "13:30"), {"k": None, "v": 1, "at": at("13:30")}])
         t.advance_to("2020-01-02 00:00")
@@ -256,9 +308,9 @@ def numbered(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def test_a_fold_over_all_rows_takes_them_as_they_arrive_where_there_is_no_time() -> None:
     flow = ms.Flow("arrival")
     numbers = flow.source("numbers", ms.inbox("n long"))
-    numbers.fold("numbered", numbered, initial=0, output="n long, place long", by=[], order="arrival").sink(
-        "out", ms.memory()
-    )
+    numbers.fold(
+        "numbered", numbered, initial=0, output="n long, place long", by=[], order="arrival"
+    ).sink("out", ms.memory())
     with flow_test(flow) as t:
         t.send("numbers", [{"n": n} for n in (5, 3, 9)])
         t.end()
@@ -272,11 +324,15 @@ def divided(state: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 def test_an_error_in_a_step_names_the_stage_and_the_row() -> None:
     flow = ms.Flow("failing")
-    events(flow).fold("divided", divided, initial=0, output="k string, at timestamp, x long").sink("out", ms.memory())
+    events(flow).fold("divided", divided, initial=0, output="k string, at timestamp, x long").sink(
+        "out", ms.memory()
+    )
     with flow_test(flow) as t:
         t.send("events", [event("a", 0, "10:00")])
         t.end()
-        with pytest.raises(GroupFailed, match=r'stage "divided" failed on .*"?v"?.*: 0.*ZeroDivisionError') as caught:
+        with pytest.raises(
+            GroupFailed, match=r'stage "divided" failed on .*"?v"?.*: 0.*ZeroDivisionError'
+        ) as caught:
             t.results("out")
         assert "mend its step" in str(caught.value.hint)
 

@@ -29,7 +29,9 @@ LIVES = int(os.environ.get("PROVE", "1"))
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_switch_changes_no_result_of_any_kind_of_stage(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_switch_changes_no_result_of_any_kind_of_stage(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     life = Life(tmp_path / "life", large(tmp_path / "twice"), Recording(5))
     run = life.lived(spark, Switches((1,)))
     rows = check(life, run)
@@ -45,7 +47,12 @@ def test_switches_at_random_moments_change_no_result_of_any_kind_of_stage(
 ) -> None:
     chance = random.Random(seed)
     moments = tuple(1 + 15 * number + chance.randrange(8) for number in range(chance.randint(2, 3)))
-    life = Life(tmp_path / "life", large(tmp_path / "twice"), Recording(seed), rows=chance.choice([20, 60, 500]))
+    life = Life(
+        tmp_path / "life",
+        large(tmp_path / "twice"),
+        Recording(seed),
+        rows=chance.choice([20, 60, 500]),
+    )
     run = life.lived(spark, Switches(moments))
     assert run.version == str(len(moments) + 1)
     check(life, run)
@@ -67,7 +74,9 @@ def check(life: Life, run: FlowRun) -> list[Row]:
 
 def cuts_of(run: FlowRun) -> list[int]:
     """Return where the cuts were."""
-    return [int(found[1]) for one in run.history() if (found := re.match(r"cut at (\d+) us", one.text))]
+    return [
+        int(found[1]) for one in run.history() if (found := re.match(r"cut at (\d+) us", one.text))
+    ]
 
 
 def sized(rows: list[Row], cuts: list[int]) -> Counter[str]:
@@ -77,7 +86,9 @@ def sized(rows: list[Row], cuts: list[int]) -> Counter[str]:
     for number, (begin, end) in enumerate(pairwise(edges), 1):
         size = size_of(str(number))
         windows = windows_of(rows, size, size)
-        right += counted({one: values for one, values in windows.items() if begin <= one[1] < end}, size)
+        right += counted(
+            {one: values for one, values in windows.items() if begin <= one[1] < end}, size
+        )
     return right
 
 
@@ -85,14 +96,20 @@ def check_recording(rows: list[Row], cut: int) -> None:
     """Make sure that the recording has what is hard: at the cut, and on both sides of it."""
     keys = {key for key, _, _ in rows}
     starts = {key: {at for name, at in windows_of(rows, 5, 5) if name == key} for key in keys}
-    assert any(cut in mine and cut - 5 * SECOND in mine for mine in starts.values()), "windows end and begin there"
-    assert any(cut not in mine and min(mine) < cut < max(mine) for mine in starts.values()), "one there is empty"
+    assert any(cut in mine and cut - 5 * SECOND in mine for mine in starts.values()), (
+        "windows end and begin there"
+    )
+    assert any(cut not in mine and min(mine) < cut < max(mine) for mine in starts.values()), (
+        "one there is empty"
+    )
     assert any(max(mine) < cut for mine in starts.values()), "the old version alone has a key"
     assert any(min(mine) >= cut for mine in starts.values()), "and so has the new one"
     before, after = [row for row in rows if row[2] < cut], [row for row in rows if row[2] >= cut]
     partners = [(one, other) for one in after for other in before if one[0] == other[0]]
     near = [(one, other) for one, other in partners if one[2] - other[2] <= 5 * SECOND]
-    assert any(one[1] % 2 == 0 and other[1] % 2 == 1 for one, other in near), "a partner lies before it"
+    assert any(one[1] % 2 == 0 and other[1] % 2 == 1 for one, other in near), (
+        "a partner lies before it"
+    )
     assert any(row[2] == cut for row in after), "a row is exactly there"
 
 
@@ -100,14 +117,20 @@ def check_recording(rows: list[Row], cut: int) -> None:
 def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_path: Path) -> None:
     run = FlowRun(spark, tiny("1"), options(tmp_path))
     other = tiny("2")
-    other.source("more", ms.inbox("k string, at timestamp"), time="at").sink("more", ms.jsonl("more"))
-    assert [group.name for group in run.plan_switch(other).changed if group.change == "new"] == ["more"]
+    other.source("more", ms.inbox("k string, at timestamp"), time="at").sink(
+        "more", ms.jsonl("more")
+    )
+    assert [group.name for group in run.plan_switch(other).changed if group.change == "new"] == [
+        "more"
+    ]
     with pytest.raises(SwitchRefused, match="has run already"):
         run.switch(tiny("2"), "1")
     with pytest.raises(SwitchRefused, match="cannot be called"):
         run.switch(tiny("2"), "a/b")
     renamed = ms.Flow("other")
-    renamed.source("more", ms.inbox("k string, at timestamp"), time="at").sink("more", ms.jsonl("more"))
+    renamed.source("more", ms.inbox("k string, at timestamp"), time="at").sink(
+        "more", ms.jsonl("more")
+    )
     with pytest.raises(SwitchImpossible, match='of flow "other"'):
         run.switch(renamed, "2")
     with pytest.raises(SwitchRefused, match="nothing to abort"):
@@ -118,7 +141,9 @@ def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_p
 
 
 @pytest.mark.timeout(1800)
-def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     life = Life(tmp_path, tiny, Recording(5))
     with life.running(spark) as run:
         life.until(run, lambda: life.turns > 3)

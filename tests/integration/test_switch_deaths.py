@@ -88,7 +88,11 @@ def check(life: Life, run: FlowRun, wishes: Switches) -> None:
     assert run.version == wishes.last
     compare(run, outcome(life.root, SMALL), small_results(life.recording, life.turns))
     groups = sorted(path.name for path in (run.folder / "groups").iterdir())
-    assert groups == ["kept", *(f"{name}@{run.version}" for name in ("most", "noted", "rows")), "totals"]
+    assert groups == [
+        "kept",
+        *(f"{name}@{run.version}" for name in ("most", "noted", "rows")),
+        "totals",
+    ]
 
 
 @pytest.mark.slow
@@ -97,12 +101,18 @@ def test_a_driver_that_dies_after_the_cut_and_when_state_has_gone_over_finishes_
     spark: SparkSession, tmp_path: Path
 ) -> None:
     life, wishes = Life(tmp_path, small, Recording(5)), Switches((1,))
-    check(life, life.lived_through(spark, wishes, ["switch-write-overlapping", "switch-handed-over"]), wishes)
+    check(
+        life,
+        life.lived_through(spark, wishes, ["switch-write-overlapping", "switch-handed-over"]),
+        wishes,
+    )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_driver_that_is_killed_right_after_the_cut_finishes_the_switch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_right_after_the_cut_finishes_the_switch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     life, wishes = Life(tmp_path, small, Recording(6)), Switches((2,))
     assert killed(life, wishes, "switch-write-overlapping")
     check(life, life.lived(spark, wishes), wishes)
@@ -137,13 +147,19 @@ def test_a_driver_may_die_at_every_step(spark: SparkSession, tmp_path: Path, dea
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(LIVES))
-def test_random_lives_with_switches_and_kills(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_random_lives_with_switches_and_kills(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     chance = random.Random(seed)
-    wishes = Switches(tuple(2 + 12 * number + chance.randrange(6) for number in range(chance.randint(1, 3))))
+    wishes = Switches(
+        tuple(2 + 12 * number + chance.randrange(6) for number in range(chance.randint(1, 3)))
+    )
     life = Life(tmp_path, small, Recording(seed), rows=chance.choice([20, 60, 500]))
     steps = sorted({point.partition(":")[0] for chain in CHAINS.values() for point in chain})
     for _ in range(chance.randint(1, 4)):
-        point, most = chance.choice([*((name, 6) for name in steps), *((name, 100) for name in BATCHES)])
+        point, most = chance.choice(
+            [*((name, 6) for name in steps), *((name, 100) for name in BATCHES)]
+        )
         if not killed(life, wishes, f"{point}:{chance.randint(1, most)}"):
             break
     check(life, life.lived(spark, wishes), wishes)

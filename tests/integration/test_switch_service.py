@@ -47,7 +47,8 @@ class Feeder:
 
     @staticmethod
     def _row(n: int) -> dict[str, Any]:
-        # All are above the limits of both versions: which of them counts a sale makes no difference.
+        # All are above the limits of both versions: which of them counts a sale makes no
+        # difference.
         at = BEGIN + timedelta(seconds=6 * n)
         return {"shop": f"shop {n % 3}", "item": str(n), "amount": 20.0 + n % 7, "at": at}
 
@@ -68,7 +69,11 @@ class Feeder:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for file in folder.glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
 
 
 def status(engine: Service) -> dict[str, Any]:
@@ -88,7 +93,9 @@ def processed(engine: Service, rows: int) -> bool:
 
 
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_a_job_is_switched_under_load_and_every_result_is_there_once(tmp_path: Path, killed: bool) -> None:
+def test_a_job_is_switched_under_load_and_every_result_is_there_once(
+    tmp_path: Path, killed: bool
+) -> None:
     write_files(PAGE, tmp_path)
     shown = next(block for block in blocks(PAGE) if "service" in block.words)
     with service(tmp_path) as engine:
@@ -109,9 +116,9 @@ def test_a_job_is_switched_under_load_and_every_result_is_there_once(tmp_path: P
         assert BEGIN < cut < feeder.sent[after - 1]["at"], "both versions have had their part"
         assert engine.shell("millstream drain shop --flush") == "shop has finished\n"
     found = lines(tmp_path / "out/hourly")
-    assert Counter((one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found) == (
-        feeder.expected()
-    )
+    assert Counter(
+        (one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found
+    ) == (feeder.expected())
     assert Counter(one["item"] for one in lines(tmp_path / "out/archive")) == Counter(
         row["item"] for row in feeder.sent
     )
@@ -120,7 +127,9 @@ def test_a_job_is_switched_under_load_and_every_result_is_there_once(tmp_path: P
 @pytest.mark.soak
 def test_a_job_gives_its_new_version_more_and_more_keys(tmp_path: Path) -> None:
     write_files(PAGE, tmp_path)
-    (shown,) = [block for block in blocks(PAGE) if "service" in block.words and "--share" in block.text]
+    (shown,) = [
+        block for block in blocks(PAGE) if "service" in block.words and "--share" in block.text
+    ]
     with service(tmp_path) as engine:
         engine.shell("millstream deploy flow.py")
         feeder = Feeder(engine.inbox)
@@ -129,15 +138,21 @@ def test_a_job_gives_its_new_version_more_and_more_keys(tmp_path: Path) -> None:
             for number, (command, text) in enumerate(shown.commands):
                 same(shown, text, engine.shell(command))
                 if number == 0:
-                    assert "version 1, sharing 2, which has 10% of the keys" in engine.shell("millstream status shop")
+                    assert "version 1, sharing 2, which has 10% of the keys" in engine.shell(
+                        "millstream status shop"
+                    )
                     os.kill(status(engine)["pid"], signal.SIGKILL)
-                    wait_for(lambda: status(engine)["restarts"] == 1 and status(engine)["state"] == "running")
+                    wait_for(
+                        lambda: (
+                            status(engine)["restarts"] == 1 and status(engine)["state"] == "running"
+                        )
+                    )
         assert (status(engine)["switch"]["state"], status(engine)["version"]) == ("done", "2")
         assert engine.shell("millstream drain shop --flush") == "shop has finished\n"
     found = lines(tmp_path / "out/hourly")
-    assert Counter((one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found) == (
-        feeder.expected()
-    )
+    assert Counter(
+        (one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found
+    ) == (feeder.expected())
 
 
 def switch_with_a_kill(engine: Service) -> None:
@@ -158,13 +173,18 @@ def test_a_version_in_the_shadow_of_a_job_is_compared_from_the_command_line(tmp_
             wait_for(lambda: processed(engine, 200))
             said = engine.shell('millstream switch shop flow_2.py --shadow --for "1 hour" --detach')
             assert said == "version 2 of shop runs in the shadow of version 1\n"
-            wait_for(lambda: [one["equal"] > 5 for one in status(engine)["switch"]["shadow"]["outputs"]] == [True])
+            wait_for(
+                lambda: (
+                    [one["equal"] > 5 for one in status(engine)["switch"]["shadow"]["outputs"]]
+                    == [True]
+                )
+            )
             said = engine.shell("millstream switch shop --shadow --end")
             assert " results that were compared are the same; version 1 of shop runs on" in said
         ended = status(engine)
         assert (ended["version"], ended["switch"]["state"]) == ("1", "compared")
         assert engine.shell("millstream drain shop --flush") == "shop has finished\n"
     found = lines(tmp_path / "out/hourly")
-    assert Counter((one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found) == (
-        feeder.expected()
-    )
+    assert Counter(
+        (one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found
+    ) == (feeder.expected())

@@ -54,12 +54,15 @@ def test_files_hold_a_repeated_epoch_once(spark: SparkSession, tmp_path: Path, k
     )
 
 
-def test_files_that_were_decided_before_a_crash_are_published_after_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_that_were_decided_before_a_crash_are_published_after_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     target = FilesTarget(tmp_path, "parquet", "flow.sink")
     target.recover()
     target.write(frame(spark, (1, "a")), FIRST)
     published = next(tmp_path.glob("*.parquet"))
-    # As if the process had died between the decision and the renaming, with another attempt's rubbish beside it.
+    # As if the process had died between the decision and the renaming, with another attempt's
+    # rubbish beside it.
     staged = tmp_path / "_millstream" / "flow.sink" / "staged"
     published.rename(staged / published.name)
     shutil.copy(staged / published.name, staged / "rubbish.parquet")
@@ -68,8 +71,13 @@ def test_files_that_were_decided_before_a_crash_are_published_after_it(spark: Sp
     assert list(staged.iterdir()) == []
 
 
-def test_two_sinks_in_one_folder_leave_each_other_alone(spark: SparkSession, tmp_path: Path) -> None:
-    one, two = FilesTarget(tmp_path, "parquet", "flow.one"), FilesTarget(tmp_path, "parquet", "flow.two")
+def test_two_sinks_in_one_folder_leave_each_other_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one, two = (
+        FilesTarget(tmp_path, "parquet", "flow.one"),
+        FilesTarget(tmp_path, "parquet", "flow.two"),
+    )
     one.recover()
     (tmp_path / "_millstream" / "flow.one" / "staged" / "under way").touch()
     two.recover()
@@ -101,11 +109,17 @@ def test_a_stage_with_state_goes_on_after_its_only_sink_had_decided(
                 assert run.wait(timeout=300)
         finally:
             run.stop()
-    lines = [json.loads(line) for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "out").glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     assert sum(line["n"] for line in lines) == 100
 
 
-def test_a_run_starts_after_one_that_died_while_it_logged_its_first_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_starts_after_one_that_died_while_it_logged_its_first_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = ms.Flow("first")
     events = flow.source("events", ms.inbox("n long, at timestamp"), time="at")
     events.window("all", every="1 hour", n="count(*)").sink("out", ms.jsonl("out"))
@@ -113,7 +127,9 @@ def test_a_run_starts_after_one_that_died_while_it_logged_its_first_batch(spark:
     run = FlowRun(spark, flow, options)
     run.start()
     run.stop()
-    (checkpoint,) = (path for path in (tmp_path / "data/first/groups/out").iterdir() if path.is_dir())
+    (checkpoint,) = (
+        path for path in (tmp_path / "data/first/groups/out").iterdir() if path.is_dir()
+    )
     (checkpoint / "offsets").mkdir(exist_ok=True)
     for left in (checkpoint / "offsets").iterdir():
         left.unlink()
@@ -130,14 +146,22 @@ def test_a_run_starts_after_one_that_died_while_it_logged_its_first_batch(spark:
         assert run.wait(timeout=300)
     finally:
         run.stop()
-    (line,) = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+    (line,) = [
+        line
+        for file in (tmp_path / "out").glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     assert json.loads(line)["n"] == 1
 
 
-def test_json_lines_keep_nulls_out_and_nested_values_in(spark: SparkSession, tmp_path: Path) -> None:
+def test_json_lines_keep_nulls_out_and_nested_values_in(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     target = FilesTarget(tmp_path, "jsonl", "flow.sink")
     target.recover()
-    target.write(spark.sql("SELECT 1 AS n, array(1, 2) AS many, named_struct('x', 'y') AS one"), FIRST)
+    target.write(
+        spark.sql("SELECT 1 AS n, array(1, 2) AS many, named_struct('x', 'y') AS one"), FIRST
+    )
     line = next(tmp_path.glob("*.jsonl")).read_text()
     assert json.loads(line) == {"n": 1, "many": [1, 2], "one": {"x": "y"}}
 
@@ -160,14 +184,26 @@ def postgres() -> Iterator[str]:
     # The server refuses to run as root.
     as_postgres = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     folder.chmod(0o777)
-    run = [*as_postgres, str(programs / "initdb"), "-A", "trust", "-U", "postgres", str(folder / "data")]
+    run = [
+        *as_postgres,
+        str(programs / "initdb"),
+        "-A",
+        "trust",
+        "-U",
+        "postgres",
+        str(folder / "data"),
+    ]
     subprocess.run(run, check=True, capture_output=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     control = [*as_postgres, str(programs / "pg_ctl"), "-D", str(folder / "data"), "-w"]
     options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-    subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], check=True, capture_output=True)
+    subprocess.run(
+        [*control, "-o", options, "-l", str(folder / "log"), "start"],
+        check=True,
+        capture_output=True,
+    )
     yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
     subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True)
     shutil.rmtree(folder)
@@ -189,7 +225,9 @@ def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: s
     assert target.write(rows, replace(FIRST, checkpoint="new version")) == 1
     target.prepare(rows.schema)
     with psycopg.connect(postgres) as connection:
-        found = connection.execute("SELECT n, text, x, many, money, nothing, yes FROM results").fetchall()
+        found = connection.execute(
+            "SELECT n, text, x, many, money, nothing, yes FROM results"
+        ).fetchall()
     assert len(found) == 2
     assert found[0][:4] == (1, "ä\t\\", 1.5, ["a", "b"])
 
@@ -199,7 +237,9 @@ def test_postgresql_takes_results_back_from_a_moment_on(spark: SparkSession, pos
     import psycopg
 
     target = PostgresTarget(t.Postgres(postgres, "moments"))
-    rows = spark.sql("SELECT n, timestamp_seconds(n) AS `at` FROM VALUES (1), (2), (3), (4) AS t(n)")
+    rows = spark.sql(
+        "SELECT n, timestamp_seconds(n) AS `at` FROM VALUES (1), (2), (3), (4) AS t(n)"
+    )
     target.recover()
     target.prepare(rows.schema)
     assert target.write(rows, replace(FIRST, group="moments")) == 4
@@ -210,7 +250,9 @@ def test_postgresql_takes_results_back_from_a_moment_on(spark: SparkSession, pos
 
 
 @pytest.mark.postgres
-def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(spark: SparkSession, postgres: str) -> None:
+def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(
+    spark: SparkSession, postgres: str
+) -> None:
     import psycopg
 
     with psycopg.connect(postgres, autocommit=True) as connection:

@@ -54,8 +54,23 @@ class Node:
         self._command = [
             *(host.prefix if node else ()),
             *(sys.executable, "-m", "millstream", "engine", "--node", str(node), "--of", "2"),
-            *("--data", str(self.data), "--host", self.ip, "--port", str(port), "--open-without-tls"),
-            *("--network", host.network, "--key", str(keys / "engine.key"), "--producers", str(keys / "known")),
+            *(
+                "--data",
+                str(self.data),
+                "--host",
+                self.ip,
+                "--port",
+                str(port),
+                "--open-without-tls",
+            ),
+            *(
+                "--network",
+                host.network,
+                "--key",
+                str(keys / "engine.key"),
+                "--producers",
+                str(keys / "known"),
+            ),
             "--json",
         ]
         self._log = (folder / f"engine{node}.log").open("ab")
@@ -63,7 +78,9 @@ class Node:
         self.inbox = ""
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log, text=True)
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
         assert self.process.stdout is not None
         with self.process.stdout as told:
             said = told.readline()
@@ -115,7 +132,9 @@ class Sending(threading.Thread):
 
     def __init__(self, address: str, keys: Path) -> None:
         super().__init__(daemon=True)
-        self._client = connect(address, key=keys / "producer.key", server=keys / "engine.pub", time_limit_s=220.0)
+        self._client = connect(
+            address, key=keys / "producer.key", server=keys / "engine.pub", time_limit_s=220.0
+        )
         self._enough = threading.Event()
         self.rows = 0
         self.error: BaseException | None = None
@@ -124,7 +143,9 @@ class Sending(threading.Thread):
         try:
             with self._client as client:
                 while not self._enough.is_set():
-                    client.send_nowait("shop.sales", [row(n) for n in range(self.rows, self.rows + 20)])
+                    client.send_nowait(
+                        "shop.sales", [row(n) for n in range(self.rows, self.rows + 20)]
+                    )
                     self.rows += 20
                     time.sleep(0.1)
         except BaseException as error:
@@ -138,8 +159,14 @@ class Sending(threading.Thread):
 
 
 def results(folder: Path) -> list[tuple[str, str, int, int]]:
-    lines = [json.loads(line) for file in folder.glob("out/*.jsonl") for line in file.read_text().splitlines()]
-    return [(line["origin"], line["window_start"][11:16], line["n"], line["last"]) for line in lines]
+    lines = [
+        json.loads(line)
+        for file in folder.glob("out/*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    return [
+        (line["origin"], line["window_start"][11:16], line["n"], line["last"]) for line in lines
+    ]
 
 
 def expected(rows: int) -> list[tuple[str, str, int, int]]:
@@ -157,7 +184,10 @@ def test_killed_engines_lose_and_double_nothing(tmp_path: Path) -> None:
     with engines(tmp_path) as (near, far):
         cluster = Cluster([near.url, far.url], {near.url: near.token, far.url: far.token})
         with closing(cluster):
-            assert cluster.deploy(tmp_path / "flow.py").state in (JobState.STARTING, JobState.RUNNING)
+            assert cluster.deploy(tmp_path / "flow.py").state in (
+                JobState.STARTING,
+                JobState.RUNNING,
+            )
             sending = Sending(near.inbox, tmp_path / "keys")
             sending.start()
             grows(tmp_path)
@@ -192,7 +222,9 @@ def test_killed_engines_lose_and_double_nothing(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_a_job_over_two_engines_is_switched_while_one_of_them_is_away(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
-    later = FLOW.replace("sales.window(", 'sales.sql("all", "SELECT * FROM sales WHERE n >= 0").window(')
+    later = FLOW.replace(
+        "sales.window(", 'sales.sql("all", "SELECT * FROM sales WHERE n >= 0").window('
+    )
     with engines(tmp_path) as (near, far):
         cluster = Cluster([near.url, far.url], {near.url: near.token, far.url: far.token})
         with closing(cluster):
@@ -236,7 +268,9 @@ def statuses(*nodes: Node) -> list[JobStatus]:
 
 def both(near: Node, far: Node) -> bool:
     """Tell whether both partitions have had rows, and the copy is its original."""
-    ours, theirs = (node.data / "jobs" / "shop" / "shop" / "journals" / "sales" for node in (near, far))
+    ours, theirs = (
+        node.data / "jobs" / "shop" / "shop" / "journals" / "sales" for node in (near, far)
+    )
     compare_partition(theirs, ours, 1)
     return all(Reader(ours).partition(number).end > 200 for number in (0, 1))
 

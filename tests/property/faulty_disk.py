@@ -1,9 +1,9 @@
 """A disk that stops at a chosen operation and then keeps only what a disk must keep.
 
-It works on real files, which always look as the operating system would show them. Beside that it knows what is
-durable. After `lose_power` the files hold everything that was synced and, of the rest, whatever a seeded choice
-leaves: per sector the old bytes, the new ones, or rubbish where nothing durable was; names as of some moment since
-their folder was last synced.
+It works on real files, which always look as the operating system would show them. Beside that it
+knows what is durable. After `lose_power` the files hold everything that was synced and, of the
+rest, whatever a seeded choice leaves: per sector the old bytes, the new ones, or rubbish where
+nothing durable was; names as of some moment since their folder was last synced.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Content:
         self.current, self.durable, self.writes = left, bytes(left), []
 
 
-def _survive_write(left: bytearray, safe: int, offset: int, data: bytes, chance: random.Random) -> None:
+def _survive_write(
+    left: bytearray, safe: int, offset: int, data: bytes, chance: random.Random
+) -> None:
     begin = offset
     while begin < offset + len(data):
         end = min((begin // _SECTOR + 1) * _SECTOR, offset + len(data))
@@ -67,7 +69,9 @@ def _survive_write(left: bytearray, safe: int, offset: int, data: bytes, chance:
         if fate < 0.55:
             _put(left, begin, piece)
         elif fate < 0.75:
-            whole = max(0, min(end, safe) - begin)  # a sector that holds durable bytes is never torn
+            whole = max(
+                0, min(end, safe) - begin
+            )  # a sector that holds durable bytes is never torn
             rubbish = bytes(left[begin : begin + whole]) + chance.randbytes(len(piece) - whole)
             _put(left, begin, rubbish if whole < len(piece) else piece)
         begin = end
@@ -87,7 +91,9 @@ class FaultyFile:
 
     def append(self, buffers: Sequence[object]) -> None:
         self._disk.step()
-        self._content.write(len(self._content.current), b"".join(memoryview(b).cast("B") for b in buffers))
+        self._content.write(
+            len(self._content.current), b"".join(memoryview(b).cast("B") for b in buffers)
+        )
         self._disk.show(self._content)
 
     def write_at(self, offset: int, data: bytes) -> None:

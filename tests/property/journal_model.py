@@ -10,7 +10,9 @@ import pyarrow as pa
 from millstream.journal.base import Kind
 from millstream.journal.reader import Reader
 
-SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("sender", pa.string()), ("seq", pa.int64())])
+SCHEMA = pa.schema(
+    [("at", pa.timestamp("us", "UTC")), ("sender", pa.string()), ("seq", pa.int64())]
+)
 
 
 def time_of(sender: str, seq: int) -> int:
@@ -22,7 +24,11 @@ def rows(sender: str, first: int, count: int) -> pa.RecordBatch:
     numbers = list(range(first, first + count))
     times = [time_of(sender, n) for n in numbers]
     return pa.record_batch(
-        [pa.array(times, SCHEMA.field("at").type), pa.array([sender] * count), pa.array(numbers, pa.int64())],
+        [
+            pa.array(times, SCHEMA.field("at").type),
+            pa.array([sender] * count),
+            pa.array(numbers, pa.int64()),
+        ],
         schema=SCHEMA,
     )
 
@@ -60,7 +66,9 @@ class Model:
 
     def note_seen(self, items: list[Item]) -> None:
         for position, sender, seq in items:
-            assert self.seen.setdefault(position, (sender, seq)) == (sender, seq), "a row that was read has changed"
+            assert self.seen.setdefault(position, (sender, seq)) == (sender, seq), (
+                "a row that was read has changed"
+            )
 
     def check(self, items: list[Item], begin: int = 0) -> None:
         """Everything acknowledged is there, once, in order per sender; what was read once is still there."""

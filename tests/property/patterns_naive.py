@@ -1,7 +1,8 @@
 """A naive matcher: it looks for positions of events that together are a match, by trying all of them.
 
-There are no states, no runs and no steps: `matches` is the definition of what a pattern means, written as plainly as possible. An event
-is a dictionary with "x" and "at"; conditions are Python functions of (event, history so far) here.
+There are no states, no runs and no steps: `matches` is the definition of what a pattern means,
+written as plainly as possible. An event is a dictionary with "x" and "at"; conditions are Python
+functions of (event, history so far) here.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Naive:
 
     # Which positions a block may take next
 
-    def places(self, block: Block, contiguity: str, start: int, taken: Taken, inner: bool) -> tuple[list[int], bool]:
+    def places(
+        self, block: Block, contiguity: str, start: int, taken: Taken, inner: bool
+    ) -> tuple[list[int], bool]:
         """Return the positions at or after `start` that a leaf may take, and whether it would wait for more events behind the last."""
         found: list[int] = []
         for place in range(start, len(self.events)):
@@ -62,12 +65,15 @@ class Naive:
                     return found, False
             elif contiguity == "relaxed" and self.any_of(block.conditions, place, taken):
                 return found, False  # it would be the next, and "until" forbids it
-            if contiguity == "strict" or (inner and block.until and self.any_of(block.until, place, taken)):
+            if contiguity == "strict" or (
+                inner and block.until and self.any_of(block.until, place, taken)
+            ):
                 return found, False
         return found, True
 
-    # What may follow: `then(start, taken, forbidden)` yields what the rest of the pattern makes of it.
-    # `forbidden` are (from position, block) pairs: no event from there up to the next that is taken may meet the block.
+    # What may follow: `then(start, taken, forbidden)` yields what the rest of the pattern makes of
+    # it. `forbidden` are (from position, block) pairs: no event from there up to the next that is
+    # taken may meet the block.
 
     def sequence(self, blocks, contiguity, start, taken, barred, then) -> Iterator[Found]:
         if not blocks:
@@ -97,7 +103,9 @@ class Naive:
 
             return after
 
-        yield from self.body(block, contiguity, start, taken, barred, once_more(1) if block.loops else then, False)
+        yield from self.body(
+            block, contiguity, start, taken, barred, once_more(1) if block.loops else then, False
+        )
 
     def loop(self, block, count, start, taken, barred, then) -> Iterator[Found]:
         if block.preference == "reluctant" and count >= block.least:
@@ -114,7 +122,9 @@ class Naive:
         if count >= block.least or empty:
             more = block.most is None or count < block.most
             greedy = block.preference == "greedy" and more
-            yield from then(start, taken, (*barred, *([("greedy", start, block)] if greedy else [])))
+            yield from then(
+                start, taken, (*barred, *([("greedy", start, block)] if greedy else []))
+            )
 
     # Reluctant loops are of one block, with one behind them that must come.
 
@@ -146,7 +156,12 @@ class Naive:
         """A negation right behind a loop of one block holds inside the loop as well, as in Flink."""
         for sequence in self.sequences(self.pattern.blocks):
             for one, following in pairwise(sequence):
-                if one is block and following.negated and following.contiguity == "relaxed" and not block.body:
+                if (
+                    one is block
+                    and following.negated
+                    and following.contiguity == "relaxed"
+                    and not block.body
+                ):
                     return (("not", start, following),)
         return ()
 
@@ -161,7 +176,9 @@ class Naive:
         if block.body and len(block.body) == 1:
 
             def something(start, now, barred):
-                if len(now) > len(taken):  # an empty group is no group: that it may be left out is said elsewhere
+                if len(now) > len(
+                    taken
+                ):  # an empty group is no group: that it may be left out is said elsewhere
                     yield from then(start, now, barred)
 
             yield from self.sequence(block.body[0], contiguity, start, taken, barred, something)
@@ -187,10 +204,14 @@ class Naive:
                 if self.takes(first, place, taken):
                     hit = True
                     if self.allowed(barred, place, taken) and self.lives(start, place, taken):
-                        yield from self.sequence(sequence[1:], None, place + 1, (*taken, (first.name, place)), (), then)
+                        yield from self.sequence(
+                            sequence[1:], None, place + 1, (*taken, (first.name, place)), (), then
+                        )
             if contiguity == "strict" or (contiguity == "relaxed" and hit):
                 return
-        self.note(True, start, taken, barred, block.within.total_seconds() if block.within else None)
+        self.note(
+            True, start, taken, barred, block.within.total_seconds() if block.within else None
+        )
 
     def note(self, waits: bool, start: int, taken: Taken, barred, limit: float | None) -> None:
         """Note that something waits for an event behind the last, if nothing has ended it."""
@@ -240,7 +261,11 @@ class Naive:
             yield Found(taken, self.at(taken[-1][1]), taken[-1][1])
         elif any(kind == "once" for kind, _, _ in barred):
             self.note(start >= len(self.events), start, taken, (), None)
-            if start < len(self.events) and self.allowed(barred, start, taken) and self.lives(start, start, taken):
+            if (
+                start < len(self.events)
+                and self.allowed(barred, start, taken)
+                and self.lives(start, start, taken)
+            ):
                 yield Found(taken, self.at(start), start)
         else:
             self.note(True, start, taken, barred, None)
@@ -280,7 +305,10 @@ class Naive:
         if self.pattern.span is None:
             return True
         first = self.at(found.taken[0][1])
-        pending = found.known_at == first + self.pattern.span.total_seconds() and found.ended == found.taken[-1][1]
+        pending = (
+            found.known_at == first + self.pattern.span.total_seconds()
+            and found.ended == found.taken[-1][1]
+        )
         last = self.at(found.taken[-1][1]) if pending else found.known_at
         return last - first < self.pattern.span.total_seconds()
 

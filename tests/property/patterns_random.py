@@ -12,7 +12,9 @@ from millstream.patterns.compile import ending
 from millstream.patterns.pattern import Pattern
 
 PLAIN = ["x = 0", "x = 1", "x = 2", "x >= 1", "x <> 1", "x in (0, 2)"]
-_OVER = re.compile(r"(?:(x) (>=|<) )?(last|first|sum|count|any|avg)?\(?(\w+)\.(x|\*)[^)]*\)?(?: (<|>) (\d))?")
+_OVER = re.compile(
+    r"(?:(x) (>=|<) )?(last|first|sum|count|any|avg)?\(?(\w+)\.(x|\*)[^)]*\)?(?: (<|>) (\d))?"
+)
 
 
 def meets(text: str, event: dict[str, Any], history: dict[str, list[dict[str, Any]]]) -> bool:
@@ -41,9 +43,13 @@ def meets(text: str, event: dict[str, Any], history: dict[str, list[dict[str, An
         return False
     if function == "any":
         return any(one > int(number) for one in past) if number else any(one > 1 for one in past)
-    value = {"last": past[-1], None: past[-1], "first": past[0], "sum": sum(past), "avg": sum(past) / len(past)}[
-        function
-    ]
+    value = {
+        "last": past[-1],
+        None: past[-1],
+        "first": past[0],
+        "sum": sum(past),
+        "avg": sum(past) / len(past),
+    }[function]
     if compare is not None:
         return x >= value if compare == ">=" else x < value
     return value > int(number) if bound == ">" else value < int(number)
@@ -65,9 +71,15 @@ def conditions(known: list[str]) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def leaf(draw, pattern: Pattern, name: str, known: list[str], *, first: bool, groups: bool) -> Pattern:
+def leaf(
+    draw, pattern: Pattern, name: str, known: list[str], *, first: bool, groups: bool
+) -> Pattern:
     """Add one block that takes events, with its options."""
-    how = "begin" if first else draw(st.sampled_from(["next", "followed_by", "followed_by", "followed_by_any"]))
+    how = (
+        "begin"
+        if first
+        else draw(st.sampled_from(["next", "followed_by", "followed_by", "followed_by_any"]))
+    )
     kind = draw(st.sampled_from(["leaf", "leaf", "leaf", "group", "either"])) if groups else "leaf"
     within = None if first else draw(st.sampled_from([None, None, None, "3 seconds"]))
     if kind == "either":
@@ -100,7 +112,9 @@ def quantified(draw, pattern: Pattern, *, leaf: bool, known: list[str]) -> Patte
     elif how == "zero":
         pattern = pattern.zero_or_more()
     if how != "once":
-        pattern = draw(st.sampled_from([pattern, pattern, pattern.consecutive(), pattern.combinations()]))
+        pattern = draw(
+            st.sampled_from([pattern, pattern, pattern.consecutive(), pattern.combinations()])
+        )
         if leaf and draw(st.integers(0, 3)) == 0:
             pattern = pattern.until(draw(conditions(known)))
         if leaf and draw(st.integers(0, 2)) == 0:
@@ -123,11 +137,17 @@ def patterns(draw, *, groups: bool = True, skips: bool = True) -> Pattern:
             pattern = draw(leaf(pattern, name, known, first=place == 0, groups=groups))
     if all(block.nullable for block in pattern.blocks):
         pattern = pattern.followed_by("z", draw(st.sampled_from(PLAIN)))
-    skip = draw(st.sampled_from(["none", "none", "next", "past", "first", "last"])) if skips else "none"
+    skip = (
+        draw(st.sampled_from(["none", "none", "next", "past", "first", "last"]))
+        if skips
+        else "none"
+    )
     waits = any(block.negated and block.contiguity == "relaxed" for block in ending(pattern))
     if draw(st.booleans()) or skip != "none" or waits:
         pattern = pattern.within(f"{draw(st.integers(2, 12))} seconds")
-    pattern = {"next": pattern.skip_to_next, "past": pattern.skip_past_last}.get(skip, lambda: pattern)()
+    pattern = {"next": pattern.skip_to_next, "past": pattern.skip_past_last}.get(
+        skip, lambda: pattern
+    )()
     named = [one.name for one in pattern.blocks if one.name and not one.negated]
     if skip in ("first", "last") and named:
         block = draw(st.sampled_from(named))
@@ -146,7 +166,9 @@ def reluctant_patterns(draw) -> Pattern:
     pattern = Pattern().begin("a", draw(conditions([])))
     if draw(st.booleans()):
         pattern = getattr(pattern, draw(how))("b", draw(conditions(["a"])))
-    loop = draw(st.sampled_from([pattern.one_or_more(), pattern.times(1, 3), pattern.times_or_more(2)])).reluctant()
+    loop = draw(
+        st.sampled_from([pattern.one_or_more(), pattern.times(1, 3), pattern.times_or_more(2)])
+    ).reluctant()
     pattern = draw(st.sampled_from([loop, loop, loop.consecutive(), loop.combinations()]))
     pattern = getattr(pattern, draw(how))("c", draw(conditions(["a"])))
     if draw(st.booleans()):

@@ -56,7 +56,11 @@ class Builder:
         key = self.draw(st.sampled_from([None, "k", "w"]))
         partitions = self.draw(st.integers(1, 3))
         lateness = self.draw(st.sampled_from(["0 s", "3 min", "2 h"]))
-        self.streams.append(self.flow.source(name, spec, time="at", lateness=lateness, key=key, partitions=partitions))
+        self.streams.append(
+            self.flow.source(
+                name, spec, time="at", lateness=lateness, key=key, partitions=partitions
+            )
+        )
 
     def reads(self) -> None:
         name = self.name("loop")
@@ -66,7 +70,9 @@ class Builder:
     def sql(self) -> None:
         stream = self.any()
         limit = self.draw(st.integers(0, 3))
-        self.streams.append(stream.sql(self.name("sql"), f"SELECT * FROM {stream.name} WHERE w > {limit}"))
+        self.streams.append(
+            stream.sql(self.name("sql"), f"SELECT * FROM {stream.name} WHERE w > {limit}")
+        )
 
     def apply(self) -> None:
         self.streams.append(self.any().apply(self.name("apply"), same, schema=DDL))
@@ -93,15 +99,23 @@ class Builder:
     def join(self) -> None:
         left = self.any()
         how = self.draw(st.sampled_from(["inner", "left", "right", "full", "semi"]))
-        self.streams.append(left.join(self.name("join"), self.any(), on=["k", "v", "w"], within=self.length(), how=how))
+        self.streams.append(
+            left.join(
+                self.name("join"), self.any(), on=["k", "v", "w"], within=self.length(), how=how
+            )
+        )
 
     def lookup(self) -> None:
-        table = ms.table("t.csv", schema=self.draw(st.sampled_from(["k string", "k string, v double, w int"])))
+        table = ms.table(
+            "t.csv", schema=self.draw(st.sampled_from(["k string", "k string, v double, w int"]))
+        )
         on = list(table.schema.names)
         self.streams.append(self.any().join(self.name("lookup"), table, on=on))
 
     def distinct(self) -> None:
-        self.streams.append(self.any().distinct(self.name("distinct"), by=["k"], within=self.length()))
+        self.streams.append(
+            self.any().distinct(self.name("distinct"), by=["k"], within=self.length())
+        )
 
     def fold(self) -> None:
         self.streams.append(self.any().fold(self.name("fold"), step, initial=0, output=DDL, by="k"))
@@ -110,17 +124,34 @@ class Builder:
         key = self.draw(st.sampled_from([None, "k"]))
         stream = self.any().key_by(self.draw(st.sampled_from([None, "w"])))
         name = self.waiting.pop() if self.waiting else self.name("journal")
-        self.streams.append(stream.journal(name, key=key, keep_for=self.draw(st.sampled_from([None, "1 d"]))))
+        self.streams.append(
+            stream.journal(name, key=key, keep_for=self.draw(st.sampled_from([None, "1 d"])))
+        )
 
     def sink(self) -> None:
-        targets = [ms.parquet("out"), ms.jsonl("out"), ms.csv("out"), ms.console(rows=3), ms.memory()]
+        targets = [
+            ms.parquet("out"),
+            ms.jsonl("out"),
+            ms.csv("out"),
+            ms.console(rows=3),
+            ms.memory(),
+        ]
         targets.append(ms.postgres("postgresql://me:pw@host/db", table="t"))
         targets.append(ms.outbox("tcp://host:7000", "other.rows", end=True))
         self.any().sink(self.name("sink"), self.draw(st.sampled_from(targets)))
 
     def build(self, most: int) -> ms.Flow:
         self.source()
-        kinds = [self.source, self.reads, self.sql, self.window, self.sliding, self.session, self.merge, self.join]
+        kinds = [
+            self.source,
+            self.reads,
+            self.sql,
+            self.window,
+            self.sliding,
+            self.session,
+            self.merge,
+            self.join,
+        ]
         kinds += [self.lookup, self.distinct, self.journal, self.sink]
         kinds += [self.apply, self.fold] if self.functions else []
         for kind in self.draw(st.lists(st.sampled_from(kinds), max_size=most)):
@@ -132,6 +163,8 @@ class Builder:
 
 
 @st.composite
-def flows(draw: Callable[[st.SearchStrategy], object], *, functions: bool = True, most: int = 14) -> ms.Flow:
+def flows(
+    draw: Callable[[st.SearchStrategy], object], *, functions: bool = True, most: int = 14
+) -> ms.Flow:
     """Return any flow, with up to so many stages besides the first and the last."""
     return Builder(draw, functions=functions).build(most)

@@ -111,7 +111,9 @@ def settle(folder: Path, disk: FaultyDisk, seen: Seen) -> None:
     cursor = queue.read(0)
     known = dict(seen.appended)
     while outputs := cursor.read():
-        seen.appended += [(output.serial, output.payload) for output in outputs if output.serial not in known]
+        seen.appended += [
+            (output.serial, output.payload) for output in outputs if output.serial not in known
+        ]
     seen.inputs |= queue.inputs
     seen.asked = []
     queue.close()

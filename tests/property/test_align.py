@@ -38,7 +38,11 @@ class Partition:
         seen = self.entries[:position]
         rows = [at for kind, at in seen if kind == "row"]
         floors = [at for kind, at in seen if kind == "idle"]
-        return Known(max(rows, default=None), max(floors, default=None), any(kind == "end" for kind, _ in seen))
+        return Known(
+            max(rows, default=None),
+            max(floors, default=None),
+            any(kind == "end" for kind, _ in seen),
+        )
 
     def first_above(self, moment: int, start: int, end: int) -> int:
         highest = self.state_at(start).running_max
@@ -76,13 +80,17 @@ def read(partitions: list[Partition], limits: list[int]) -> list[tuple[list[int]
         reach = align.reach_of_rows(partitions, at, LATENESS, next(sizes, 2))
         if reach.positions == tuple(at):
             return batches
-        rows = [t for p, a, z in zip(partitions, at, reach.positions, strict=True) for t in p.kept(a, z)]
+        rows = [
+            t for p, a, z in zip(partitions, at, reach.positions, strict=True) for t in p.kept(a, z)
+        ]
         batches.append((rows, reach))
         at = list(reach.positions)
 
 
 @given(journal, st.lists(st.integers(1, 9), max_size=6))
-def test_no_row_comes_below_a_floor_that_was_given_out(entries: list[list[tuple[str, int]]], limits: list[int]) -> None:
+def test_no_row_comes_below_a_floor_that_was_given_out(
+    entries: list[list[tuple[str, int]]], limits: list[int]
+) -> None:
     partitions = [Partition([*part, ("end", 0)]) for part in entries]
     floor = -LATENESS
     for rows, reach in read(partitions, limits):
@@ -103,7 +111,9 @@ def test_whatever_the_batches_everything_is_handed_out_once(
 
 
 @given(journal, st.integers(1, 9))
-def test_no_row_handed_out_is_further_ahead_than_the_lateness(entries: list[list[tuple[str, int]]], limit: int) -> None:
+def test_no_row_handed_out_is_further_ahead_than_the_lateness(
+    entries: list[list[tuple[str, int]]], limit: int
+) -> None:
     partitions = [Partition(part) for part in entries]
     at = [0] * len(partitions)
     while True:
@@ -111,16 +121,24 @@ def test_no_row_handed_out_is_further_ahead_than_the_lateness(entries: list[list
         if reach.positions == tuple(at):
             break
         at = list(reach.positions)
-        highest = max((p.state_at(z).running_max or 0 for p, z in zip(partitions, at, strict=True)), default=0)
+        highest = max(
+            (p.state_at(z).running_max or 0 for p, z in zip(partitions, at, strict=True)), default=0
+        )
         assert highest <= min(_next(p, z) for p, z in zip(partitions, at, strict=True)) + LATENESS
 
 
 def _next(partition: Partition, position: int) -> int:
     """Return n(p): the running maximum with the next unread row, or the progress where nothing is unread."""
-    rows = [place for place in range(position, partition.end) if partition.entries[place][0] == "row"]
+    rows = [
+        place for place in range(position, partition.end) if partition.entries[place][0] == "row"
+    ]
     if rows:
         known = partition.state_at(rows[0])
-        return max(partition.entries[rows[0]][1], known.running_max or 0, (known.floor or -LATENESS) + LATENESS)
+        return max(
+            partition.entries[rows[0]][1],
+            known.running_max or 0,
+            (known.floor or -LATENESS) + LATENESS,
+        )
     return align.progress(partition.state_at(partition.end), LATENESS) or 0
 
 
@@ -131,9 +149,14 @@ def test_a_partition_that_has_said_nothing_holds_the_others_and_an_idle_floor_le
     loud = [Partition(part) for part in entries]
     silent = Partition([])
     views = [*loud, silent]
-    assert align.reach_of_rows(views, [0] * len(views), LATENESS, 100).positions == (0,) * len(views)
+    assert align.reach_of_rows(views, [0] * len(views), LATENESS, 100).positions == (0,) * len(
+        views
+    )
     silent = Partition([("idle", 1000)])
     views = [*loud, silent]
     # Those that have spoken hold each other only by what they said.
     alone = align.reach_of_rows(loud, [0] * len(loud), LATENESS, 100)
-    assert align.reach_of_rows(views, [0] * len(views), LATENESS, 100).positions[:-1] == alone.positions
+    assert (
+        align.reach_of_rows(views, [0] * len(views), LATENESS, 100).positions[:-1]
+        == alone.positions
+    )

@@ -31,7 +31,10 @@ def graphs(draw):
     for at in range(1, count):
         for source in draw(st.sets(st.integers(0, at - 1), max_size=3)):
             edges.add((nodes[source], nodes[at]))
-    sizes = {node: Size(draw(st.integers(20, 200)), 40.0, draw(st.sampled_from([10.0, 20.0, 35.0]))) for node in nodes}
+    sizes = {
+        node: Size(draw(st.integers(20, 200)), 40.0, draw(st.sampled_from([10.0, 20.0, 35.0])))
+        for node in nodes
+    }
     return nodes, sorted(edges), sizes
 
 
@@ -40,10 +43,14 @@ def graphs(draw):
 def test_nodes_and_lanes_keep_apart(graph):
     nodes, edges, sizes = graph
     layout = place(sizes, edges, layers(nodes, edges), gap=12, between=40)
-    boxes = list(layout.boxes.values()) + [lane for lanes in layout.lanes.values() for lane in lanes]
+    boxes = list(layout.boxes.values()) + [
+        lane for lanes in layout.lanes.values() for lane in lanes
+    ]
     assert all(apart(one, other, 11.9) for one, other in combinations(boxes, 2))
     assert all(box.x >= 0 and box.y >= -0.01 for box in boxes)
-    assert all(box.right <= layout.width + 0.01 and box.bottom <= layout.height + 0.01 for box in boxes)
+    assert all(
+        box.right <= layout.width + 0.01 and box.bottom <= layout.height + 0.01 for box in boxes
+    )
 
 
 @settings(max_examples=40)
@@ -74,8 +81,12 @@ def test_every_number_of_a_picture_is_finite_and_on_the_page(flow):
     text = _Picture(plan_of(flow)).text()
     assert "nan" not in text
     assert "inf" not in re.sub(r"<text[^>]*>[^<]*</text>", "", text)
-    width, height = (float(number) for number in re.search(r'viewBox="0 0 (\d+) (\d+)"', text).groups())
-    for found in re.finditer(r'<rect class="\w+" x="([\d.-]+)" y="([\d.-]+)" width="([\d.]+)" height="([\d.]+)"', text):
+    width, height = (
+        float(number) for number in re.search(r'viewBox="0 0 (\d+) (\d+)"', text).groups()
+    )
+    for found in re.finditer(
+        r'<rect class="\w+" x="([\d.-]+)" y="([\d.-]+)" width="([\d.]+)" height="([\d.]+)"', text
+    ):
         x, y, w, h = map(float, found.groups())
         assert x >= 0
         assert x + w <= width

@@ -55,7 +55,9 @@ def blocks(given_records: list[str | None], size: int) -> Iterator[Rows]:
     for at in range(0, len(given_records), size):
         part = list(enumerate(given_records))[at : at + size]
         good = [(number, key) for number, key in part if key != "{"]
-        batch = pa.RecordBatch.from_pylist([{"key": key, "n": number} for number, key in good], schema=SCHEMA)
+        batch = pa.RecordBatch.from_pylist(
+            [{"key": key, "n": number} for number, key in good], schema=SCHEMA
+        )
         refused = tuple(Refused(number, "malformed", "{") for number, key in part if key == "{")
         numbers = numbered(batch, 0).numbers
         numbers[:] = [number for number, _ in good]
@@ -66,7 +68,11 @@ def expected(given_records: list[str | None], key: str | None, partitions: int) 
     """Return the numbers of the records that each partition should have, in order."""
     places: list[list[int]] = [[] for _ in range(partitions)]
     for rows in blocks(given_records, max(len(given_records), 1)):
-        kept = rows.filter(rows.batch.column("key").is_valid().to_numpy(zero_copy_only=False)) if key else rows
+        kept = (
+            rows.filter(rows.batch.column("key").is_valid().to_numpy(zero_copy_only=False))
+            if key
+            else rows
+        )
         for partition, part in route(kept, key, partitions):
             places[partition] = part.numbers.tolist()
     return places
@@ -88,5 +94,9 @@ def test_every_record_is_taken_or_refused_once_and_in_order(
                     opened.take("me", rows)
         stored = [[row["n"] for row in rows_of(path, partition)] for partition in range(partitions)]
         assert stored == expected(given_records, key, partitions)
-        bad = [number for number, one in enumerate(given_records) if one == "{" or (key and one is None)]
+        bad = [
+            number
+            for number, one in enumerate(given_records)
+            if one == "{" or (key and one is None)
+        ]
         assert sorted(letter["position"] for letter in letters_of(path)) == bad

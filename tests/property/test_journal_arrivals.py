@@ -22,7 +22,9 @@ from property.faulty_disk import Crash, FaultyDisk
 
 PARTITIONS = 2
 SENDERS = ("a", "b")
-SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("epoch", pa.int64()), ("attempt", pa.int64())])
+SCHEMA = pa.schema(
+    [("at", pa.timestamp("us", "UTC")), ("epoch", pa.int64()), ("attempt", pa.int64())]
+)
 
 
 @dataclass
@@ -36,7 +38,9 @@ class Sender:
     decided: list[Staged] | None = None
     there: set[int] = field(default_factory=set)
     won: dict[int, int] = field(default_factory=dict)
-    rows: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[tuple[int, int], list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def step(self, host: Host) -> None:
         """Do one thing; a crash of the host, or of the sender itself, comes between two of them or inside one."""
@@ -68,7 +72,12 @@ class Sender:
 
     def publish(self, host: Host, partition: int) -> None:
         assert self.decided is not None
-        host.publish(partition, self.name, self.epoch, [item for item in self.decided if item.partition == partition])
+        host.publish(
+            partition,
+            self.name,
+            self.epoch,
+            [item for item in self.decided if item.partition == partition],
+        )
 
     def wanted(self, partition: int, epoch: int) -> list[tuple[int, int]]:
         return sorted(row for row in self.rows[epoch, partition] if row[0] == self.won[epoch])
@@ -85,9 +94,13 @@ class Host:
     def start(self) -> None:
         for partition in range(PARTITIONS):
             path = self.description.path
-            self.writers.append(Writer.open(path, partition, disk=self.disk, segment_bytes=3_000, background=False))
+            self.writers.append(
+                Writer.open(path, partition, disk=self.disk, segment_bytes=3_000, background=False)
+            )
 
-    def stage(self, partition: int, sender: str, epoch: int, attempt: int, times: list[int]) -> list[Staged]:
+    def stage(
+        self, partition: int, sender: str, epoch: int, attempt: int, times: list[int]
+    ) -> list[Staged]:
         columns = [
             pa.array(times, SCHEMA.field("at").type),
             pa.array([epoch] * len(times)),
@@ -166,7 +179,9 @@ def check(path: Path, senders: list[Sender], epochs: int) -> None:
 
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 120), max_size=5), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
-def test_an_epoch_is_in_each_partition_whole_and_once(seed: int, stops: list[int], epochs: int) -> None:
+def test_an_epoch_is_in_each_partition_whole_and_once(
+    seed: int, stops: list[int], epochs: int
+) -> None:
     drive(seed, stops, epochs)
 
 

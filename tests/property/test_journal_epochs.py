@@ -23,12 +23,16 @@ from millstream.journal.reader import Reader
 from property.faulty_disk import Crash, FaultyDisk
 
 PARTITIONS = 3
-SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("epoch", pa.int64()), ("attempt", pa.int64())])
+SCHEMA = pa.schema(
+    [("at", pa.timestamp("us", "UTC")), ("epoch", pa.int64()), ("attempt", pa.int64())]
+)
 
 
 def some_rows(epoch: int, attempt: int, count: int) -> pa.RecordBatch:
     times = pa.array([epoch * 100 + n for n in range(count)], SCHEMA.field("at").type)
-    return pa.record_batch([times, pa.array([epoch] * count), pa.array([attempt] * count)], schema=SCHEMA)
+    return pa.record_batch(
+        [times, pa.array([epoch] * count), pa.array([attempt] * count)], schema=SCHEMA
+    )
 
 
 @dataclass
@@ -70,7 +74,9 @@ class Driver:
 
     def start(self) -> None:
         if self.log is None:
-            self.log = EpochLog.open(self.path, disk=self.disk, segment_bytes=2_000, background=False)
+            self.log = EpochLog.open(
+                self.path, disk=self.disk, segment_bytes=2_000, background=False
+            )
         self.log.recover()
         assert list(staged_folder(self.path).iterdir()) == []
 
@@ -80,7 +86,9 @@ class Driver:
         for _ in range(self.chance.randint(0, 2)):  # tasks
             rows = self.chance.randint(1, 30)
             places = np.array([self.chance.randrange(PARTITIONS) for _ in range(rows)])
-            staged += stage(self.path, [some_rows(epoch, attempt, rows)], lambda _, p=places: p, disk=self.disk)
+            staged += stage(
+                self.path, [some_rows(epoch, attempt, rows)], lambda _, p=places: p, disk=self.disk
+            )
             count += rows
         self.sizes[(epoch, attempt)] = count
         assert self.open_log.decide("g", epoch, staged, epoch * 50, ended=ended)
@@ -101,7 +109,9 @@ class Driver:
             assert order == sorted(order)
         for epoch, attempts in found.items():
             assert len(set(attempts)) == 1, "rows of two attempts stand beside each other"
-            assert len(attempts) == self.sizes[(epoch, attempts[0])], "a part of an epoch is missing or repeated"
+            assert len(attempts) == self.sizes[(epoch, attempts[0])], (
+                "a part of an epoch is missing or repeated"
+            )
 
     def finish(self, epochs: int, *, ended: bool) -> None:
         self.open_log.abort()
@@ -117,7 +127,9 @@ class Driver:
             assert state.ended == ended
         if ended:
             with pytest.raises(Ended):
-                self.open_log.decide("g", epochs, stage(self.path, [some_rows(9, 9, 1)], disk=self.disk), 0)
+                self.open_log.decide(
+                    "g", epochs, stage(self.path, [some_rows(9, 9, 1)], disk=self.disk), 0
+                )
         self.open_log.close()
 
 
@@ -129,7 +141,12 @@ def drive(seed: int, stops: list[int], epochs: int, *, ended: bool) -> int:
         return disk.operations
 
 
-@given(st.integers(0, 2**32), st.lists(st.integers(0, 120), max_size=4), st.integers(0, 4), st.booleans())
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.integers(0, 120), max_size=4),
+    st.integers(0, 4),
+    st.booleans(),
+)
 @settings(max_examples=80)
 def test_an_epoch_is_there_whole_and_once_however_often_it_is_rerun(
     seed: int, stops: list[int], epochs: int, ended: bool
@@ -154,7 +171,9 @@ def test_a_decision_that_was_synced_is_published_by_the_next_driver(tmp_path: Pa
         assert not again.decide("g", 0, rerun, 40)
     reader = Reader(tmp_path)
     assert [e.kind for e in reader.partition(0).entries(0, 9)] == [Kind.WATERMARK]
-    assert [(e.kind, e.rows, e.floor_after) for e in reader.partition(1).entries(0, 9)] == [(Kind.EPOCH, 5, 40)]
+    assert [(e.kind, e.rows, e.floor_after) for e in reader.partition(1).entries(0, 9)] == [
+        (Kind.EPOCH, 5, 40)
+    ]
 
 
 def test_a_decided_file_that_is_gone_is_an_error_and_not_a_loss_in_silence(tmp_path: Path) -> None:

@@ -33,9 +33,15 @@ class Life:
 
 
 lives = st.builds(
-    Life, partitions=st.integers(1, 5), block=st.integers(1, 9), blocks=st.integers(0, 6), killed=st.booleans()
+    Life,
+    partitions=st.integers(1, 5),
+    block=st.integers(1, 9),
+    blocks=st.integers(0, 6),
+    killed=st.booleans(),
 )
-records = st.lists(st.sampled_from(["JFK", "LGA", "EWR", "BOS", "ORD", None]) | st.just("{"), max_size=40)
+records = st.lists(
+    st.sampled_from(["JFK", "LGA", "EWR", "BOS", "ORD", None]) | st.just("{"), max_size=40
+)
 
 
 @settings(max_examples=100)
@@ -53,9 +59,15 @@ def test_every_record_is_there_once_across_lives_and_layouts(
                     if number == life.blocks:
                         break
                     opened.take("me", rows)
-        bad = [number for number, one in enumerate(given_records) if one == "{" or (key and one is None)]
+        bad = [
+            number
+            for number, one in enumerate(given_records)
+            if one == "{" or (key and one is None)
+        ]
         stored = [row["n"] for row in all_rows(path)]
-        assert sorted(stored) == [number for number in range(len(given_records)) if number not in bad]
+        assert sorted(stored) == [
+            number for number in range(len(given_records)) if number not in bad
+        ]
         assert sorted(letter["position"] for letter in letters_of(path)) == bad
         for partition in range(describe(path).partitions):
             numbers = [row["n"] for row in rows_of(path, partition)]
@@ -67,7 +79,9 @@ def test_what_is_new_is_spread_over_all_partitions(tmp_path: Path) -> None:
     for count, last in ((2, 10), (4, 20)):
         grow(tmp_path, count)
         with feed(tmp_path, None, count, killed=False) as opened:
-            batch = pa.RecordBatch.from_pylist([{"key": "k", "n": number} for number in range(last)], schema=SCHEMA)
+            batch = pa.RecordBatch.from_pylist(
+                [{"key": "k", "n": number} for number in range(last)], schema=SCHEMA
+            )
             opened.take("me", numbered(batch, 0))
             assert opened.highest("me") == last - count
     assert [[row["n"] for row in rows_of(tmp_path, partition)] for partition in range(4)] == [

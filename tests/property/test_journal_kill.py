@@ -39,7 +39,9 @@ def test_what_a_killed_writer_had_acknowledged_is_there(tmp_path: Path) -> None:
     model, chance = Model(), random.Random(3)
     for _ in range(2):
         command = [sys.executable, "-c", CHILD, str(path)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": TESTS})
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": TESTS}
+        )
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(chance.uniform(0.05, 0.3))

@@ -23,7 +23,10 @@ moments = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 def naive(times: list[int], before: int | None, lateness: int, floor: int | None) -> list[bool]:
     late = []
     for time in times:
-        late.append((before is not None and before - time > lateness) or (floor is not None and time < floor))
+        late.append(
+            (before is not None and before - time > lateness)
+            or (floor is not None and time < floor)
+        )
         before = time if before is None else max(before, time)
     return late
 
@@ -48,7 +51,11 @@ def test_the_mask_is_what_the_definition_says(
 )
 @settings(max_examples=40)
 def test_late_rows_are_the_same_however_rows_were_appended_and_read(
-    times: list[int], writes: list[int], reads: list[int], idle: tuple[int, int] | None, lateness: int
+    times: list[int],
+    writes: list[int],
+    reads: list[int],
+    idle: tuple[int, int] | None,
+    lateness: int,
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)
@@ -68,7 +75,9 @@ def test_late_rows_are_the_same_however_rows_were_appended_and_read(
         assert found == expected
 
 
-def write(path: Path, times: list[int], sizes: list[int], idle: tuple[int, int] | None, lateness: int) -> list[bool]:
+def write(
+    path: Path, times: list[int], sizes: list[int], idle: tuple[int, int] | None, lateness: int
+) -> list[bool]:
     """Append the rows in batches, with an IDLE floor before one of them; return which rows are late."""
     expected: list[bool] = []
     before, floor, begin = None, None, 0
@@ -80,7 +89,11 @@ def write(path: Path, times: list[int], sizes: list[int], idle: tuple[int, int] 
             if idle is not None and floor is None and begin + size > idle[0]:
                 floor = idle[1]
                 writer.instruct(Kind.IDLE, floor)
-            writer.append("a", begin, pa.record_batch([pa.array(some, SCHEMA.field("at").type)], schema=SCHEMA))
+            writer.append(
+                "a",
+                begin,
+                pa.record_batch([pa.array(some, SCHEMA.field("at").type)], schema=SCHEMA),
+            )
             expected += naive(some, before, lateness, floor)
             before = max([*some, *([before] if before is not None else [])])
             begin += size

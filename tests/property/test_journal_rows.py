@@ -101,7 +101,11 @@ class Machine:
         while True:
             try:
                 self.writer = Writer.open(
-                    self.path, disk=self.disk, clock=self.clock, segment_bytes=SEGMENT, background=False
+                    self.path,
+                    disk=self.disk,
+                    clock=self.clock,
+                    segment_bytes=SEGMENT,
+                    background=False,
                 )
                 break
             except Crash:
@@ -111,7 +115,8 @@ class Machine:
         self.disk.watch = self.look
         self.check()
         for sender in self.next:
-            # What is there beyond the acknowledged counts as sent: its sender asks and goes on after it.
+            # What is there beyond the acknowledged counts as sent: its sender asks and goes on
+            # after it.
             self.next[sender] = max(self.next[sender], self.writer.highest(sender) + 1)
 
     def look(self) -> None:
@@ -183,7 +188,8 @@ class Machine:
         writer.flush()
         for first, future in futures:
             assert future.result().rows == count
-            # Numbers at or below the highest are accepted and not stored, also those that a gap has left out.
+            # Numbers at or below the highest are accepted and not stored, also those that a gap has
+            # left out.
             self.model.note(sender, max(first, before + 1), first + count)
             before = max(before, first + count - 1)
 
@@ -268,7 +274,11 @@ class RefusingDisk:
 
         self._real = RealDisk()
         self.refusing = False
-        self.rename, self.remove, self.sync_folder = self._real.rename, self._real.remove, self._real.sync_folder
+        self.rename, self.remove, self.sync_folder = (
+            self._real.rename,
+            self._real.remove,
+            self._real.sync_folder,
+        )
 
     def open(self, path: Path) -> object:
         file = self._real.open(path)

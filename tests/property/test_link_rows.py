@@ -35,7 +35,10 @@ def _nested(kind: Typed) -> st.SearchStrategy[Typed]:
         [
             kind,
             (pa.list_(inner), st.lists(values, max_size=3)),
-            (pa.map_(pa.string(), inner), st.dictionaries(st.text("ab", max_size=2), values, max_size=3)),
+            (
+                pa.map_(pa.string(), inner),
+                st.dictionaries(st.text("ab", max_size=2), values, max_size=3),
+            ),
             (
                 pa.struct([("a", inner), ("b", pa.int64())]),
                 st.fixed_dictionaries({"a": values}, optional={"b": st.just(1)}),
@@ -51,13 +54,17 @@ _kinds = st.sampled_from(_SCALARS).flatmap(_nested).flatmap(_nested)
 def good_rows(draw: st.DrawFn) -> tuple[pa.Schema, list[dict[str, Any]]]:
     kinds = draw(st.lists(_kinds, min_size=1, max_size=4))
     schema = pa.schema([(f"c{n}", kind) for n, (kind, _) in enumerate(kinds)])
-    row = st.fixed_dictionaries({}, optional={f"c{n}": values | st.none() for n, (_, values) in enumerate(kinds)})
+    row = st.fixed_dictionaries(
+        {}, optional={f"c{n}": values | st.none() for n, (_, values) in enumerate(kinds)}
+    )
     return schema, draw(st.lists(row, max_size=6))
 
 
 @given(good_rows())
 @settings(max_examples=150)
-def test_good_rows_are_what_arrow_makes_of_them(case: tuple[pa.Schema, list[dict[str, Any]]]) -> None:
+def test_good_rows_are_what_arrow_makes_of_them(
+    case: tuple[pa.Schema, list[dict[str, Any]]],
+) -> None:
     schema, rows = case
     expected = pa.RecordBatch.from_pylist(rows, schema=schema)
     assert to_batch(rows, schema, source="any").equals(expected)

@@ -78,7 +78,9 @@ class Stop:
 
 Step = Append | Instruct | Widen | Follow | Pass | Forget | Stop
 
-follows = st.builds(Follow, st.integers(1, 8), st.sampled_from([100, 700, 100_000]), st.integers(1, 3))
+follows = st.builds(
+    Follow, st.integers(1, 8), st.sampled_from([100, 700, 100_000]), st.integers(1, 3)
+)
 appends = st.builds(Append, st.sampled_from(["a", "b", "c"]), st.integers(1, 20))
 steps = st.lists(
     st.one_of(
@@ -127,7 +129,11 @@ class Machines:
             self.mirror = Mirror(self.copy, 0, original="there", disk=self.disks[True])
         else:
             self.writer = Writer.open(
-                self.original, disk=self.disks[False], clock=self.clock, segment_bytes=SEGMENT, background=False
+                self.original,
+                disk=self.disks[False],
+                clock=self.clock,
+                segment_bytes=SEGMENT,
+                background=False,
             )
 
     def crash(self, *, copy: bool) -> None:
@@ -173,7 +179,11 @@ class Machines:
                 create(self.original, wider, time="at", disk=self.disks[False])
                 sent = rows("w", writer.highest("w") + 1, 1)
                 nulls = [pa.nulls(1, pa.int64()) for _ in range(len(wider) - len(SCHEMA))]
-                writer.append("w", writer.highest("w") + 1, pa.record_batch([*sent.columns, *nulls], schema=wider))
+                writer.append(
+                    "w",
+                    writer.highest("w") + 1,
+                    pa.record_batch([*sent.columns, *nulls], schema=wider),
+                )
             case Follow():
                 self.follow(step)
             case Pass(share):
@@ -207,7 +217,10 @@ class Machines:
         assert self.mirror is not None
         if self.mirror.begin is None:
             return
-        position, before = int(Reader(self.copy).partition(0).end * share), Reader(self.original).partition(0).begin
+        position, before = (
+            int(Reader(self.copy).partition(0).end * share),
+            Reader(self.original).partition(0).begin,
+        )
         commit(self.copy, "one", {0: position}, disk=self.disks[True])
         trim(self.copy, keep_bytes=0, disk=self.disks[True])
         commit_for(self.original, 0, {"one": position})
@@ -248,7 +261,9 @@ def folder() -> Iterator[Path]:
 
 @given(steps, st.integers(0, 2**32))
 @settings(max_examples=60)
-def test_a_copy_is_its_original_whatever_happens_on_either_side(steps: list[Step], seed: int) -> None:
+def test_a_copy_is_its_original_whatever_happens_on_either_side(
+    steps: list[Step], seed: int
+) -> None:
     with folder() as path:
         Machines(path, seed).run(steps)
 
@@ -281,7 +296,9 @@ def operations(copy: bool) -> int:
 
 @pytest.mark.parametrize("copy", [True, False], ids=["the copy", "the original"])
 @pytest.mark.parametrize("power", [True, False], ids=["loses power", "is killed"])
-def test_a_crash_at_any_operation_of_a_disk_leaves_a_copy_that_goes_on(copy: bool, power: bool) -> None:
+def test_a_crash_at_any_operation_of_a_disk_leaves_a_copy_that_goes_on(
+    copy: bool, power: bool
+) -> None:
     for after in range(operations(copy)):
         with folder() as path:
             Machines(path, after).run([Stop(copy, after, power), *SCENARIO])

@@ -89,7 +89,9 @@ def batch(rows: Iterable[tuple[int, int, int]]) -> pd.DataFrame:
     return pd.DataFrame({"rows": [to_bytes(table)]})
 
 
-def run(shard: _Shard, batches: list[tuple[list[tuple[int, int, int]], int]]) -> Iterator[dict[str, Any]]:
+def run(
+    shard: _Shard, batches: list[tuple[list[tuple[int, int, int]], int]]
+) -> Iterator[dict[str, Any]]:
     """Feed batches, each with the watermark it runs with, as Spark does: rows first, then timers that are due."""
     handle = Handle()
     shard.init(handle)  # type: ignore[arg-type]
@@ -131,7 +133,10 @@ def test_a_fold_takes_every_row_once_in_order_of_time_and_place(
     batches: list[tuple[list[tuple[int, int, int]], int]],
 ) -> None:
     shard = _Shard(
-        Folding("counts", ("k",), step, [], frozenset({"at", "seen"}), "at"), "at", ["at", "seen"], wait=True
+        Folding("counts", ("k",), step, [], frozenset({"at", "seen"}), "at"),
+        "at",
+        ["at", "seen"],
+        wait=True,
     )
     results = list(run(shard, batches))
     rows = sorted((at, place, value) for rows, _ in batches for at, value, place in rows)
@@ -142,11 +147,15 @@ def test_a_fold_takes_every_row_once_in_order_of_time_and_place(
 
 @given(streams())
 @settings(max_examples=300)
-def test_distinct_keeps_the_first_of_each_span(batches: list[tuple[list[tuple[int, int, int]], int]]) -> None:
+def test_distinct_keeps_the_first_of_each_span(
+    batches: list[tuple[list[tuple[int, int, int]], int]],
+) -> None:
     shard = _Shard(Keeping(("v",), "at", 4 * MS), "at", ["v", "at"], wait=True)
     kept = [(result["v"], round(result["at"].timestamp() * 1000)) for result in run(shard, batches)]
     expected, last = [], dict[int, int]()
-    for at, _, value in sorted((at, place, value) for rows, _ in batches for at, value, place in rows):
+    for at, _, value in sorted(
+        (at, place, value) for rows, _ in batches for at, value, place in rows
+    ):
         if value not in last or at - last[value] >= 4:
             last[value] = at
             expected.append((value, at))

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from millstream.switch.pairing import Pairing
 
 Result = tuple[int, tuple[str, int]]
-RESULTS = st.lists(st.tuples(st.integers(0, 3), st.tuples(st.sampled_from("ab"), st.integers(0, 2))), max_size=12)
+RESULTS = st.lists(
+    st.tuples(st.integers(0, 3), st.tuples(st.sampled_from("ab"), st.integers(0, 2))), max_size=12
+)
 
 
 def counted(old: list[Result], new: list[Result]) -> tuple[int, int, int, int]:
@@ -26,7 +28,9 @@ def counted(old: list[Result], new: list[Result]) -> tuple[int, int, int, int]:
 
 
 @given(RESULTS, RESULTS, st.randoms(use_true_random=False), st.integers(0, 4))
-def test_pairs_are_those_of_a_plain_count(old: list[Result], new: list[Result], order: object, middle: int) -> None:
+def test_pairs_are_those_of_a_plain_count(
+    old: list[Result], new: list[Result], order: object, middle: int
+) -> None:
     pairing = Pairing("rows", ("k", "v"), ("k",))
     fed = [("old", one) for one in old] + [("new", one) for one in new]
     order.shuffle(fed)  # type: ignore[attr-defined]

@@ -27,7 +27,10 @@ def found(automaton: Automaton, rows) -> list[Match]:
 
 def shown(automaton: Automaton, matches: list[Match]) -> list[tuple]:
     return [
-        (tuple((automaton.blocks[block], event.number) for block, event in match.history), match.at // 10**6)
+        (
+            tuple((automaton.blocks[block], event.number) for block, event in match.history),
+            match.at // 10**6,
+        )
         for match in matches
     ]
 

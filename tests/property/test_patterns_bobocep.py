@@ -16,7 +16,11 @@ from support.bobocep import builder, completed
 
 @st.composite
 def middle(draw, pattern: Pattern, name: str) -> Pattern:
-    kind = draw(st.sampled_from(["next", "followed_by", "not_next", "not_followed_by", "times", "loop", "optional"]))
+    kind = draw(
+        st.sampled_from(
+            ["next", "followed_by", "not_next", "not_followed_by", "times", "loop", "optional"]
+        )
+    )
     before = pattern.blocks[-1]
     if kind in ("loop", "optional") and (before.optional or before.most is None):
         kind = "followed_by"  # a loop behind a loop or an optional block is one of the quirks that we leave out
@@ -26,9 +30,12 @@ def middle(draw, pattern: Pattern, name: str) -> Pattern:
     if kind == "not_followed_by":
         return pattern.not_followed_by(name, tests)
     added = pattern.followed_by(name, tests)
-    return {"followed_by": added, "times": added.times(2), "loop": added.zero_or_more(), "optional": added.optional()}[
-        kind
-    ]
+    return {
+        "followed_by": added,
+        "times": added.times(2),
+        "loop": added.zero_or_more(),
+        "optional": added.optional(),
+    }[kind]
 
 
 @st.composite
@@ -36,7 +43,9 @@ def bobo_patterns(draw) -> Pattern:
     pattern = Pattern().begin("a", draw(st.sampled_from(PLAIN)))
     for name in ["b", "c", "d"][: draw(st.integers(0, 3))]:
         pattern = draw(middle(pattern, name))
-    pattern = draw(st.sampled_from([pattern.next, pattern.followed_by]))("z", draw(st.sampled_from(PLAIN)))
+    pattern = draw(st.sampled_from([pattern.next, pattern.followed_by]))(
+        "z", draw(st.sampled_from(PLAIN))
+    )
     if draw(st.integers(0, 4)) == 0:
         pattern = pattern.precondition(draw(st.sampled_from(PLAIN)))
     if draw(st.integers(0, 4)) == 0:

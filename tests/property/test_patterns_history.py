@@ -17,7 +17,18 @@ from millstream.patterns.matcher import matcher
 from millstream.patterns.pattern import Pattern
 
 LEAVES = [
-    *("x", "f", "a.x", "a.f", "first(a.x)", "last(a.f)", "sum(a.f)", "sum(a.x)", "avg(a.x)", "avg(a.f)"),
+    *(
+        "x",
+        "f",
+        "a.x",
+        "a.f",
+        "first(a.x)",
+        "last(a.f)",
+        "sum(a.f)",
+        "sum(a.x)",
+        "avg(a.x)",
+        "avg(a.f)",
+    ),
     *("min(a.x)", "max(a.f)", "max(a.x)", "count(a.*)", "count(a.x)", "0", "1", "2.5", "-1"),
 ]
 
@@ -31,7 +42,9 @@ def numbers() -> st.SearchStrategy[str]:
             st.tuples(inner, inner).map(lambda some: f"coalesce({some[0]}, {some[1]})"),
             st.tuples(inner, inner).map(lambda some: f"least({some[0]}, {some[1]})"),
             st.tuples(inner, inner).map(lambda some: f"greatest({some[0]}, {some[1]})"),
-            st.tuples(inner, inner, inner).map(lambda s: f"case when {s[0]} > 1 then {s[1]} else {s[2]} end"),
+            st.tuples(inner, inner, inner).map(
+                lambda s: f"case when {s[0]} > 1 then {s[1]} else {s[2]} end"
+            ),
         )
 
     return st.recursive(st.sampled_from(LEAVES), wider, max_leaves=4)
@@ -44,7 +57,9 @@ def texts() -> st.SearchStrategy[str]:
         plain,
         st.tuples(plain, plain).map(lambda some: f"coalesce({some[0]}, {some[1]})"),
         st.tuples(plain, plain).map(lambda some: f"greatest({some[0]}, {some[1]})"),
-        st.tuples(plain, plain).map(lambda some: f"case when a.x > 1 then {some[0]} else {some[1]} end"),
+        st.tuples(plain, plain).map(
+            lambda some: f"case when a.x > 1 then {some[0]} else {some[1]} end"
+        ),
     )
 
 
@@ -64,7 +79,9 @@ def truths() -> st.SearchStrategy[str]:
 
     def wider(inner):
         return st.one_of(
-            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda some: f"({' '.join(some)})"),
+            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
+                lambda some: f"({' '.join(some)})"
+            ),
             inner.map(lambda one: f"(not {one})"),
         )
 
@@ -97,19 +114,29 @@ def test_the_kernel_evaluates_histories_as_the_automaton_does(condition, rows, l
     )
     automaton = compile_pattern(pattern)
     try:
-        masks, values = events.met(automaton, table).astype("int64"), events.values(automaton, table)
+        masks, values = (
+            events.met(automaton, table).astype("int64"),
+            events.values(automaton, table),
+        )
     except (FlowError, pa.ArrowException):
         assume(False)  # a part about the event alone that only Spark computes
         raise
     made = matcher(automaton, [column.type for column in values])
     assume(made.compiled)
     kept, ours = made.empty(pa.string(), table.schema), Counter()
-    for first, last, watermark in ((0, min(cut, len(rows)), 0), (min(cut, len(rows)), len(rows), FOREVER)):
+    for first, last, watermark in (
+        (0, min(cut, len(rows)), 0),
+        (min(cut, len(rows)), len(rows), FOREVER),
+    ):
         some = slice(first, last)
         part = table.slice(first, last - first)
         own = [column[some] for column in values]
         batch = Batch(
-            pa.array(["k"] * len(part), pa.string()), events.micros(part.column("at")), masks[some], own, part
+            pa.array(["k"] * len(part), pa.string()),
+            events.micros(part.column("at")),
+            masks[some],
+            own,
+            part,
         )
         kept, found = made.process(made.load(made.dump(kept)), batch, watermark)
         places = found.rows.column("n").to_pylist()
@@ -125,7 +152,10 @@ def test_the_kernel_evaluates_histories_as_the_automaton_does(condition, rows, l
 
 def test_texts_are_compared_by_the_kernel():
     pattern = (
-        Pattern().begin("a", "x = 1").followed_by("b", "s > max(a.s) and s <> 'm' or a.s is null").within("1 minute")
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by("b", "s > max(a.s) and s <> 'm' or a.s is null")
+        .within("1 minute")
     )
     automaton = compile_pattern(pattern)
     assert matcher(automaton, [pa.string()] * len(automaton.values)).compiled

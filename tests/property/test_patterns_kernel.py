@@ -23,7 +23,9 @@ FAR = 2**61
 def batch_of(automaton: Automaton, rows: pa.Table) -> Batch:
     masks = events.met(automaton, rows).astype(np.int64)
     values = events.values(automaton, rows)
-    return Batch(rows.column("key").combine_chunks(), events.micros(rows.column("at")), masks, values, rows)
+    return Batch(
+        rows.column("key").combine_chunks(), events.micros(rows.column("at")), masks, values, rows
+    )
 
 
 def shown(automaton: Automaton, found: Found) -> Counter:
@@ -31,9 +33,22 @@ def shown(automaton: Automaton, found: Found) -> Counter:
     for started, first in zip(found.started.tolist(), found.starts.tolist(), strict=True):
         assert started == found.rows.column("at")[first].value
     return Counter(
-        (key, at, late, tuple((automaton.blocks[b], n) for b, n in zip(found.blocks[a:z], numbers[a:z], strict=True)))
+        (
+            key,
+            at,
+            late,
+            tuple(
+                (automaton.blocks[b], n)
+                for b, n in zip(found.blocks[a:z], numbers[a:z], strict=True)
+            ),
+        )
         for key, at, late, a, z in zip(
-            found.keys.to_pylist(), found.at.tolist(), found.late.tolist(), found.starts, found.ends, strict=True
+            found.keys.to_pylist(),
+            found.at.tolist(),
+            found.late.tolist(),
+            found.starts,
+            found.ends,
+            strict=True,
         )
     )
 
@@ -77,7 +92,9 @@ def test_the_kernel_finds_what_the_automaton_finds(pattern, rows, data):
     if data.draw(st.integers(0, 4)) == 0:
         pattern = pattern.singleton()
     keyed = [{**row, "key": data.draw(st.sampled_from("kl"))} for row in rows]
-    events_table = table(keyed, key=True).append_column("number", pa.array(range(len(rows)), pa.int64()))
+    events_table = table(keyed, key=True).append_column(
+        "number", pa.array(range(len(rows)), pa.int64())
+    )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     try:
         automaton = compile_pattern(pattern)
@@ -89,4 +106,7 @@ def test_the_kernel_finds_what_the_automaton_finds(pattern, rows, data):
     expected = by_the_automaton(automaton, events_table)
     assert in_batches(automaton, kernel, events_table, cuts) == expected
     if data.draw(st.integers(0, 3)) == 0:
-        assert in_batches(automaton, PlainMatcher(automaton, late=True), events_table, cuts) == expected
+        assert (
+            in_batches(automaton, PlainMatcher(automaton, late=True), events_table, cuts)
+            == expected
+        )

@@ -23,7 +23,10 @@ DEFINE = {
     "A": ("x = 0", lambda row, taken: row["x"] == 0),
     "B": ("x >= 1", lambda row, taken: row["x"] >= 1),
     "C": ("x <> 2", lambda row, taken: row["x"] != 2),
-    "D": ("SUM(D.x) < 4", lambda row, taken: sum(r["x"] for v, r in [*taken, ("D", row)] if v == "D") < 4),
+    "D": (
+        "SUM(D.x) < 4",
+        lambda row, taken: sum(r["x"] for v, r in [*taken, ("D", row)] if v == "D") < 4,
+    ),
     "E": ("COUNT(*) < 4", lambda row, taken: len(taken) + 1 < 4),
     "F": (None, lambda row, taken: True),
     "G": ("x >= PREV(x)", lambda row, taken: row["prev"] is not None and row["x"] >= row["prev"]),
@@ -31,7 +34,10 @@ DEFINE = {
         "COALESCE(LAST(I.x, 1) <= x, TRUE)",
         lambda row, taken: not before("I", taken) or before("I", taken)[-1] <= row["x"],
     ),
-    "H": ("x > AVG(x) AND x <> 1", lambda row, taken: row["x"] != 1 and row["x"] > mean([*taken, ("H", row)])),
+    "H": (
+        "x > AVG(x) AND x <> 1",
+        lambda row, taken: row["x"] != 1 and row["x"] > mean([*taken, ("H", row)]),
+    ),
 }
 
 
@@ -83,7 +89,11 @@ class Backtracking:
         """Yield where a part may end, and what it has then taken, the preferred ways first."""
         match tree:
             case ("var", name):
-                if at < len(self.rows) and self.in_time(at, taken) and DEFINE[name][1](self.rows[at], taken):
+                if (
+                    at < len(self.rows)
+                    and self.in_time(at, taken)
+                    and DEFINE[name][1](self.rows[at], taken)
+                ):
                     yield at + 1, (*taken, (name, self.rows[at]))
             case ("seq", some):
                 if not some:
@@ -141,19 +151,30 @@ class Backtracking:
 SKIPS = ["TO NEXT ROW", "PAST LAST ROW", "TO FIRST F", "TO LAST F", "TO F"]
 
 
-def in_batches(automaton: Automaton, made: Matcher, rows: pa.Table, cuts: list[int]) -> list[list[tuple[str, int]]]:
+def in_batches(
+    automaton: Automaton, made: Matcher, rows: pa.Table, cuts: list[int]
+) -> list[list[tuple[str, int]]]:
     """Return what a matcher finds in rows that come in several batches, through bytes and back."""
     kept, shown = made.empty(pa.string(), rows.schema), []
     for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         part = rows.slice(first, last - first)
         watermark = int(micros(part.column("at")).max()) - 1 if len(part) else 0
-        for some, now in ((part, watermark), (part.slice(0, 0), FAR if last == len(rows) else watermark)):
-            keys, masks = pa.array(["k"] * len(some), pa.string()), met(automaton, some).astype("int64")
+        for some, now in (
+            (part, watermark),
+            (part.slice(0, 0), FAR if last == len(rows) else watermark),
+        ):
+            keys, masks = (
+                pa.array(["k"] * len(some), pa.string()),
+                met(automaton, some).astype("int64"),
+            )
             batch = Batch(keys, micros(some.column("at")), masks, values(automaton, some), some)
             kept, found = made.process(made.load(made.dump(kept)), batch, now)
             numbers = found.rows.column("number").to_pylist()
             shown += [
-                [(automaton.blocks[b], n) for b, n in zip(found.blocks[a:z], numbers[a:z], strict=True)]
+                [
+                    (automaton.blocks[b], n)
+                    for b, n in zip(found.blocks[a:z], numbers[a:z], strict=True)
+                ]
                 for a, z in zip(found.starts, found.ends, strict=True)
             ]
     return shown
@@ -162,8 +183,12 @@ def in_batches(automaton: Automaton, made: Matcher, rows: pa.Table, cuts: list[i
 @settings(max_examples=300)
 @given(tree=trees(), rows=streams(8), skip=st.sampled_from(SKIPS), data=st.data())
 def test_the_preferred_match_is_found_and_matching_goes_on_where_it_should(tree, rows, skip, data):
-    rows = [{**row, "number": n, "prev": rows[n - 1]["x"] if n else None} for n, row in enumerate(rows)]
-    used = [name for name in DEFINE if name in text(tree).replace("PERMUTE", "") and DEFINE[name][0]]
+    rows = [
+        {**row, "number": n, "prev": rows[n - 1]["x"] if n else None} for n, row in enumerate(rows)
+    ]
+    used = [
+        name for name in DEFINE if name in text(tree).replace("PERMUTE", "") and DEFINE[name][0]
+    ]
     defines = ", ".join(f"{name} AS {DEFINE[name][0]}" for name in used) or "F AS TRUE"
     sql = (
         f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at AFTER MATCH SKIP {skip} PATTERN ({text(tree)}) "
@@ -176,4 +201,7 @@ def test_the_preferred_match_is_found_and_matching_goes_on_where_it_should(tree,
     assert kernel.compiled
     expected = Backtracking(rows).matches(tree, skip)
     assert in_batches(automaton, kernel, whole, cuts) == expected
-    assert in_batches(automaton, remembering(automaton, PlainMatcher(automaton)), whole, cuts) == expected
+    assert (
+        in_batches(automaton, remembering(automaton, PlainMatcher(automaton)), whole, cuts)
+        == expected
+    )

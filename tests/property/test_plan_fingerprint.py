@@ -20,7 +20,10 @@ OPERATORS = ["+", "-", "*", "//"]
 
 @st.composite
 def expressions(draw, names=("state", "row['v']", "LIMIT", "factor", "helper(state)", "nested(2)")):
-    parts = [draw(st.sampled_from(names) | st.integers(0, 99).map(str)) for _ in range(draw(st.integers(1, 4)))]
+    parts = [
+        draw(st.sampled_from(names) | st.integers(0, 99).map(str))
+        for _ in range(draw(st.integers(1, 4)))
+    ]
     text = parts[0]
     for part in parts[1:]:
         text = f"({text} {draw(st.sampled_from(OPERATORS))} {part})"
@@ -66,7 +69,9 @@ def laid_out(text: str, style: random.Random) -> str:
         lines += [""] * style.randrange(2)
         indent = " " * (len(line) - len(line.lstrip()))
         if line.strip() and style.random() < 0.5:
-            lines.append(f"{indent}# {style.random()}" if not line.strip().startswith("else") else "")
+            lines.append(
+                f"{indent}# {style.random()}" if not line.strip().startswith("else") else ""
+            )
         lines.append(line + ("  # so" if line.strip() and style.random() < 0.3 else ""))
         if line.strip().startswith("def ") and style.random() < 0.5:
             lines.append(f'{indent}    """Says {style.random()}."""')
@@ -111,9 +116,14 @@ def test_another_constant_closure_global_or_helper_is_another_function(parts, da
     if isinstance(parts[key], int):
         changed[key] = parts[key] + data.draw(st.integers(1, 9))
     elif key == "condition":
-        changed[key] = data.draw(st.sampled_from([one for one in ("<", ">", "==", "!=") if one != parts[key]]))
+        changed[key] = data.draw(
+            st.sampled_from([one for one in ("<", ">", "==", "!=") if one != parts[key]])
+        )
     else:
         changed[key] = f"({parts[key]} + {data.draw(st.integers(1, 9))})"
-    one, other = described(written(parts), parts["factor"]), described(written(changed), changed["factor"])
+    one, other = (
+        described(written(parts), parts["factor"]),
+        described(written(changed), changed["factor"]),
+    )
     assert difference(one, other)
     assert digest(one) != digest(other)

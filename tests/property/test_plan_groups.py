@@ -56,15 +56,22 @@ def test_names_of_groups_are_unique_and_their_facts_follow_from_their_stages(flo
     assert len({group.name for group in groups}) == len(groups)
     for group in groups:
         stages = [flow.stages[name] for name in group.stages]
-        assert group.stateful == any(isinstance(stage, Window | Join | Distinct | Fold) for stage in stages)
-        assert set(group.handed_over) == {stage.name for stage in stages if isinstance(stage, Distinct | Fold)}
+        assert group.stateful == any(
+            isinstance(stage, Window | Join | Distinct | Fold) for stage in stages
+        )
+        assert set(group.handed_over) == {
+            stage.name for stage in stages if isinstance(stage, Distinct | Fold)
+        }
         bounded = [group.horizon, group.look_back, group.behind, group.lateness]
         assert all(length is None or length >= timedelta(0) for length in bounded)
         open_end = any(
-            isinstance(stage, Window) and stage.kind == "session" and stage.longest is None for stage in stages
+            isinstance(stage, Window) and stage.kind == "session" and stage.longest is None
+            for stage in stages
         )
         assert (group.horizon is None) == open_end
-        assert group.behind <= sum((stage.within for stage in stages if isinstance(stage, Join)), timedelta(0))
+        assert group.behind <= sum(
+            (stage.within for stage in stages if isinstance(stage, Join)), timedelta(0)
+        )
 
 
 @settings(max_examples=50)
@@ -72,7 +79,10 @@ def test_names_of_groups_are_unique_and_their_facts_follow_from_their_stages(flo
 def test_a_group_comes_after_what_it_reads_unless_they_form_a_cycle(flow):
     groups = plan_of(flow).groups
     place = {group.journal: at for at, group in enumerate(groups) if group.journal is not None}
-    reads = {at: {place[name] for name in group.inputs if name in place} for at, group in enumerate(groups)}
+    reads = {
+        at: {place[name] for name in group.inputs if name in place}
+        for at, group in enumerate(groups)
+    }
     for at, read in reads.items():
         assert all(at in above(reads, later) for later in read if later >= at)
 

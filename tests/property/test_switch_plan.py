@@ -28,7 +28,9 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 def edited(draw: Draw, data: dict[str, Any]) -> str | None:
     """Change one stage's meaning; return its name, or None if none can be."""
     stages: dict[str, Any] = data.get("stages") or {}
-    ways = [name for name, stage in stages.items() if {"window", "sql", "within", "gap"} & set(stage)]
+    ways = [
+        name for name, stage in stages.items() if {"window", "sql", "within", "gap"} & set(stage)
+    ]
     if not ways:
         return None
     name = draw(st.sampled_from(sorted(ways)))
@@ -49,7 +51,9 @@ def named(data: Any) -> Any:
     if isinstance(data, list):
         return [named(value) for value in data]
     return (
-        {"on" if key is True else key: named(value) for key, value in data.items()} if isinstance(data, dict) else data
+        {"on" if key is True else key: named(value) for key, value in data.items()}
+        if isinstance(data, dict)
+        else data
     )
 
 
@@ -82,7 +86,12 @@ def test_a_changed_stage_replaces_the_groups_that_it_is_in_and_no_other(given):
 
 def pairs(plan: Plan) -> set[tuple[str, str]]:
     """Return (writer, reader) for all groups that meet at a journal."""
-    return {(use.writer, reader) for use in plan.journals.values() if use.kind == "group" for reader in use.readers}
+    return {
+        (use.writer, reader)
+        for use in plan.journals.values()
+        if use.kind == "group"
+        for reader in use.readers
+    }
 
 
 @settings(max_examples=25)

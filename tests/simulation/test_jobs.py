@@ -38,16 +38,24 @@ def test_the_seeds_reach_every_event_in_every_state_that_can_have_it() -> None:
     alive = ("starting", "running", "restarting", "draining")
     settled = ("drained", "finished", "failed")
     wanted = {f"DriverDied in {state}" for state in ("starting", "running", "draining")}
-    wanted |= {f"EngineStarted in {state}" for state in ("deployed", *alive, *settled, "undeployed")}
+    wanted |= {
+        f"EngineStarted in {state}" for state in ("deployed", *alive, *settled, "undeployed")
+    }
     wanted |= {f"EngineStopping in {state}" for state in ("starting", "running", "draining")}
     wanted |= {f"DrainAsked in {state}" for state in (*alive, "drained", "finished")}
     wanted |= {f"UndeployAsked in {state}" for state in settled}
     wanted |= {f"ResumeAsked in {state}" for state in ("drained", "failed")}
-    wanted |= {"PeerMissed in draining", "Drained in draining", "Finished in draining", "PauseOver in draining"}
+    wanted |= {
+        "PeerMissed in draining",
+        "Drained in draining",
+        "Finished in draining",
+        "PauseOver in draining",
+    }
     assert wanted - seen == set()
 
 
-# the shutdown problem: a source on engine 1 sends END_OF_STREAM to a sink on engine 2, which has shut down already
+# the shutdown problem: a source on engine 1 sends END_OF_STREAM to a sink on engine 2, which has
+# shut down already
 
 
 def quiet(engines: int) -> World:
@@ -83,7 +91,9 @@ def test_an_engine_that_has_shut_down_before_the_end_of_stream_reaches_it_blocks
     world.ask(first, life.DrainAsked(flush=True))
     ran(world, PEERS_S + 30)
     assert first.job is not None
-    assert first.job.state is JobState.FAILED, "it has not finished: what is on engine 2 was not processed"
+    assert first.job.state is JobState.FAILED, (
+        "it has not finished: what is on engine 2 was not processed"
+    )
     assert first.job.reason == "node 1 did not answer: what is there is not processed"
     assert world.ask(first, life.UndeployAsked())
     assert first.disk is None
@@ -113,7 +123,9 @@ def test_draining_comes_before_undeploying_in_whatever_order_engines_are_told() 
         with pytest.raises(JobBusy):
             advance(node.job or Job("none"), life.UndeployAsked(), world.now)
     world.ask(second, life.DrainAsked())
-    assert second.inbox.open, "one that is drained stays, so that nobody waits for an inbox that is gone"
+    assert second.inbox.open, (
+        "one that is drained stays, so that nobody waits for an inbox that is gone"
+    )
     ran(world, PEERS_S + 1)
     assert state(second) is JobState.DRAINED, "it waits for the other engine, and not for good"
     assert state(first) is JobState.RUNNING
@@ -134,7 +146,9 @@ def changed(event_kind: type, broken: Advance) -> Rules:
     """Our rules, with those for one kind of event broken."""
 
     def rule(job: Job, event: Event, now: float) -> life.Step:
-        return broken(job, event, now) if isinstance(event, event_kind) else advance(job, event, now)
+        return (
+            broken(job, event, now) if isinstance(event, event_kind) else advance(job, event, now)
+        )
 
     return Rules(advance=rule)
 
@@ -182,7 +196,9 @@ def given_up_too_soon(job: Job, event: Event, now: float) -> life.Step:
 
 def no_pause(job: Job, event: Event, now: float) -> life.Step:
     after, orders = advance(job, event, now)
-    at_once: list[Order] = [life.StartDriver() if isinstance(one, life.StartDriver) else one for one in orders]
+    at_once: list[Order] = [
+        life.StartDriver() if isinstance(one, life.StartDriver) else one for one in orders
+    ]
     return replace(after, paused_until=None), at_once
 
 
@@ -200,7 +216,11 @@ def peer_waited_for(job: Job, event: Event, now: float) -> life.Step:
 
 def missed_peer_finishes(job: Job, event: Event, now: float) -> life.Step:
     after, orders = advance(job, event, now)
-    return (replace(after, state=JobState.FINISHED), orders) if after.state is JobState.FAILED else (after, orders)
+    return (
+        (replace(after, state=JobState.FINISHED), orders)
+        if after.state is JobState.FAILED
+        else (after, orders)
+    )
 
 
 def undeployed_while_running(job: Job, event: Event, now: float) -> life.Step:
@@ -222,7 +242,11 @@ def intake_not_paused(job: Job, event: Event, now: float) -> life.Step:
 def drained_before_the_intake_is_paused(job: Job, event: Event, now: float) -> life.Step:
     after, orders = advance(job, event, now)
     drained = after.state is JobState.DRAINING and not after.flush
-    return (replace(after, state=JobState.DRAINED), [life.StopDriver()]) if drained else (after, orders)
+    return (
+        (replace(after, state=JobState.DRAINED), [life.StopDriver()])
+        if drained
+        else (after, orders)
+    )
 
 
 BROKEN = [
@@ -244,20 +268,34 @@ BROKEN = [
     (changed(life.UndeployAsked, inboxes_left), {"left behind"}),
     (changed(life.DrainAsked, intake_not_paused), {"intake"}),
     (changed(life.DrainAsked, drained_before_the_intake_is_paused), {"drained", "intake"}),
-    (replace(OURS, written_first=False), {"pauses", "giving up", "one driver", "lost", "left behind", "jam"}),
-    (replace(OURS, owners_asked=False), {"one driver", "jam", "giving up", "pauses", "drained", "finished"}),
+    (
+        replace(OURS, written_first=False),
+        {"pauses", "giving up", "one driver", "lost", "left behind", "jam"},
+    ),
+    (
+        replace(OURS, owners_asked=False),
+        {"one driver", "jam", "giving up", "pauses", "drained", "finished"},
+    ),
     (replace(OURS, orphans_ended=False), {"one driver"}),
 ]
 
 
 def named(rules: Rules) -> str:
     if rules.advance is advance:
-        return next(name for name in ("written_first", "owners_asked", "orphans_ended") if not getattr(rules, name))
+        return next(
+            name
+            for name in ("written_first", "owners_asked", "orphans_ended")
+            if not getattr(rules, name)
+        )
     return str(rules.advance.__closure__[0].cell_contents.__name__)  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("rules", "promises"), [pytest.param(*one, id=named(one[0])) for one in BROKEN])
+@pytest.mark.parametrize(
+    ("rules", "promises"), [pytest.param(*one, id=named(one[0])) for one in BROKEN]
+)
 def test_a_broken_rule_is_noticed(rules: Rules, promises: set[str]) -> None:
-    found = next(((seed, one) for seed in range(1_500) if (one := violation(seed, rules)) is not None), None)
+    found = next(
+        ((seed, one) for seed in range(1_500) if (one := violation(seed, rules)) is not None), None
+    )
     assert found is not None, "1,500 seeds notice nothing"
     assert found[1].promise in promises, found

@@ -46,7 +46,9 @@ class Counting(Producer):
 
     def receive(self, life: int, inbox: int, answer: Answer) -> None:
         if life == self.life and not self.down:
-            flight = next((one for one in self.windows[inbox].flights if one.request == answer.request), None)
+            flight = next(
+                (one for one in self.windows[inbox].flights if one.request == answer.request), None
+            )
             self.seen["late"] += flight is None
             self.seen["short"] += flight is not None and answer.taken < flight.rows
             self.seen["full"] += answer.free == 0
@@ -78,7 +80,18 @@ class Losing(Inbox):
 
 
 def test_the_seeds_reach_every_trouble_often() -> None:
-    kinds = ("overdue", "late", "short", "full", "deaths", "links lost", "rows lost", "rows kept", "repeated", "gaps")
+    kinds = (
+        "overdue",
+        "late",
+        "short",
+        "full",
+        "deaths",
+        "links lost",
+        "rows lost",
+        "rows kept",
+        "repeated",
+        "gaps",
+    )
     seen = dict.fromkeys(kinds, 0)
     producer, inbox = type("P", (Counting,), {"seen": seen}), type("I", (Losing,), {"seen": seen})
     rules = replace(OURS, producer=producer, inbox=inbox)
@@ -134,7 +147,9 @@ class Hasty(Inbox):
     """Answers before the rows are synced."""
 
     def reply(self, producer: Producer, life: int, order: Send, found: Admission) -> None:
-        self.answer(producer, life, order.request, found.taken, self.highest.get(producer.name, NOTHING))
+        self.answer(
+            producer, life, order.request, found.taken, self.highest.get(producer.name, NOTHING)
+        )
 
 
 class NumbersKept(Inbox):
@@ -161,7 +176,12 @@ class SentElsewhere(Producer):
 
     def overdue(self, inbox: int) -> None:
         other = (inbox + 1) % len(self.windows)
-        rows = [n for piece in self.windows[inbox].pieces for n in piece.numbers if not self.everywhere(n)]
+        rows = [
+            n
+            for piece in self.windows[inbox].pieces
+            for n in piece.numbers
+            if not self.everywhere(n)
+        ]
         if other != inbox and rows and rows[0] > self.windows[other].last:
             self.windows[other] = window.offer(self.windows[other], Piece(rows, rows))
 
@@ -236,13 +256,20 @@ BROKEN = [
 
 def named(rules: Rules) -> str:
     return next(
-        value.__name__ for name in Rules.__slots__ if (value := getattr(rules, name)) is not getattr(OURS, name)
+        value.__name__
+        for name in Rules.__slots__
+        if (value := getattr(rules, name)) is not getattr(OURS, name)
     )
 
 
-@pytest.mark.parametrize(("rules", "promises"), [pytest.param(*one, id=named(one[0])) for one in BROKEN])
+@pytest.mark.parametrize(
+    ("rules", "promises"), [pytest.param(*one, id=named(one[0])) for one in BROKEN]
+)
 def test_a_broken_rule_is_noticed(rules: Rules, promises: set[str]) -> None:
-    found = next(((seed, one) for seed in range(500) if (one := violation(drawn(seed), rules)) is not None), None)
+    found = next(
+        ((seed, one) for seed in range(500) if (one := violation(drawn(seed), rules)) is not None),
+        None,
+    )
     assert found is not None, "500 seeds notice nothing"
     assert found[1].promise in promises, found
 
@@ -271,7 +298,9 @@ def test_nothing_in_a_shrunk_scenario_can_be_left_out() -> None:
 
 
 def test_a_world_that_runs_for_ever_is_a_jam() -> None:
-    one = World(world(Sends(Policy.KEY, 1, 1, 1), InboxCrash(0.0, 1.0, 0, 0.0, told=False, alive=False)))
+    one = World(
+        world(Sends(Policy.KEY, 1, 1, 1), InboxCrash(0.0, 1.0, 0, 0.0, told=False, alive=False))
+    )
 
     def again() -> None:
         one.after(0.0, again, ())

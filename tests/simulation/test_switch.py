@@ -61,14 +61,26 @@ def test_the_seeds_reach_every_phase_and_every_trouble_often() -> None:
         seen["shares"] += sum("share of version" in line for line in told)
         seen["back"] += sum("goes back" in line for line in told)
         seen["several cuts"] += len(world.history.stretches) > 1
-    kinds = [*Phase, "deaths", "refused", "asked again", "goes on", "too long", "shares", "back", "several cuts"]
+    kinds = [
+        *Phase,
+        "deaths",
+        "refused",
+        "asked again",
+        "goes on",
+        "too long",
+        "shares",
+        "back",
+        "several cuts",
+    ]
     assert {kind: seen[kind] for kind in kinds if seen[kind] < 5} == {}
 
 
 # cases that the design names
 
 
-def lived(first: Shape, then: Shape, rows: list[Row], *, at: int = 1, window: int = 10, lateness: int = 0) -> World:
+def lived(
+    first: Shape, then: Shape, rows: list[Row], *, at: int = 1, window: int = 10, lateness: int = 0
+) -> World:
     """Run a life with one switch, one row after the other in a single partition."""
     arrivals = tuple(Arrival(0 if number < at else 300, 0, row) for number, row in enumerate(rows))
     world = World(Scenario(1, window, lateness, 1, first, arrivals, (Wish(50, "switch", then),)))
@@ -77,7 +89,9 @@ def lived(first: Shape, then: Shape, rows: list[Row], *, at: int = 1, window: in
 
 
 def published(world: World, version: str) -> list[tuple[int, tuple[object, ...]]]:
-    found = [one for (name, _, _), part in world.published.items() if name == version for one in part]
+    found = [
+        one for (name, _, _), part in world.published.items() if name == version for one in part
+    ]
     return sorted((one.start, one.content) for one in found)
 
 
@@ -93,7 +107,11 @@ def test_a_window_that_starts_exactly_at_the_cut_is_published_by_the_new_version
 
 def test_a_session_that_spans_the_cut_is_whole_and_the_old_version_s() -> None:
     shape = Shape("sessions", 0, 4)
-    world = lived(shape, shape, [Row(5, "k", 1), Row(18, "k", 2), Row(20, "k", 3), Row(22, "k", 4), Row(40, "k", 5)])
+    world = lived(
+        shape,
+        shape,
+        [Row(5, "k", 1), Row(18, "k", 2), Row(20, "k", 3), Row(22, "k", 4), Row(40, "k", 5)],
+    )
     assert published(world, "v0") == [(5, (5, (1,))), (18, (18, (2, 3, 4)))]
     assert published(world, "v1") == [(40, (40, (5,)))]
 
@@ -116,7 +134,10 @@ def test_a_row_of_an_outer_join_whose_partner_lies_before_the_cut_is_not_alone()
 
 def test_a_partition_that_never_had_a_row_neither_stops_nor_delays_a_switch() -> None:
     arrivals = [Arrival(0, 0, Row(5, "k", 1)), Arrival(0, 1, floor=5)]
-    arrivals += [Arrival(200 + n, n % 2, Row(20 + n, "k", n + 2) if n % 2 == 0 else None, 20 + n) for n in range(20)]
+    arrivals += [
+        Arrival(200 + n, n % 2, Row(20 + n, "k", n + 2) if n % 2 == 0 else None, 20 + n)
+        for n in range(20)
+    ]
     world = World(Scenario(1, 10, 0, 2, TEN, tuple(arrivals), (Wish(50, "switch", TEN),)))
     world.run()
     assert len(published(world, "v1")) == 2
@@ -127,7 +148,9 @@ def test_versions_whose_window_sizes_differ_are_cut_at_a_boundary_of_both() -> N
     world = lived(Shape("tumbling", 4, 4), Shape("tumbling", 10, 10), rows)
     cut_at = world.history.stretches[0].from_us
     assert cut_at % 20 == 0
-    counted = [one for version in ("v0", "v1") for _, (_, ids) in published(world, version) for one in ids]
+    counted = [
+        one for version in ("v0", "v1") for _, (_, ids) in published(world, version) for one in ids
+    ]
     assert sorted(counted) == [row.id for row in rows]
 
 
@@ -138,7 +161,9 @@ def dying(at: int) -> Scenario:
     """Return a life with one switch in which the driver dies at a step, and soon after that once more."""
     arrivals = tuple(Arrival(4 * number, 0, row) for number, row in enumerate(ROWS))
     shape = Shape("sliding", 10, 5)
-    return Scenario(1, 10, 3, 1, shape, arrivals, (Wish(5, "switch", shape),), (Crash(at), Crash(at + 17)))
+    return Scenario(
+        1, 10, 3, 1, shape, arrivals, (Wish(5, "switch", shape),), (Crash(at), Crash(at + 17))
+    )
 
 
 def idling(at: int) -> Scenario:
@@ -157,7 +182,9 @@ def test_a_crash_at_any_step_of_a_switch_changes_nothing() -> None:
     for at in range(1, 220):
         world = World(dying(at))
         world.run()
-        assert sum(len(part) for part in world.published.values()) == len(dying(at).first.results(ROWS))
+        assert sum(len(part) for part in world.published.values()) == len(
+            dying(at).first.results(ROWS)
+        )
 
 
 # broken rules
@@ -211,12 +238,19 @@ def late_record(state: State, event: Event, now_us: int) -> Step:
 def removed_before_it_is_written(state: State, event: Event, now_us: int) -> Step:
     step = machine.advance(state, event, now_us)
     if isinstance(event, Drained) and step.state.phase is Phase.RETIRING:
-        return replace(step, instructions=tuple(sorted(step.instructions, key=lambda one: isinstance(one, Write))))
+        return replace(
+            step,
+            instructions=tuple(sorted(step.instructions, key=lambda one: isinstance(one, Write))),
+        )
     return step
 
 
 def aborts_past_the_cut(state: State, event: Event, now_us: int) -> Step:
-    if isinstance(event, AbortRequested) and state.phase is Phase.OVERLAPPING and state.next is not None:
+    if (
+        isinstance(event, AbortRequested)
+        and state.phase is Phase.OVERLAPPING
+        and state.next is not None
+    ):
         new = replace(state, phase=Phase.ABORTING)
         return Step(new, (LetGo(), Remove(state.next)))
     return machine.advance(state, event, now_us)
@@ -225,13 +259,17 @@ def aborts_past_the_cut(state: State, event: Event, now_us: int) -> Step:
 def holds_for_good(state: State, event: Event, now_us: int) -> Step:
     """Forgets to let partitions go that have promised."""
     step = machine.advance(state, event, now_us)
-    return replace(step, instructions=tuple(one for one in step.instructions if not isinstance(one, LetGo)))
+    return replace(
+        step, instructions=tuple(one for one in step.instructions if not isinstance(one, LetGo))
+    )
 
 
 def begins_anew(record: Record, now_us: int) -> Step:
     """Gives up a switch past its cut when the driver comes back."""
     if record.phase is Phase.OVERLAPPING and record.next is not None:
-        state = State(Phase.ABORTING, record.current, record.owners, number=record.number, next=record.next)
+        state = State(
+            Phase.ABORTING, record.current, record.owners, number=record.number, next=record.next
+        )
         return Step(state, (Release(record.current), Remove(record.next)))
     return machine.recover(record, now_us)
 
@@ -269,14 +307,22 @@ BROKEN = [
 
 
 def named(rules: Rules) -> str:
-    changed = next(getattr(rules, name) for name in Rules.__slots__ if getattr(rules, name) is not getattr(OURS, name))
+    changed = next(
+        getattr(rules, name)
+        for name in Rules.__slots__
+        if getattr(rules, name) is not getattr(OURS, name)
+    )
     return getattr(changed, "__name__", "no_promises")
 
 
-@pytest.mark.parametrize(("rules", "promises"), [pytest.param(*one, id=named(one[0])) for one in BROKEN])
+@pytest.mark.parametrize(
+    ("rules", "promises"), [pytest.param(*one, id=named(one[0])) for one in BROKEN]
+)
 def test_a_broken_rule_is_noticed(rules: Rules, promises: set[str]) -> None:
     scenarios = chain(map(idling, range(1, 120)), map(dying, range(1, 300)), map(drawn, range(600)))
-    found = next((one for scenario in scenarios if (one := violation(scenario, rules)) is not None), None)
+    found = next(
+        (one for scenario in scenarios if (one := violation(scenario, rules)) is not None), None
+    )
     assert found is not None, "nothing is noticed"
     assert found.promise in promises, found
 

@@ -18,7 +18,9 @@ _LIMITS = Limits()
 PYTHON = str(Path(sys.executable))
 
 
-def python(folder: Path, code: str, *args: str, contract: str = "one", limits: Limits = _LIMITS, **env: str) -> Program:
+def python(
+    folder: Path, code: str, *args: str, contract: str = "one", limits: Limits = _LIMITS, **env: str
+) -> Program:
     """Return a program in Python, with the SDK at hand as `action`."""
     file = folder / f"program_{abs(hash(code))}.py"
     head = f"import os, signal, sys, time\nsys.path.insert(0, {str(SDK / 'python')!r})\nimport millstream_action as action\n"

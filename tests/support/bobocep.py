@@ -28,7 +28,11 @@ class _Heard(BoboDeciderSubscriber):
 
     def on_decider_update(self, completed, halted, updated, local) -> None:
         for run in completed:
-            taken = [(group, int(one.event_id)) for group, some in run.history.events.items() for one in some]
+            taken = [
+                (group, int(one.event_id))
+                for group, some in run.history.events.items()
+                for one in some
+            ]
             self.completed.append(tuple(sorted(taken, key=lambda pair: pair[1])))
 
 

@@ -134,15 +134,21 @@ class PeerEngine:
         pinned = self.binaries.pinned(self.named, binaries)
         with self._changed:
             if name in self._jobs:
-                raise JobExists(f'job "{name}" is deployed already', hint=f"millstream undeploy {name}")
+                raise JobExists(
+                    f'job "{name}" is deployed already', hint=f"millstream undeploy {name}"
+                )
             self._jobs[name] = Job(name)
             self._numbers[name] = self._numbers.get(name, 0) + 1
             settings = JobSettings(flow="f.py", package="")
-            self._versions[name] = [Version(number=1, added_at=0.0, current_at=0.0, settings=settings)]
+            self._versions[name] = [
+                Version(number=1, added_at=0.0, current_at=0.0, settings=settings)
+            ]
             self.pinned[name] = pinned
         at = self.address
         here = {
-            number: Place(at.ip, at.port, self.node, at.folder) for number in range(4) if number % self.of == self.node
+            number: Place(at.ip, at.port, self.node, at.folder)
+            for number in range(4)
+            if number % self.of == self.node
         }
         return Prepared(self._id(name), name, {"s": here}, pinned)
 
@@ -153,7 +159,12 @@ class PeerEngine:
         return GuestStatus(4711, order.generation, answer=order.command or None)
 
     def begin(
-        self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool, engines: Sequence[Peer] = ()
+        self,
+        job: str,
+        places: Mapping[str, Sequence[Place]],
+        *,
+        driver: bool,
+        engines: Sequence[Peer] = (),
     ) -> JobStatus:
         name = self._job(job).name
         self.begun[name] = (places, driver)
@@ -165,7 +176,12 @@ class PeerEngine:
         return self.status(name)
 
     def deploy(
-        self, package: bytes, *, name: str | None = None, root: str | None = None, options: Any = None
+        self,
+        package: bytes,
+        *,
+        name: str | None = None,
+        root: str | None = None,
+        options: Any = None,
     ) -> JobStatus:
         prepared = self.prepare(package, name=name, root=root, options=options)
         places = {source: list(found.values()) for source, found in prepared.addresses.items()}
@@ -179,7 +195,16 @@ class PeerEngine:
     def status(self, job: str) -> JobStatus:
         found = self._job(job)
         inboxes = [
-            InboxStatus("s", number, str(self.address), one.rows, one.repeated, one.refused, one.waiting, one.free)
+            InboxStatus(
+                "s",
+                number,
+                str(self.address),
+                one.rows,
+                one.repeated,
+                one.refused,
+                one.waiting,
+                one.free,
+            )
             for number, one in enumerate(self._host.statistics()["s"])
         ]
         return JobStatus(
@@ -194,7 +219,9 @@ class PeerEngine:
             since=MOMENT,
             restarts=found.restarts,
             pid=4711 if found.state is JobState.RUNNING and found.driver else None,
-            groups=(GroupStatus("all", 3, 120, 12, 0.5, 1_767_268_800_000, 7, 0.25, 9),) if found.driver else (),
+            groups=(GroupStatus("all", 3, 120, 12, 0.5, 1_767_268_800_000, 7, 0.25, 9),)
+            if found.driver
+            else (),
             sources={"s": SourceStatus(sum(one.rows for one in inboxes), bytes=10)},
             late=1,
             dead=2,
@@ -246,7 +273,10 @@ class PeerEngine:
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
         found = self._job(job)
         self.tell(
-            found.name, life.UndeployAsked(force=force, purge=purge, unprocessed=self.status(found.name).unprocessed)
+            found.name,
+            life.UndeployAsked(
+                force=force, purge=purge, unprocessed=self.status(found.name).unprocessed
+            ),
         )
         status = self.status(found.name)
         del self._jobs[found.name], self.pinned[found.name]
@@ -277,7 +307,9 @@ class PeerEngine:
             assert before is not None
             switch = heard(before, told, 1_767_268_860.0)
             done = switch.state is SwitchState.DONE
-            versions[-1] = msgspec.structs.replace(versions[-1], switch=switch, current_at=60.0 if done else None)
+            versions[-1] = msgspec.structs.replace(
+                versions[-1], switch=switch, current_at=60.0 if done else None
+            )
             self._changed.notify_all()
 
     def _running(self, name: str) -> int:
@@ -285,24 +317,45 @@ class PeerEngine:
 
     def plan_switch(self, job: str, wanted: Wanted) -> Planned:
         name = self._job(job).name
-        obstacles = [{"fact": "it is another flow", "hint": "deploy it"}] if wanted.package == b"bad" else []
-        plan = {"flow": name, "possible": not obstacles, "units": [{"groups": ["all"]}], "obstacles": obstacles}
+        obstacles = (
+            [{"fact": "it is another flow", "hint": "deploy it"}]
+            if wanted.package == b"bad"
+            else []
+        )
+        plan = {
+            "flow": name,
+            "possible": not obstacles,
+            "units": [{"groups": ["all"]}],
+            "obstacles": obstacles,
+        }
         text = " group  stage  change\n all    all    replaced"
         return Planned(plan, text + "".join(f"\nimpossible: {one['fact']}" for one in obstacles))
 
     def switch(self, job: str, wanted: Wanted) -> JobStatus:
         name = self._job(job).name
         if self.plan_switch(name, wanted).plan["obstacles"]:
-            raise SwitchImpossible(f'job "{name}" cannot be switched: it is another flow', hint="deploy it")
+            raise SwitchImpossible(
+                f'job "{name}" cannot be switched: it is another flow', hint="deploy it"
+            )
         last = self._versions[name][-1]
         going = last.switch is not None and not last.switch.over
-        if going and last.switch is not None and last.switch.share is not None and wanted.package is None:
-            self.told(name, Told(str(last.number), "asking", share=last.switch.share, wanted=wanted.share or 0))
+        if (
+            going
+            and last.switch is not None
+            and last.switch.share is not None
+            and wanted.package is None
+        ):
+            self.told(
+                name,
+                Told(str(last.number), "asking", share=last.switch.share, wanted=wanted.share or 0),
+            )
             status = self.status(name)
             self.after_switch(name)
             return status
         if going:
-            raise SwitchRefused(f'a switch of job "{name}" is going on', hint="wait until it is done")
+            raise SwitchRefused(
+                f'a switch of job "{name}" is going on', hint="wait until it is done"
+            )
         if wanted.package is None and len(self._versions[name]) == 1:
             raise SwitchRefused(f'job "{name}" has no version before 1 to go back to')
         number = last.number + 1
@@ -316,7 +369,9 @@ class PeerEngine:
             wanted=wanted.share,
         )
         settings = JobSettings(flow="f.py", package="")
-        self._versions[name].append(Version(number=number, added_at=0.0, settings=settings, switch=switch))
+        self._versions[name].append(
+            Version(number=number, added_at=0.0, settings=settings, switch=switch)
+        )
         self.wanted = wanted
         status = self.status(name)
         self.after_switch(name)

@@ -38,14 +38,19 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(begin: int, end: int) -> list[dict[str, object]]:
-    return [{"k": f"k{n % 5}", "n": n, "at": NOON + timedelta(milliseconds=n)} for n in range(begin, end)]
+    return [
+        {"k": f"k{n % 5}", "n": n, "at": NOON + timedelta(milliseconds=n)}
+        for n in range(begin, end)
+    ]
 
 
 def until(engine: Engine, job: str, *states: JobState, limit_s: float = 240.0) -> JobStatus:
     """Wait until a job is in one of these states."""
     end = time.monotonic() + limit_s
     while (status := engine.status(job)).state not in states:
-        assert time.monotonic() < end, f"the job is {status.state}: {status.reason}\n" + "\n".join(engine.logs(job, 30))
+        assert time.monotonic() < end, f"the job is {status.state}: {status.reason}\n" + "\n".join(
+            engine.logs(job, 30)
+        )
         time.sleep(0.02)
     return status
 

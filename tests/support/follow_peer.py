@@ -1,6 +1,7 @@
 """One side of a followed partition, as a program: `host DATA NETWORK KEYS`, or `follow COPY ADDRESS KEYS`.
 
-KEYS is a folder with engine.key, which both sides have, and known/ with the producers' public halves.
+KEYS is a folder with engine.key, which both sides have, and known/ with the producers' public
+halves.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def host(data: str, network: str, keys: str) -> None:
 
 def follow(copy: str, address: str, keys: str) -> None:
     own = read_key(Path(keys) / "engine.key")
-    follower = Follower(journal(Path(copy)), TARGET, 0, Address.parse(address), keys=own, server=own.public)
+    follower = Follower(
+        journal(Path(copy)), TARGET, 0, Address.parse(address), keys=own, server=own.public
+    )
     follower.start()
     while True:
         found = follower.statistics()

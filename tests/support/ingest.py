@@ -20,7 +20,9 @@ NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
 NOON_US = int(NOON.timestamp()) * 1_000_000
 
 
-def source(origin: SourceSpec, *, time: str | None = "at", key: str | None = None, partitions: int = 1) -> Source:
+def source(
+    origin: SourceSpec, *, time: str | None = "at", key: str | None = None, partitions: int = 1
+) -> Source:
     """A source named "events" that takes what lies up to a hundred years ahead, so that clocks may stand still."""
     return Source(
         name="events",
@@ -37,11 +39,20 @@ def source(origin: SourceSpec, *, time: str | None = "at", key: str | None = Non
 
 def rows_of(journal: Path, partition: int = 0) -> list[dict[str, Any]]:
     reader = Reader(journal).partition(partition)
-    return [row for part in reader.read(0, reader.end) if part.batch is not None for row in part.batch.to_pylist()]
+    return [
+        row
+        for part in reader.read(0, reader.end)
+        if part.batch is not None
+        for row in part.batch.to_pylist()
+    ]
 
 
 def all_rows(journal: Path) -> list[dict[str, Any]]:
-    return [row for number in range(Reader(journal).description.partitions) for row in rows_of(journal, number)]
+    return [
+        row
+        for number in range(Reader(journal).description.partitions)
+        for row in rows_of(journal, number)
+    ]
 
 
 def kinds_of(journal: Path, partition: int = 0) -> list[Kind]:

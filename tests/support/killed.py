@@ -24,11 +24,23 @@ def killed(life: Life, wishes: Switches | Shares, fail_at: str) -> bool:
     """Let a flow live until it is killed at a point; tell whether it was, or has come to its end."""
     life.root.mkdir(parents=True, exist_ok=True)
     told = ["small", *wishes.after] if isinstance(wishes, Switches) else ["chained", *wishes.shares]
-    command = [sys.executable, "-m", "support.killed", life.root, life.recording.seed, life.rows, *told]
+    command = [
+        sys.executable,
+        "-m",
+        "support.killed",
+        life.root,
+        life.recording.seed,
+        life.rows,
+        *told,
+    ]
     environment = {**os.environ, "MILLSTREAM_FAIL_AT": fail_at, "PYTHONPATH": _path()}
     with (life.root / "output.txt").open("ab") as output:
         process = subprocess.Popen(
-            [str(one) for one in command], env=environment, stdout=output, stderr=output, start_new_session=True
+            [str(one) for one in command],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         code = process.wait(1800)

@@ -37,7 +37,13 @@ def declare(
 ) -> tuple[Description, Settings]:
     """Make the journal of f.s in a data folder, as running the flow would."""
     flow = Flow("f")
-    flow.source(source, sources.inbox(schema, producers=producers), time=time, key=key, partitions=partitions)
+    flow.source(
+        source,
+        sources.inbox(schema, producers=producers),
+        time=time,
+        key=key,
+        partitions=partitions,
+    )
     stage = flow.stages[source]
     assert isinstance(stage, Source)
     return ingest.declare(stage, journal(data, source))
@@ -95,14 +101,21 @@ def pairs(data: Path, source: str = "s") -> list[tuple[str, int]]:
         partition = reader.partition(number)
         for part in partition.read(0, partition.end, ["origin", "n"]):
             if part.batch is not None:
-                found += zip(part.batch.column(0).to_pylist(), part.batch.column(1).to_pylist(), strict=True)
+                found += zip(
+                    part.batch.column(0).to_pylist(), part.batch.column(1).to_pylist(), strict=True
+                )
     return found
 
 
 def _values(reader: Reader, number: int, column: str) -> list[Any]:
     partition = reader.partition(number)
     parts = partition.read(0, partition.end, [column])
-    return [value for part in parts if part.batch is not None for value in part.batch.column(0).to_pylist()]
+    return [
+        value
+        for part in parts
+        if part.batch is not None
+        for value in part.batch.column(0).to_pylist()
+    ]
 
 
 def letters(data: Path, source: str = "s") -> list[tuple[int, str]]:

@@ -25,11 +25,24 @@ class Producer:
 
     def start(self, *, overlap: int = 0) -> None:
         begin = max(0, self.acknowledged - overlap)
-        command = [sys.executable, "-m", "support.links_producer", "flow", self.where, str(self.number), str(begin)]
+        command = [
+            sys.executable,
+            "-m",
+            "support.links_producer",
+            "flow",
+            self.where,
+            str(self.number),
+            str(begin),
+        ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": TESTS}
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": TESTS},
         )
-        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process.stdout,), daemon=True
+        )
         self._reader.start()
 
     def _read(self, told: Any) -> None:
@@ -71,7 +84,9 @@ def flow(where: str, number: str, begin: str) -> None:
             if not stop.is_set():
                 given = [{**row(base + n), "origin": f"k{n % 7}"} for n in range(first, first + 10)]
                 first += 10
-                waiting.append((first, client.send_nowait("f.s", given, numbers=range(first - 10, first))))
+                waiting.append(
+                    (first, client.send_nowait("f.s", given, numbers=range(first - 10, first)))
+                )
             if stop.is_set() or len(waiting) > 30:
                 waiting[0][1].result(200)
             while waiting and waiting[0][1].done():
@@ -93,7 +108,8 @@ def crowd(where: str, number: str, clients: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     futures = [
-        client.send_nowait("f.s", [row(base + 10 * k + n) for n in range(10)]) for k, client in enumerate(opened)
+        client.send_nowait("f.s", [row(base + 10 * k + n) for n in range(10)])
+        for k, client in enumerate(opened)
     ]
     for future in futures:
         future.result(200)

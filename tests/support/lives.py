@@ -57,7 +57,11 @@ class Switches:
             run.switch(build(str(done + 2)), str(done + 2), limit=LIMIT)
 
     def fulfilled(self, run: FlowRun, turns: int) -> bool:
-        return run.version == self.last and run.switching() is None and turns > max(self.after, default=0)
+        return (
+            run.version == self.last
+            and run.switching() is None
+            and turns > max(self.after, default=0)
+        )
 
     @property
     def last(self) -> str:
@@ -84,7 +88,9 @@ class Life:
     @contextmanager
     def running(self, spark: Any) -> Iterator[FlowRun]:
         """Start it, and stop it in the end."""
-        run = FlowRun(spark, self.build("1"), options(self.root, self.rows), versions=self.build, version="1")
+        run = FlowRun(
+            spark, self.build("1"), options(self.root, self.rows), versions=self.build, version="1"
+        )
         run.start()
         try:
             yield run
@@ -185,12 +191,19 @@ def dying(point: str) -> Iterator[None]:
 
 def outcome(root: Path, sinks: Iterable[str]) -> dict[str, Counter[str]]:
     """Return the results of a life by sink, as texts that are the same for the same values."""
-    return {sink: Counter(json.dumps(one, sort_keys=True) for one in written(root, sink)) for sink in sinks}
+    return {
+        sink: Counter(json.dumps(one, sort_keys=True) for one in written(root, sink))
+        for sink in sinks
+    }
 
 
 def written(root: Path, sink: str) -> list[dict[str, Any]]:
     """Return the lines of a sink."""
-    return [json.loads(line) for file in (root / sink).glob("*.jsonl") for line in file.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for file in (root / sink).glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
 
 
 def compare(run: FlowRun, found: dict[str, Counter[str]], right: dict[str, Counter[str]]) -> None:

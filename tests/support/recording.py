@@ -19,8 +19,13 @@ TURN: Final = 3 * SECOND
 ROWS: Final = 6
 DDL: Final = "k string, v long, at timestamp"
 TIMELESS_DDL: Final = "k string, v long"
-_SCHEMA: Final = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
-_SCHEMAS: Final = {"events": _SCHEMA, "timeless": pa.schema([_SCHEMA.field("k"), _SCHEMA.field("v")])}
+_SCHEMA: Final = pa.schema(
+    [("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))]
+)
+_SCHEMAS: Final = {
+    "events": _SCHEMA,
+    "timeless": pa.schema([_SCHEMA.field("k"), _SCHEMA.field("v")]),
+}
 
 Row = tuple[str, int, int]
 #: Of a journal and a partition: its rows, or an instruction.
@@ -31,7 +36,8 @@ Recorded = list[tuple[str, int, Any]]
 class Recording:
     """Events by turn.
 
-    Two partitions have late rows, some of keys that come and go, and every fourth turn nothing; one only says that it is idle.
+    Two partitions have late rows, some of keys that come and go, and every fourth turn nothing; one
+    only says that it is idle.
     """
 
     seed: int

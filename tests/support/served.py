@@ -34,13 +34,17 @@ class Served:
 
 
 @contextmanager
-def serving(data: Path, *, node: int = 0, of: int = 1, limits: Limits | None = None) -> Iterator[Served]:
+def serving(
+    data: Path, *, node: int = 0, of: int = 1, limits: Limits | None = None
+) -> Iterator[Served]:
     engine = PeerEngine(data, node=node, of=of)
     server = Server(engine, data, Serving(port=0, limits=limits or Limits()))
     server.start()
     try:
         headers = {"Authorization": f"Bearer {server.token}"}
-        with httpx.Client(base_url=server.url, headers=headers, timeout=120, trust_env=False) as http:
+        with httpx.Client(
+            base_url=server.url, headers=headers, timeout=120, trust_env=False
+        ) as http:
             yield Served(engine, server, http)
     finally:
         server.close()

@@ -40,11 +40,13 @@ def chained(version: str) -> ms.Flow:
     """Return a version of a flow like `rising`, with a journal between two changed groups and rows that go straight to a sink."""
     rows = _rows(version)
     rows.sink("rows", ms.jsonl("rows"))
-    inside = rows.window("nested", every="5 s", size="15 s", **MARKED).journal("inside", partitions=2, key="k")
-    some = inside.sql("last", f"SELECT *, '{version}' AS maker FROM inside")
-    some.window("outer", every="10 s", by="k", n="sum(n)", made="max(maker)", also="min(made)").sink(
-        "outer", ms.jsonl("outer")
+    inside = rows.window("nested", every="5 s", size="15 s", **MARKED).journal(
+        "inside", partitions=2, key="k"
     )
+    some = inside.sql("last", f"SELECT *, '{version}' AS maker FROM inside")
+    some.window(
+        "outer", every="10 s", by="k", n="sum(n)", made="max(maker)", also="min(made)"
+    ).sink("outer", ms.jsonl("outer"))
     return rows.flow
 
 
@@ -89,7 +91,9 @@ def unmarked(root: Path, sinks: tuple[str, ...]) -> dict[str, Counter[str]]:
 
 
 def _unmarked(row: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in row.items() if name not in ("made", "also")}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in row.items() if name not in ("made", "also")}, sort_keys=True
+    )
 
 
 def owners(run: FlowRun) -> Owners:
@@ -101,4 +105,6 @@ def owners(run: FlowRun) -> Owners:
 
 def start_us(row: dict[str, Any]) -> int:
     """Return when a result starts."""
-    return round(datetime.fromisoformat(row.get("window_start", row.get("at"))).timestamp() * SECOND)
+    return round(
+        datetime.fromisoformat(row.get("window_start", row.get("at"))).timestamp() * SECOND
+    )

@@ -1,8 +1,8 @@
 """A driver without Spark: it speaks and behaves as the real one does, and "processes" rows by reading past them.
 
-For tests of what the engine does around drivers. In the flow's folder, a file "die" ends it, "fail", "full" and
-"hopeless" make it fail, "slow" keeps it from becoming ready, and "dead" says how many dead letters there are. How it is
-switched is in `sparkless_run`.
+For tests of what the engine does around drivers. In the flow's folder, a file "die" ends it,
+"fail", "full" and "hopeless" make it fail, "slow" keeps it from becoming ready, and "dead" says how
+many dead letters there are. How it is switched is in `sparkless_run`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Sparkless(d.Driver):
             self._tell_switch(running)
             ended = [self._read_past(path) for path in sorted((folder / "journals").iterdir())]
             dead = int((root / "dead").read_text()) if (root / "dead").exists() else 0
-            self._line.say(d.Report(statistics={"groups": [], "sources": {}, "late": 0, "dead": dead}))
+            self._line.say(
+                d.Report(statistics={"groups": [], "sources": {}, "late": 0, "dead": dead})
+            )
             if ended and all(ended):
                 self._line.say(d.Report(finished=d.Nothing()))
                 return
@@ -64,7 +66,9 @@ class Sparkless(d.Driver):
 
     def _versioned(self, how: d.Run, folder: Path, root: Path) -> Any:
         flow = self._flow if self._flow is not None else self._load(how.flow, how.name)
-        self._versions = Versions(how.name, {**how.versions, how.version: how.flow}, {}, lambda _: None)
+        self._versions = Versions(
+            how.name, {**how.versions, how.version: how.flow}, {}, lambda _: None
+        )
         self._versions.took(how.version, self._own)
         return SparklessRun(flow, how.version, folder, root, self._versions.flow)
 

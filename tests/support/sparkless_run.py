@@ -1,7 +1,8 @@
 """A run without Spark that can be switched: it keeps a record as the real one does, and goes on when a file says so.
 
-In the flow's folder the file "cut" lets a switch make its cut, and "drained" lets a version retire. Before the cut a switch
-is given up if the driver dies, after it it goes on. Another share is cut at once.
+In the flow's folder the file "cut" lets a switch make its cut, and "drained" lets a version retire.
+Before the cut a switch is given up if the driver dies, after it it goes on. Another share is cut at
+once.
 """
 
 from __future__ import annotations
@@ -41,12 +42,18 @@ class Status:
 class SparklessRun:
     """What a driver asks of a `FlowRun` about versions."""
 
-    def __init__(self, flow: Flow, version: str, folder: Path, root: Path, versions: Callable[[str], Flow]) -> None:
+    def __init__(
+        self, flow: Flow, version: str, folder: Path, root: Path, versions: Callable[[str], Flow]
+    ) -> None:
         self.flow, self.version, self.folder = flow, version, folder
         self._root, self._file, self._versions = root, folder / "switch" / "record", versions
         self._phase, self._entries, self._next = Phase.RUNNING, list[Entry](), None
         self._share, self._wanted = 0, WHOLE
-        known = decode(self._file.read_bytes()) if self._file.exists() else Record(0, self._phase, version, Owners("1"))
+        known = (
+            decode(self._file.read_bytes())
+            if self._file.exists()
+            else Record(0, self._phase, version, Owners("1"))
+        )
         if known.current != version:
             self.version, self.flow = known.current, versions(known.current)
         if known.next is not None:
@@ -58,7 +65,12 @@ class SparklessRun:
                 self._give_up("the driver stopped before the cut")
 
     def plan_switch(
-        self, flow: Flow, *, consent: Collection[str] = (), mode: Mode = "switch", since: datetime | None = None
+        self,
+        flow: Flow,
+        *,
+        consent: Collection[str] = (),
+        mode: Mode = "switch",
+        since: datetime | None = None,
     ) -> SwitchPlan:
         old, new = Version.of(plan(self.flow)), Version.of(plan(flow))
         return switch_plan(old, new, consent=consent, mode=mode, since=since)
@@ -78,7 +90,13 @@ class SparklessRun:
         self._to(Phase.PREPARING, f"within {limit}")
 
     def shadow(
-        self, flow: Flow, version: str, *, lasting: timedelta, consent: Collection[str], limit: timedelta
+        self,
+        flow: Flow,
+        version: str,
+        *,
+        lasting: timedelta,
+        consent: Collection[str],
+        limit: timedelta,
     ) -> None:
         self.plan_switch(flow, consent=consent, mode="shadow").check()
         self._next = version
@@ -86,7 +104,9 @@ class SparklessRun:
         self._to(Phase.SHADOWING, f"for {lasting}")
 
     def comparison(self) -> Comparison:
-        return Comparison("2026-01-01T12:00:00Z", None, (Compared("some", Change.REPLACED, equal=5),))
+        return Comparison(
+            "2026-01-01T12:00:00Z", None, (Compared("some", Change.REPLACED, equal=5),)
+        )
 
     def share(self, share: float, *, limit: timedelta) -> None:
         if self._phase is not Phase.SHARING or share * WHOLE == self._share:
@@ -109,7 +129,9 @@ class SparklessRun:
         self._entries.append(Entry(time.time_ns() // 1000, 1, phase, text))
         fresh = self._file.with_suffix(".new")
         fresh.parent.mkdir(exist_ok=True)
-        fresh.write_bytes(encode(Record(1, phase, self.version, Owners("1"), self._next, share=self._share)))
+        fresh.write_bytes(
+            encode(Record(1, phase, self.version, Owners("1"), self._next, share=self._share))
+        )
         fresh.replace(self._file)
 
     def poll(self) -> None:
@@ -132,7 +154,9 @@ class SparklessRun:
         cut = CUT if self._phase in (Phase.OVERLAPPING, Phase.SHARING) else None
         share, wanted = self._share / WHOLE, self._wanted / WHOLE
         left = 5.0 if cut else None
-        return Status(self._phase, self.version, self._next, cut, left, tuple(self._entries), share, wanted)
+        return Status(
+            self._phase, self.version, self._next, cut, left, tuple(self._entries), share, wanted
+        )
 
     def history(self) -> tuple[Entry, ...]:
         return tuple(self._entries)

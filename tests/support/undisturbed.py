@@ -36,7 +36,9 @@ def large_results(recording: Recording, turns: int) -> Results:
     """Return what `large` gives, by sink, but for the one whose results depend on the version."""
     rows = rows_of(recording, turns)
     return {
-        "acted": _lines({"k": key, "v": value, "at": iso(at), "twice": 2 * value} for key, value, at in rows),
+        "acted": _lines(
+            {"k": key, "v": value, "at": iso(at), "twice": 2 * value} for key, value, at in rows
+        ),
         "kept": _lines(_of_windows(windows_of(rows, 10, 10), 10, n=len)),
         "outer": _lines(_of_windows(windows_of(_ends(rows, 4, 12), 10, 10), 10, n=sum)),
         "sessions": _lines(_sessions(rows)),
@@ -105,13 +107,19 @@ def counted(windows: Windows, size_s: int) -> Counter[str]:
 
 def _of_windows(windows: Windows, size_s: int, **columns: Any) -> Iterator[dict[str, Any]]:
     for (key, start), values in windows.items():
-        yield {"k": key, **_span(start, start + size_s * SECOND), **{name: of(values) for name, of in columns.items()}}
+        yield {
+            "k": key,
+            **_span(start, start + size_s * SECOND),
+            **{name: of(values) for name, of in columns.items()},
+        }
 
 
 def _ends(rows: Iterable[Row], every_s: int, size_s: int) -> list[Row]:
     """Return windows as rows: how many they hold, at the last moment in them."""
     windows = windows_of(rows, every_s, size_s)
-    return [(key, len(values), start + size_s * SECOND - 1) for (key, start), values in windows.items()]
+    return [
+        (key, len(values), start + size_s * SECOND - 1) for (key, start), values in windows.items()
+    ]
 
 
 def most_of(rows: Iterable[Row]) -> Windows:
@@ -121,7 +129,9 @@ def most_of(rows: Iterable[Row]) -> Windows:
 
 def _sessions(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
     for key, mine in _by_key(rows).items():
-        breaks = [n for n, (one, other) in enumerate(pairwise(mine), 1) if other[2] > one[2] + 2 * SECOND]
+        breaks = [
+            n for n, (one, other) in enumerate(pairwise(mine), 1) if other[2] > one[2] + 2 * SECOND
+        ]
         for first, last in pairwise([0, *breaks, len(mine)]):
             values = [value for _, value, _ in mine[first:last]]
             span = _span(mine[first][2], mine[last - 1][2] + 2 * SECOND)
@@ -151,10 +161,15 @@ def _risen(rows: Iterable[Row], *, overlapping: bool) -> Iterator[dict[str, Any]
         for first, (_, low, at) in enumerate(mine):
             if low >= 50 or (first <= after and not overlapping):
                 continue
-            rises = [n for n in range(first + 1, len(mine)) if mine[n][1] > low + 20 and mine[n][2] - at < 6 * SECOND]
+            rises = [
+                n
+                for n in range(first + 1, len(mine))
+                if mine[n][1] > low + 20 and mine[n][2] - at < 6 * SECOND
+            ]
             if rises:
                 after = rises[0]
-                # One that began earlier comes first if it comes at all: until that is known, others wait.
+                # One that began earlier comes first if it comes at all: until that is known, others
+                # wait.
                 out = mine[after][2] if overlapping else max(mine[after][2], open_until)
                 yield {"k": key, "low": low, "high": mine[after][1], "at": iso(out)}
             else:
@@ -186,7 +201,9 @@ def _timeless(recording: Recording, turns: int) -> Iterator[dict[str, Any]]:
 
 
 def _of(recording: Recording, turn: int, journal: str, partition: int) -> Any:
-    (what,) = [one for name, place, one in recording.turn(turn) if (name, place) == (journal, partition)]
+    (what,) = [
+        one for name, place, one in recording.turn(turn) if (name, place) == (journal, partition)
+    ]
     return what
 
 

@@ -17,14 +17,16 @@ _U32: Final = Struct(">I")
 _HEAD: Final = _U32.size
 _ROOM: Final = 1 << 16
 _PIECE: Final = 1 << 18
-_WORTH: Final = 16  # frames of one length in a row: below that looking for them costs more than it saves
+_WORTH: Final = (
+    16  # frames of one length in a row: below that looking for them costs more than it saves
+)
 
 
 def pieces_of(payloads: pa.Array) -> Iterator[memoryview]:
     """Yield the frames of a binary column piece by piece: the program works on one while the next is made.
 
-    Null becomes a frame of length 0. A piece is good until the next one is asked for: they share memory, which stays
-    in the processor's cache.
+    Null becomes a frame of length 0. A piece is good until the next one is asked for: they share
+    memory, which stays in the processor's cache.
     """
     if not len(payloads):
         return
@@ -75,12 +77,16 @@ def _heads(payloads: pa.Array) -> pa.Array:
     width = offsets.dtype
     places = np.arange(0, _HEAD * len(offsets), _HEAD, dtype=width)
     lengths = np.diff(offsets).astype(">u4")
-    return pa.Array.from_buffers(payloads.type, len(payloads), [None, pa.py_buffer(places), pa.py_buffer(lengths)])
+    return pa.Array.from_buffers(
+        payloads.type, len(payloads), [None, pa.py_buffer(places), pa.py_buffer(lengths)]
+    )
 
 
 def _offsets(column: pa.Array) -> Any:
     width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    return np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * np.dtype(width).itemsize)
+    return np.frombuffer(
+        column.buffers()[1], width, len(column) + 1, column.offset * np.dtype(width).itemsize
+    )
 
 
 class Answers:
@@ -90,7 +96,12 @@ class Answers:
     """
 
     def __init__(
-        self, count: int, contract: Contract, limits: Limits, room: int = _ROOM, buffer: bytearray | None = None
+        self,
+        count: int,
+        contract: Contract,
+        limits: Limits,
+        room: int = _ROOM,
+        buffer: bytearray | None = None,
     ) -> None:
         """Take answers to `count` inputs, in a buffer that may have been used before."""
         self._count = count
@@ -128,11 +139,15 @@ class Answers:
         """
         self._filled += read
         self._split()
-        if self.complete > self._count or (self.complete == self._count and self._at < self._filled):
+        if self.complete > self._count or (
+            self.complete == self._count and self._at < self._filled
+        ):
             raise TooManyAnswers(f"answered more often than it was asked: {self._count:,} times")
         open_bytes = self._filled - self._at if self._contract == "one" else self._filled
         if open_bytes > self._limits.answer_bytes * max(1, self._count):
-            raise FrameTooLarge(f"answered with more than {self._limits.answer_bytes:,} bytes an input")
+            raise FrameTooLarge(
+                f"answered with more than {self._limits.answer_bytes:,} bytes an input"
+            )
         return self.complete == self._count
 
     def _split(self) -> None:
@@ -181,7 +196,9 @@ class Answers:
 
     def _note(self, lengths: Any) -> None:
         self._lengths.append(lengths)
-        self.complete += len(lengths) if self._contract == "one" else int(np.count_nonzero(lengths == 0))
+        self.complete += (
+            len(lengths) if self._contract == "one" else int(np.count_nonzero(lengths == 0))
+        )
 
     def outputs(self, inputs: int | None = None) -> tuple[Any, pa.Array]:
         """Return, of the first `inputs` that are answered, which input each output is of, and the outputs."""
@@ -202,11 +219,14 @@ class Answers:
 
 def _equal_payloads(buffer: bytearray, count: int, length: int) -> pa.Array:
     """Return the payloads of frames of one length."""
-    # A copy, as the answers' buffer is used again; in Arrow's memory, where numpy's would come page by page.
+    # A copy, as the answers' buffer is used again; in Arrow's memory, where numpy's would come page
+    # by page.
     values = pa.allocate_buffer(count * length)
     np.frombuffer(values, f"V{length}")[:] = np.frombuffer(buffer, _row(length), count)["payload"]
     offsets = np.arange(0, (count + 1) * length, length, dtype=np.int64)
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), values])
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(offsets), values]
+    )
 
 
 def _payloads(buffer: bytearray, lengths: Any) -> pa.Array:

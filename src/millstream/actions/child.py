@@ -3,8 +3,8 @@
     we ──stdin──▶ program ──stdout──▶ we        frames, both ways at once: nothing here ever waits for one side alone
                   program ──stderr──▶ the log   lines
 
-The child leads a process group of its own. Its group is killed when it is stopped, when it has ended, and when our own
-process is gone, also by kill -9 (see guard.py).
+The child leads a process group of its own. Its group is killed when it is stopped, when it has
+ended, and when our own process is gone, also by kill -9 (see guard.py).
 """
 
 from __future__ import annotations
@@ -62,11 +62,18 @@ def _script(program: Program, folder: Path) -> list[str]:
 class Child:
     """A running program. Its pipes do not block.
 
-    To be waited for with any selector: `stdin` for writing while there is something to write, `stdout`, `stderr` and
-    `ended` for reading.
+    To be waited for with any selector: `stdin` for writing while there is something to write,
+    `stdout`, `stderr` and `ended` for reading.
     """
 
-    def __init__(self, program: Program, folder: Path, write_log: Callable[[str], None], *, stdin: bool = True) -> None:
+    def __init__(
+        self,
+        program: Program,
+        folder: Path,
+        write_log: Callable[[str], None],
+        *,
+        stdin: bool = True,
+    ) -> None:
         """Start `program` in its working directory `folder`.
 
         Raises:
@@ -275,7 +282,11 @@ class _Guard:
     @classmethod
     def of_this_process(cls) -> _Guard:
         """Return the guard, started if there is none; a fork has one of its own."""
-        if cls._one is None or cls._one.owner != os.getpid() or cls._one._process.poll() is not None:
+        if (
+            cls._one is None
+            or cls._one.owner != os.getpid()
+            or cls._one._process.poll() is not None
+        ):
             cls._one = cls()
         return cls._one
 
@@ -287,7 +298,9 @@ class _Guard:
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        os.write(self._process.stdin.fileno(), line.encode())  # shorter than PIPE_BUF: whole or not at all
+        os.write(
+            self._process.stdin.fileno(), line.encode()
+        )  # shorter than PIPE_BUF: whole or not at all
 
 
 def _pipe(stream: IO[bytes] | None) -> int:

@@ -50,13 +50,17 @@ class _Parser:
 
     @property
     def _next(self) -> tuple[str, int]:
-        return self._words[self._at] if self._at < len(self._words) else ("", len(self._text.rstrip()))
+        return (
+            self._words[self._at] if self._at < len(self._words) else ("", len(self._text.rstrip()))
+        )
 
     def whole(self) -> None:
         self._expression()
         word, offset = self._next
         if word:
-            raise DataflowWrong(offset, f'"{word}" does not belong here', 'a ";", a "||" or the end')
+            raise DataflowWrong(
+                offset, f'"{word}" does not belong here', 'a ";", a "||" or the end'
+            )
 
     def _expression(self) -> _Part:
         part = self._one()
@@ -88,7 +92,9 @@ class _Parser:
         if not word or word in (";", "||", ")"):
             raise DataflowWrong(
                 offset,
-                f'"{word}" stands where a node should be' if word else "a node is missing at the end",
+                f'"{word}" stands where a node should be'
+                if word
+                else "a node is missing at the end",
                 'the name of a node, or a "("',
             )
         self.nodes.setdefault(word, offset)
@@ -118,7 +124,9 @@ def _words(text: str) -> list[tuple[str, int]]:
         match = _WORD.match(text, at)
         if match is None:
             at += len(text[at:]) - len(text[at:].lstrip())
-            raise DataflowWrong(at, f'"{text[at]}" means nothing here', 'a name, ";", "||", "(" or ")"')
+            raise DataflowWrong(
+                at, f'"{text[at]}" means nothing here', 'a name, ";", "||", "(" or ")"'
+            )
         kind = match.lastgroup or ""
         found.append((match[kind], match.start(kind)))
         at = match.end()
@@ -139,7 +147,9 @@ def _check_circles(flow: Dataflow) -> None:
     def visit(node: str, path: tuple[str, ...]) -> None:
         if node in path:
             around = " -> ".join((*path[path.index(node) :], node))
-            raise DataflowWrong(flow.nodes[node], f"the dataflow goes in a circle: {around}", "a way that ends")
+            raise DataflowWrong(
+                flow.nodes[node], f"the dataflow goes in a circle: {around}", "a way that ends"
+            )
         if node not in done:
             for target in targets.get(node, []):
                 visit(target, (*path, node))

@@ -1,11 +1,13 @@
 """Who has what: the inputs of a runtime and the acknowledgements it owes, its outputs and those it was given. Pure rules.
 
-An input is acknowledged when everything that was made of it is trimmed, and something is trimmed when every downstream
-has acknowledged it. An input without output is done when the outputs before it are trimmed: at once, if there are none.
+An input is acknowledged when everything that was made of it is trimmed, and something is trimmed
+when every downstream has acknowledged it. An input without output is done when the outputs before
+it are trimmed: at once, if there are none.
 
-A sender is a node in one of its lives, `node#generation`. Its ids mean the same messages as long as it lives, so what
-comes again after a connection broke is known and not done again. Of a sender that does not say its generation nothing
-is known: on each connection it is another one, `node@connection`. A life that was replaced is fenced for good.
+A sender is a node in one of its lives, `node#generation`. Its ids mean the same messages as long as
+it lives, so what comes again after a connection broke is known and not done again. Of a sender that
+does not say its generation nothing is known: on each connection it is another one,
+`node@connection`. A life that was replaced is fenced for good.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class Inputs:
         else:
             fence = self.fences.get(hello.node, 0)
             if hello.generation < fence:
-                raise Fenced(f'"{hello}" was replaced by generation {fence}', hint="it may be stopped")
+                raise Fenced(
+                    f'"{hello}" was replaced by generation {fence}', hint="it may be stopped"
+                )
             self.fences[hello.node] = hello.generation
             sender = str(hello)
         self._senders.setdefault(sender, _Sender())
@@ -76,7 +80,11 @@ class Inputs:
     def blank(self, sender: str, input_: int, after_output: int) -> None:
         """Note an input that gave no output; `after_output` is the newest output before it."""
         last = self._blanks[-1] if self._blanks else None
-        if last is not None and last[1] == sender and (last[0] == after_output or len(self._blanks) >= _MANY):
+        if (
+            last is not None
+            and last[1] == sender
+            and (last[0] == after_output or len(self._blanks) >= _MANY)
+        ):
             self._blanks.pop()
         self._blanks.append((after_output, sender, input_))
 

@@ -3,8 +3,9 @@
     program ──▶ 10.0.0.5:5432, in a network of its own   ┊   doors ──▶ 10.0.0.5:5432, out here
                 a listener that doors was handed ────────┊───▶ accepts, connects, copies
 
-The program's network has nothing in it but a loopback, which has the addresses that are let through. So it needs no
-firewall, and what is not let through cannot be reached: other addresses and ports, UDP, names. It imports nothing of ours.
+The program's network has nothing in it but a loopback, which has the addresses that are let
+through. So it needs no firewall, and what is not let through cannot be reached: other addresses and
+ports, UDP, names. It imports nothing of ours.
 """
 
 import array
@@ -37,7 +38,9 @@ def listeners(addresses: list[str]) -> list[socket.socket]:
     for ip in dict.fromkeys(ip for ip, _ in places if not ip.is_loopback):
         family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
         attribute = struct.pack("=HH", 4 + len(ip.packed), 2) + ip.packed  # IFA_LOCAL
-        head = struct.pack("=BBBBI", family, ip.max_prefixlen, _NO_DAD if ip.version == 6 else 0, _HOST, index)
+        head = struct.pack(
+            "=BBBBI", family, ip.max_prefixlen, _NO_DAD if ip.version == 6 else 0, _HOST, index
+        )
         _ask(_NEW_ADDRESS, head + attribute)
     return [_listening(ip, port) for ip, port in places]
 
@@ -52,14 +55,18 @@ def _ask(kind: int, body: bytes) -> None:
     """Tell the kernel's network something, and wait until it has done so."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as asking:
         asking.bind((0, 0))
-        asking.send(struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _ACK | _CREATE, 1, 0) + body)
+        asking.send(
+            struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _ACK | _CREATE, 1, 0) + body
+        )
         (error,) = struct.unpack_from("=i", asking.recv(1 << 16), 16)
     if error:
         raise OSError(-error, f"the network cannot be made: {os.strerror(-error)}")
 
 
 def _listening(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET if ip.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    listener = socket.socket(
+        socket.AF_INET if ip.version == 4 else socket.AF_INET6, socket.SOCK_STREAM
+    )
     listener.bind((str(ip), port))
     listener.listen(128)
     return listener
@@ -91,7 +98,9 @@ async def _serve(opened: list[socket.socket], addresses: list[str]) -> None:
     await asyncio.Event().wait()
 
 
-def _through(address: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[object, object, None]]:
+def _through(
+    address: str,
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[object, object, None]]:
     ip, port = split(address)
 
     async def let_through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

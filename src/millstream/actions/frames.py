@@ -2,8 +2,9 @@
 
     u32 length, big-endian │ payload
 
-A frame of length 0 is an answer without output. Nothing in the bytes says where a frame begins, so after a frame that
-is too long, or torn, there is no way on: the program is at fault, and is started again.
+A frame of length 0 is an answer without output. Nothing in the bytes says where a frame begins, so
+after a frame that is too long, or torn, there is no way on: the program is at fault, and is started
+again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Started once in each process that has programs, as a script: ends them when that process is gone, however it went.
 
-It is told on standard input which process groups there are, `+123` and `-123`. The end of that input is the end of the
-process that held it. It imports nothing of ours.
+It is told on standard input which process groups there are, `+123` and `-123`. The end of that
+input is the end of the process that held it. It imports nothing of ours.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A runtime as its supervisor starts it: `python -m millstream.actions.hosted SETTINGS`, which are JSON.
 
-It is what `millstream runtime` is, without the command line, which takes longer to load than all the rest; and it does not
-outlive the process that has started it.
+It is what `millstream runtime` is, without the command line, which takes longer to load than all
+the rest; and it does not outlive the process that has started it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ class Hosted(msgspec.Struct, frozen=True):
 
 
 def settings_of(
-    scheme: Scheme, order: Start, *, folder: Path, root: Path, service: Path, program: Path | None = None
+    scheme: Scheme,
+    order: Start,
+    *,
+    folder: Path,
+    root: Path,
+    service: Path,
+    program: Path | None = None,
 ) -> Settings:
     """Return the settings of a node's runtime.
 

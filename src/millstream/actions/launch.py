@@ -1,7 +1,7 @@
 """Started for each program, as a script: takes on its limits and user, then becomes it.
 
-Between a fork and an exec hardly anything may be done in a process with threads, so it is done here, in a process that
-has none. It imports nothing of ours.
+Between a fork and an exec hardly anything may be done in a process with threads, so it is done
+here, in a process that has none. It imports nothing of ours.
 """
 
 import ctypes
@@ -46,7 +46,11 @@ def _limit(wanted: dict[str, int | None]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for key, what, more in (
         ("memory_bytes", resource.RLIMIT_AS, 0),
-        ("cpu_seconds", resource.RLIMIT_CPU, 1),  # a signal that can be caught, then one that cannot
+        (
+            "cpu_seconds",
+            resource.RLIMIT_CPU,
+            1,
+        ),  # a signal that can be caught, then one that cannot
         ("open_files", resource.RLIMIT_NOFILE, 0),
     ):
         value = wanted[key]
@@ -88,7 +92,9 @@ def _start_doors(far: socket.socket, user: str | None) -> None:
         for number in (0, 1, 2):
             os.dup2(nothing, number)
         os.set_inheritable(far.fileno(), True)
-        os.execv(sys.executable, [sys.executable, "-I", "-S", _DOORS, str(far.fileno()), user or ""])  # noqa: S606
+        os.execv(  # noqa: S606
+            sys.executable, [sys.executable, "-I", "-S", _DOORS, str(far.fileno()), user or ""]
+        )
     os._exit(0)
 
 
@@ -99,7 +105,11 @@ def _unshare() -> None:
         return
     if libc.unshare(_NEW_NET | _NEW_USER) != 0:
         raise OSError(ctypes.get_errno(), "this system does not let us close the network")
-    for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+    for file, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{uid} {uid} 1"),
+        ("gid_map", f"{gid} {gid} 1"),
+    ):
         Path("/proc/self", file).write_text(text, encoding="ascii")
 
 

@@ -16,7 +16,9 @@ class LogLines:
     Memory and work are bounded whatever comes: a flood is counted, not kept.
     """
 
-    def __init__(self, write: Callable[[str], None], *, burst: int = 1000, per_second: float = 100.0) -> None:
+    def __init__(
+        self, write: Callable[[str], None], *, burst: int = 1000, per_second: float = 100.0
+    ) -> None:
         self._write = write
         self._burst = burst
         self._per_second = per_second

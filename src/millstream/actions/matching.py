@@ -29,7 +29,9 @@ class Input:
 class Matching:
     """What a program was given and has not answered. Inputs wait here until they may be given."""
 
-    def __init__(self, contract: Contract, *, attempts: int = 3, answer_bytes: int = 256 << 20) -> None:
+    def __init__(
+        self, contract: Contract, *, attempts: int = 3, answer_bytes: int = 256 << 20
+    ) -> None:
         self._contract = contract
         self._attempts = attempts
         self._answer_bytes = answer_bytes
@@ -72,7 +74,8 @@ class Matching:
         """Take frames that the program wrote; return the answers that are complete by them.
 
         Raises:
-            TooManyAnswers: Nothing was asked; nobody knows which of these answers are the right ones, so none of them counts.
+            TooManyAnswers: Nothing was asked; nobody knows which of these answers are the right
+                ones, so none of them counts.
             FrameTooLarge: The answers to one input are too many; none of these counts.
         """
         self._closed.clear()
@@ -91,7 +94,9 @@ class Matching:
             self._parts.append(frame)
             self._part_bytes += len(frame)
             if self._part_bytes > self._answer_bytes:
-                raise FrameTooLarge(f"answered one input with more than {self._answer_bytes:,} bytes")
+                raise FrameTooLarge(
+                    f"answered one input with more than {self._answer_bytes:,} bytes"
+                )
             return None
         payloads = self._parts if self._contract == "stream" else [frame] if frame else []
         self._parts, self._part_bytes = [], 0

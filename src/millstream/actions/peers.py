@@ -117,7 +117,9 @@ class Downstream:
     def connect(self) -> socket.socket | None:
         """Begin to connect; None if that failed at once."""
         try:
-            family, _, _, _, target = socket.getaddrinfo(*split(self.address), type=socket.SOCK_STREAM)[0]
+            family, _, _, _, target = socket.getaddrinfo(
+                *split(self.address), type=socket.SOCK_STREAM
+            )[0]
             sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
             return None
@@ -148,7 +150,9 @@ class Downstream:
         assert self.peer is not None
         assert self.cursor is not None
         while self.peer.unsent < _SEND and (outputs := self.cursor.read()):
-            self.peer.write(wire.messages((id_of(output.serial), output.payload) for output in outputs))
+            self.peer.write(
+                wire.messages((id_of(output.serial), output.payload) for output in outputs)
+            )
 
     def lost(self, now: float) -> None:
         """Forget the connection; the next one comes after a pause that grows."""

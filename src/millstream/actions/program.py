@@ -55,8 +55,12 @@ class Program:
             path = folder / name
             found = str(path) if shutil.which(str(path)) else None
         else:
-            found = shutil.which(name, path=dict(self.env).get("PATH", "/usr/local/bin:/usr/bin:/bin"))
+            found = shutil.which(
+                name, path=dict(self.env).get("PATH", "/usr/local/bin:/usr/bin:/bin")
+            )
         if found is None:
             there = "may not be run" if (folder / name).is_file() else "is not there"
-            raise ActionMissing(f'the program "{name}" {there}', hint=f"looked for it from {folder}")
+            raise ActionMissing(
+                f'the program "{name}" {there}', hint=f"looked for it from {folder}"
+            )
         return (found, *rest)

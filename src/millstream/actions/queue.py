@@ -1,19 +1,21 @@
 """The output queue of a runtime, on disk: what was written stays until every downstream has it.
 
-A folder of segments, each named after the first serial that it may hold. A segment is a row of records:
+A folder of segments, each named after the first serial that it may hold. A segment is a row of
+records:
 
     u32 length │ u32 crc │ body         body: 00 state (JSON) | 01 output | 02 trim
 
     first.queue     state output output trim output ...
     next.queue      state output ...                       ◀── appended to
 
-A segment begins with the state of the queue and appears whole, by a rename, so only the last one need be read to open
-the queue. Outputs of one input are durable together or not at all. A torn tail of the last segment is cut: nothing in it
-was ever sent. A trim that a crash forgets is no harm: what was acknowledged is sent again. A segment whose outputs are
-all trimmed is removed, and one that has become empty is left for a fresh one, so that the disk is really freed.
+A segment begins with the state of the queue and appears whole, by a rename, so only the last one
+need be read to open the queue. Outputs of one input are durable together or not at all. A torn tail
+of the last segment is cut: nothing in it was ever sent. A trim that a crash forgets is no harm:
+what was acknowledged is sent again. A segment whose outputs are all trimmed is removed, and one
+that has become empty is left for a fresh one, so that the disk is really freed.
 
-With each output stands the input that it was made of, so a runtime that begins again knows what it has done and what to
-acknowledge; no list of that is kept in memory, however long the queue is.
+With each output stands the input that it was made of, so a runtime that begins again knows what it
+has done and what to acknowledge; no list of that is kept in memory, however long the queue is.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class _Segment:
 class Queue:
     """A queue that is open: one process has it at a time."""
 
-    def __init__(self, folder: Path, *, disk: Disk = REAL, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, *, disk: Disk = REAL, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
         self.folder = folder
         self._disk = disk
         self._segment_bytes = segment_bytes
@@ -237,7 +241,11 @@ class Queue:
     def _forget(self, serial: int) -> None:
         try:
             self._write([_record(_TRIMMED.pack(_TRIM, serial))], sync=False)
-            if serial == self._state.last and self._outputs and self._active.size >= self._segment_bytes // 4:
+            if (
+                serial == self._state.last
+                and self._outputs
+                and self._active.size >= self._segment_bytes // 4
+            ):
                 self._begin_segment()
         except QueueFull:
             pass  # a trim that is not written is no harm, and those below may make room
@@ -268,7 +276,9 @@ class Queue:
 
     def _write(self, records: list[bytes], *, sync: bool) -> None:
         if self._broken:
-            raise QueueBroken(f'the queue "{self.folder}" is broken', hint="start the runtime again")
+            raise QueueBroken(
+                f'the queue "{self.folder}" is broken', hint="start the runtime again"
+            )
         size = self._active.size
         try:
             self._file.append([b"".join(records)])
@@ -289,7 +299,10 @@ class Queue:
                 return QueueFull(f'the disk of the queue "{self.folder}" is full', hint=hint)
         # After a sync that failed nobody knows what is on the disk.
         self._broken = True
-        return QueueBroken(f'the queue "{self.folder}" could not be written: {error}', hint="start the runtime again")
+        return QueueBroken(
+            f'the queue "{self.folder}" could not be written: {error}',
+            hint="start the runtime again",
+        )
 
     def _begin_segment(self) -> None:
         """Let a fresh segment, which knows the state, take what comes."""
@@ -313,15 +326,25 @@ class Queue:
     def _not_begun(self, error: OSError, path: Path) -> QueueFull | QueueBroken:
         self._disk.remove(path.with_name(path.name + ".unfinished"))
         # The segment that stays knows the senders by the numbers that they had.
-        self._state.senders = _numbered(self._active.path, self._active.size) if self._segments else []
+        self._state.senders = (
+            _numbered(self._active.path, self._active.size) if self._segments else []
+        )
         if error.errno in _NO_ROOM:
-            return QueueFull(f'the disk of the queue "{self.folder}" is full', hint="make room: it goes on by itself")
+            return QueueFull(
+                f'the disk of the queue "{self.folder}" is full',
+                hint="make room: it goes on by itself",
+            )
         self._broken = True
-        return QueueBroken(f'the queue "{self.folder}" could not be written: {error}', hint="start the runtime again")
+        return QueueBroken(
+            f'the queue "{self.folder}" could not be written: {error}',
+            hint="start the runtime again",
+        )
 
     def _segment_of(self, serial: int) -> _Segment:
         """Return the segment that holds `serial`, or will."""
-        return next((one for one in reversed(self._segments) if one.first <= serial), self._segments[0])
+        return next(
+            (one for one in reversed(self._segments) if one.first <= serial), self._segments[0]
+        )
 
     def _segment_after(self, segment: _Segment) -> _Segment | None:
         return next((one for one in self._segments if one.first > segment.first), None)
@@ -400,7 +423,8 @@ class _Scan:
 
     def take(self, body: bytes, end: int) -> None:
         if body[0] == _STATE:
-            # It may be older than the trims before it only in what it says of outputs, which are counted here.
+            # It may be older than the trims before it only in what it says of outputs, which are
+            # counted here.
             self.state = _state(body)
         if self.state is None:
             return

@@ -3,12 +3,13 @@
     upstreams ──messages──▶ program ──answers──▶ queue on disk ──messages──▶ downstreams
         ◀──── acks ── inputs behind what is trimmed ◀── trimmed ◀── acks of all of them ────
 
-One thread, which waits for whatever comes first: idle, it uses no CPU. An answer is durable in the queue before it is
-sent; an input is acknowledged when all that was made of it is acknowledged. What is in memory is bounded: upstreams are
-not read while the program has enough to do, nor while the queue is at its limit or the disk full.
+One thread, which waits for whatever comes first: idle, it uses no CPU. An answer is durable in the
+queue before it is sent; an input is acknowledged when all that was made of it is acknowledged. What
+is in memory is bounded: upstreams are not read while the program has enough to do, nor while the
+queue is at its limit or the disk full.
 
-A program that dies or hangs is started again and given what it has not answered; a message that fails time and again
-goes to the dead letters of the queue's folder.
+A program that dies or hangs is started again and given what it has not answered; a message that
+fails time and again goes to the dead letters of the queue's folder.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ _LONGEST_S: Final = 5.0
 class Settings:
     """What a runtime hosts and whom it talks to.
 
-    It is a source if it listens nowhere, a sink if it sends nowhere. `generation` is that of this node's life: whoever
-    starts it with an empty queue gives it a higher one than before. None takes the queue's, or the time of its making.
+    It is a source if it listens nowhere, a sink if it sends nowhere. `generation` is that of this
+    node's life: whoever starts it with an empty queue gives it a higher one than before. None takes
+    the queue's, or the time of its making.
     """
 
     name: str
@@ -92,7 +94,9 @@ class Runtime:
         self._inputs = self._known_inputs()
         self._outs = Outs(self._addresses(), self._queue.trimmed)
         self._matching = Matching(
-            settings.program.contract, attempts=settings.attempts, answer_bytes=settings.program.limits.answer_bytes
+            settings.program.contract,
+            attempts=settings.attempts,
+            answer_bytes=settings.program.limits.answer_bytes,
         )
         self._downs = {address: Downstream(address) for address in self._outs.addresses}
         self._ups: dict[str, Upstream] = {}
@@ -109,7 +113,9 @@ class Runtime:
         self._answers: list[Answer] = []
         self._full_until = 0.0
         self._since = 0.0
-        self._numbers: dict[str, int] = dict.fromkeys(("received", "repeated", "made", "failed", "starts"), 0)
+        self._numbers: dict[str, int] = dict.fromkeys(
+            ("received", "repeated", "made", "failed", "starts"), 0
+        )
         self._open_sockets()
 
     def _generation(self) -> int:
@@ -117,14 +123,20 @@ class Runtime:
         wanted = self.settings.generation
         if wanted is not None and noted is not None and wanted < int(noted):
             self._queue.close()
-            raise Fenced(f'the queue of "{self.settings.name}" is of generation {noted}, not {wanted}')
+            raise Fenced(
+                f'the queue of "{self.settings.name}" is of generation {noted}, not {wanted}'
+            )
         generation = wanted or (int(noted) if noted else int(time.time() * 1000))
         self._queue.note("generation", str(generation))
         return generation
 
     def _known_inputs(self) -> Inputs:
         """Find out from the queue what was done before."""
-        fences = {key[6:]: int(value) for key, value in self._queue.notes.items() if key.startswith("fence:")}
+        fences = {
+            key[6:]: int(value)
+            for key, value in self._queue.notes.items()
+            if key.startswith("fence:")
+        }
         inputs, known = Inputs(fences), self._queue.inputs
         open_: dict[str, int] = {}
         cursor = self._queue.read(NONE)
@@ -195,7 +207,12 @@ class Runtime:
         if self._stopping:
             late = self._stop_at is not None and time.monotonic() >= self._stop_at
             held_back = self._queue.size >= self.settings.queue_bytes
-            return late or held_back or self._child is None or (self._matching.empty and not self.source)
+            return (
+                late
+                or held_back
+                or self._child is None
+                or (self._matching.empty and not self.source)
+            )
         last = self.settings.once or self._draining
         return last and self._source_ended and not self._answers and self._queue.oldest == NONE
 
@@ -254,16 +271,29 @@ class Runtime:
         for down in self._downs.values():
             if down.peer is not None and down.connected:
                 events = _READ | (_WRITE if down.peer.unsent else 0)
-                self._want(down.peer.sock, events, lambda events, down=down: self._downstream_ready(down, events))  # type: ignore[misc]
+                self._want(
+                    down.peer.sock,
+                    events,
+                    lambda events, down=down: self._downstream_ready(down, events),  # type: ignore[misc]
+                )
         if self._child is not None:
             for fd in (self._child.stdout, self._child.ended):
                 self._want(fd, _READ if room else 0, lambda _: self._read_child())
             if self._child.stdin >= 0:
-                self._want(self._child.stdin, _WRITE if self._to_child else 0, lambda _: self._write_child())
+                self._want(
+                    self._child.stdin,
+                    _WRITE if self._to_child else 0,
+                    lambda _: self._write_child(),
+                )
 
     def _woken(self) -> None:
         os.read(self._wake_in, 4096)
-        if self._draining and self._drain_at == float("inf") and self._child is not None and self.source:
+        if (
+            self._draining
+            and self._drain_at == float("inf")
+            and self._child is not None
+            and self.source
+        ):
             # What it has written is read until it ends.
             self._drain_at = time.monotonic() + _GRACE_S
             self._child.ask_to_end()
@@ -345,10 +375,19 @@ class Runtime:
             self._lose_child(child.stop(0.0))
         if child is None and self._draining and self.source and not self._source_ended:
             self._source_ended = self.cut_short = True  # it was about to be started again
-        if child is not None and self._matching.outstanding and now >= self._since + self.settings.time_limit_s:
+        if (
+            child is not None
+            and self._matching.outstanding
+            and now >= self._since + self.settings.time_limit_s
+        ):
             self._log("the program did not answer in time")
             self._lose_child(child.stop(0.5))
-        if self._child is None and not self._source_ended and not self._stopping and now >= self._start_at:
+        if (
+            self._child is None
+            and not self._source_ended
+            and not self._stopping
+            and now >= self._start_at
+        ):
             self._start_child()
 
     def _start_child(self) -> None:
@@ -591,7 +630,10 @@ class Runtime:
         if self._child is not None:
             self._child.stop(0.5)
             self._child = None
-        for peer in [*self._ups.values(), *(down.peer for down in self._downs.values() if down.peer is not None)]:
+        for peer in [
+            *self._ups.values(),
+            *(down.peer for down in self._downs.values() if down.peer is not None),
+        ]:
             peer.close()
         for key in list(self._selector.get_map().values()):
             if isinstance(key.fileobj, socket.socket):

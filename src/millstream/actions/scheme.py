@@ -75,7 +75,12 @@ class Scheme:
 
 
 def runtime_arguments(
-    scheme: Scheme, name: str, *, folder: Path, addresses: dict[str, str] | None = None, generation: int = 1
+    scheme: Scheme,
+    name: str,
+    *,
+    folder: Path,
+    addresses: dict[str, str] | None = None,
+    generation: int = 1,
 ) -> list[str]:
     """Return the arguments of `millstream runtime` for a node.
 
@@ -86,7 +91,10 @@ def runtime_arguments(
         addresses: Where nodes are that are not at their first address: spares.
         generation: Which life of the node this is.
     """
-    node, places = scheme.node(name), {one.name: one.addresses[0] for one in scheme.nodes if one.addresses}
+    node, places = (
+        scheme.node(name),
+        {one.name: one.addresses[0] for one in scheme.nodes if one.addresses},
+    )
     places |= addresses or {}
     whole = f"{scheme.name}_{name}"
     arguments = ["--action", node.action, "--name", whole, "--contract", node.contract]
@@ -139,9 +147,14 @@ def _items(entry: Entry) -> list[Entry]:
     if not isinstance(listed, yaml.SequenceNode) or not listed.value:
         place = entry.where if listed is None else entry.file.where(listed.start_mark)
         raise InvalidScheme(
-            'a scheme has no list of "nodes"', hint="expected nodes: [{name: ..., action: ...}]", where=place
+            'a scheme has no list of "nodes"',
+            hint="expected nodes: [{name: ..., action: ...}]",
+            where=place,
         )
-    return [Entry(entry.file, f"node {number}", item, item.start_mark) for number, item in enumerate(listed.value, 1)]
+    return [
+        Entry(entry.file, f"node {number}", item, item.start_mark)
+        for number, item in enumerate(listed.value, 1)
+    ]
 
 
 def _node(entry: Entry) -> Node:
@@ -156,7 +169,9 @@ def _node(entry: Entry) -> Node:
         if not whitelisted(address):
             fact = f'{entry.title} may connect to "{address}"'
             raise InvalidScheme(
-                fact, hint="expected IP:port, like 10.0.0.5:5432", where=_place(entry, "conn_whitelist")
+                fact,
+                hint="expected IP:port, like 10.0.0.5:5432",
+                where=_place(entry, "conn_whitelist"),
             )
     node = Node(
         name,
@@ -176,7 +191,9 @@ def _action(entry: Entry) -> str:
     name, at, _ = action.partition("@")
     if at and "/" not in action and binary.parse(action) is None:
         hint = f"expected {name}@2 or {name}@latest, which an engine keeps, or a path"
-        raise InvalidScheme(f'{entry.title} runs "{action}"', hint=hint, where=_place(entry, "action"))
+        raise InvalidScheme(
+            f'{entry.title} runs "{action}"', hint=hint, where=_place(entry, "action")
+        )
     return action
 
 
@@ -196,7 +213,9 @@ def _contract(entry: Entry) -> Contract:
     found = next((one for one in CONTRACTS if one == (said or "one")), None)
     if found is None:
         hint = f"expected {' or '.join(CONTRACTS)}"
-        raise InvalidScheme(f'"contract" of {entry.title} is "{said}"', hint=hint, where=_place(entry, "contract"))
+        raise InvalidScheme(
+            f'"contract" of {entry.title} is "{said}"', hint=hint, where=_place(entry, "contract")
+        )
     return found
 
 
@@ -205,7 +224,9 @@ def _check_address(entry: Entry, address: str) -> None:
         split(address)
     except InvalidAddress:
         fact = f'{entry.title} has the address "{address}"'
-        raise InvalidScheme(fact, hint="expected host:port", where=_place(entry, "addresses")) from None
+        raise InvalidScheme(
+            fact, hint="expected host:port", where=_place(entry, "addresses")
+        ) from None
 
 
 def _dataflow(entry: Entry) -> dataflow.Dataflow:
@@ -222,13 +243,17 @@ def _check_nodes(entry: Entry, nodes: list[Node], flow: dataflow.Dataflow) -> No
     text = entry.needed("dataflow", "")
     for number, (name, item) in enumerate(zip(known, _items(entry), strict=True)):
         if name in known[:number]:
-            raise InvalidScheme(f'two nodes are called "{name}"', hint="expected each name once", where=item.where)
+            raise InvalidScheme(
+                f'two nodes are called "{name}"', hint="expected each name once", where=item.where
+            )
     for name, offset in flow.nodes.items():
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(known)}"
             raise InvalidScheme(
-                f'the dataflow names "{name}", which is no node', hint=hint, where=_within(entry, text, offset)
+                f'the dataflow names "{name}", which is no node',
+                hint=hint,
+                where=_within(entry, text, offset),
             )
     for name, item in zip(known, _items(entry), strict=True):
         if name not in flow.nodes:
@@ -242,8 +267,12 @@ def _check_places(entry: Entry, nodes: list[Node]) -> None:
     for node, item in zip(nodes, _items(entry), strict=True):
         for address in node.addresses:
             if address in taken:
-                fact = f'node "{node.name}" has the address "{address}", which "{taken[address]}" has'
-                raise InvalidScheme(fact, hint="expected an address of its own", where=_place(item, "addresses"))
+                fact = (
+                    f'node "{node.name}" has the address "{address}", which "{taken[address]}" has'
+                )
+                raise InvalidScheme(
+                    fact, hint="expected an address of its own", where=_place(item, "addresses")
+                )
             taken[address] = node.name
 
 

@@ -3,8 +3,9 @@
     serial   1, 2, ... 2^32-1, 2^32+1, ...     the low 32 bits are the id; serials whose id would be 0 are left out
     id       1, 2, ... 2^32-1,      1, ...
 
-So 0 is never the id of a message, and order is that of plain numbers. An id that comes back from outside becomes the
-serial that is nearest to one we know: less than 2^31 messages are ever on their way.
+So 0 is never the id of a message, and order is that of plain numbers. An id that comes back from
+outside becomes the serial that is nearest to one we know: less than 2^31 messages are ever on their
+way.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
         ▲                     │                            its upstreams are told to change_out
         └──── it exited ◀─────┘   started again where it was, with its queue; after a few times in a row, replaced
 
-An upstream is told until it has answered, of one move at a time. That it refuses is an answer too: it does not send there,
-so there is nothing to change. One that is itself started meanwhile is started with the new address, and need
-not be told. The generation fences the one that was replaced, should it only have been cut off.
+An upstream is told until it has answered, of one move at a time. That it refuses is an answer too:
+it does not send there, so there is nothing to change. One that is itself started meanwhile is
+started with the new address, and need not be told. The generation fences the one that was replaced,
+should it only have been cut off.
 """
 
 from __future__ import annotations
@@ -137,7 +138,10 @@ def ticked(state: Supervision, now: float) -> tuple[Supervision, list[Order]]:
             state, more = _replaced(state, name, now)
         else:
             missed = life.unanswered + 1 if life.answered else 0
-            state, more = _with(state, name, replace(life, asked_at=now, unanswered=missed)), [AskPing(name)]
+            state, more = (
+                _with(state, name, replace(life, asked_at=now, unanswered=missed)),
+                [AskPing(name)],
+            )
         orders += more
     told = [order for order in orders if isinstance(order, TellChange)]
     return state, [*orders, *(order for order in _due(state) if order not in told)]
@@ -165,14 +169,18 @@ def answered(state: Supervision, node: str, generation: int) -> Supervision:
     return _with(state, node, replace(life, answered=True, unanswered=0, exits=0))
 
 
-def exited(state: Supervision, node: str, generation: int, now: float) -> tuple[Supervision, list[Order]]:
+def exited(
+    state: Supervision, node: str, generation: int, now: float
+) -> tuple[Supervision, list[Order]]:
     """Start a node again that has ended: where it was, with its queue, unless it ends time and again."""
     life = state.lives.get(node)
     if life is None or generation != life.generation:
         return state, []
     if life.exits + 1 >= EXITS and len(state.scheme.node(node).addresses) > 1:
         return _replaced(state, node, now)
-    fresh = replace(life, started_at=now, asked_at=now, answered=False, unanswered=0, exits=life.exits + 1)
+    fresh = replace(
+        life, started_at=now, asked_at=now, answered=False, unanswered=0, exits=life.exits + 1
+    )
     state = _told(_with(state, node, fresh), node)
     return state, [_start(state, node)]
 
@@ -187,7 +195,9 @@ def _replaced(state: Supervision, node: str, now: float) -> tuple[Supervision, l
     fresh = Life(life.address + 1, life.generation + 1, started_at=now, asked_at=now)
     state = _told(_with(state, node, fresh), node)
     new = state.address(node)
-    told = [(up, old, new) for up in state.scheme.upstreams(node) if old != new and up in state.lives]
+    told = [
+        (up, old, new) for up in state.scheme.upstreams(node) if old != new and up in state.lives
+    ]
     state = replace(state, changes=(*state.changes, *told))
     due = [order for order in _due(state) if (order.node, order.old, order.new) in told]
     return state, [Stop(node, life.generation), _start(state, node), *due]

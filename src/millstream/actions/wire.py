@@ -4,11 +4,13 @@
     upstream ◀── ack, ack, ...                 ── downstream       message   u32 id │ u16 reserved │ u16 flags │ u32 length │ payload
                                                                    ack       u32 id, for this message and all before it
     supervisor ── ping ──▶ runtime                                 ping        01 -> 00 │ u32 oldest id in the queue, 0: none
-                                                                               01 -> 01 if the action does not run
+                                                                               01 -> 01 if the
+                                                                               action does not run
     supervisor ── change_out ──▶ runtime                           change_out  02 │ u64 length │ old │ u64 length │ new -> 00 or 01
                                                                    any other -> 02
 
-Each side reads what comes as a stream: the decoders here take bytes in any pieces and keep at most one unfinished item.
+Each side reads what comes as a stream: the decoders here take bytes in any pieces and keep at most
+one unfinished item.
 """
 
 from __future__ import annotations
@@ -150,7 +152,9 @@ class Arrivals:
     def _greet(self, whole: bytes) -> int:
         (length,) = _U32.unpack_from(whole)
         if not 0 < length <= _LONGEST_NAME:
-            raise BadBytes(f"a hello of {length:,} bytes is none", hint="a runtime says its node's name first")
+            raise BadBytes(
+                f"a hello of {length:,} bytes is none", hint="a runtime says its node's name first"
+            )
         self._wanted = _U32.size + length
         if len(whole) < self._wanted:
             return 0
@@ -165,7 +169,9 @@ class Arrivals:
         while size - at >= _HEADER.size:
             id_, _, flags, length = unpack(whole, at)
             if length > limit:
-                raise FrameTooLarge(f"a message of {length:,} bytes is longer than the limit of {limit:,}")
+                raise FrameTooLarge(
+                    f"a message of {length:,} bytes is longer than the limit of {limit:,}"
+                )
             end = at + _HEADER.size + length
             if end > size:
                 self._wanted = end - at
@@ -186,7 +192,9 @@ def parsed_hello(name: bytes) -> Hello:
     except UnicodeDecodeError:
         match = None
     if match is None:
-        raise BadBytes(f"a hello says {name[:64]!r}", hint="expected scheme_node or scheme_node#generation")
+        raise BadBytes(
+            f"a hello says {name[:64]!r}", hint="expected scheme_node or scheme_node#generation"
+        )
     return Hello(match[1], None if match[2] is None else int(match[2]))
 
 

@@ -8,8 +8,8 @@
              ▼
     it is a failed message; what is behind it goes on together
 
-A program reads ahead and writes late, so the first message without an answer need not be the one that it died of: only
-a message that is alone with the program can be blamed.
+A program reads ahead and writes late, so the first message without an answer need not be the one
+that it died of: only a message that is alone with the program can be blamed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ class Worker:
 
     def room(self, count: int, size: int) -> Answers:
         """Return room for the answers to `count` inputs, of about `size` bytes; the last one's is used again."""
-        buffer = None if self._answers is None or len(self._answers.buffer) > _MOST_KEPT else self._answers.buffer
+        buffer = (
+            None
+            if self._answers is None or len(self._answers.buffer) > _MOST_KEPT
+            else self._answers.buffer
+        )
         self._answers = Answers(count, self._program.contract, self._program.limits, size, buffer)
         return self._answers
 
@@ -113,7 +117,8 @@ class Worker:
 
     def _ready(self) -> Child:
         if self._child is not None and _has_more(self._child, 0.0):
-            # It ended, or wrote, while nothing was asked of it: whatever that was belongs to no input.
+            # It ended, or wrote, while nothing was asked of it: whatever that was belongs to no
+            # input.
             self._write_log("started again: it ended or wrote something between two batches")
             self.close()
         if self._child is None:
@@ -128,7 +133,9 @@ class Worker:
         if child.stdout >= 0:
             child.stop(grace_s=0.5)
         if isinstance(error, TooManyAnswers | BadBytes):
-            return child.failure(error.message, TooManyAnswers if isinstance(error, TooManyAnswers) else ActionFailed)
+            return child.failure(
+                error.message, TooManyAnswers if isinstance(error, TooManyAnswers) else ActionFailed
+            )
         return error
 
     def hopeless(self, failed: int) -> bool:
@@ -211,7 +218,9 @@ class _Batch:
         if len(self._outputs) == 1:  # all went well: nothing is copied
             return Answered(self._inputs[0], self._outputs[0], failed)
         inputs = np.concatenate(self._inputs) if self._inputs else np.empty(0, np.int64)
-        outputs = pa.concat_arrays(self._outputs) if self._outputs else pa.array([], pa.large_binary())
+        outputs = (
+            pa.concat_arrays(self._outputs) if self._outputs else pa.array([], pa.large_binary())
+        )
         return Answered(inputs, outputs, failed)
 
 

@@ -54,7 +54,9 @@ def ls(engine: Engines = None, token_file: TokenFile = None, json: Json = False)
 
 
 @app.command()
-def show(name: Name, engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+def show(
+    name: Name, engine: Engines = None, token_file: TokenFile = None, json: Json = False
+) -> None:
     """Show the versions of a program, and the jobs that run them."""
     with cluster(engine, token_file) as found:
         listed = found.action(name)
@@ -66,7 +68,9 @@ def show(name: Name, engine: Engines = None, token_file: TokenFile = None, json:
 
 @app.command()
 def rm(
-    name: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A version; without one, all of them.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME[@VERSION]", help="A version; without one, all of them.")
+    ],
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
@@ -87,11 +91,15 @@ def _named(text: str) -> tuple[str, int | None]:
         return text, None
     named = parse(text)
     if named is None or named.version is None:
-        raise NoSuchAction(f'"{text}" is not a version of an action', hint="name one like score@2, or all: score")
+        raise NoSuchAction(
+            f'"{text}" is not a version of an action', hint="name one like score@2, or all: score"
+        )
     return named.name, named.version
 
 
-def _of_all(newest: BinaryStatus, listed: list[BinaryStatus]) -> tuple[str, BinaryStatus, list[str]]:
+def _of_all(
+    newest: BinaryStatus, listed: list[BinaryStatus]
+) -> tuple[str, BinaryStatus, list[str]]:
     jobs = dict.fromkeys(job for one in listed if one.name == newest.name for job in one.jobs)
     return f"{newest.name}@{newest.version}", newest, list(jobs)
 
@@ -124,7 +132,12 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as shown:
         task = shown.add_task(name, total=None)
         yield lambda sent, total: shown.update(task, completed=sent, total=total)

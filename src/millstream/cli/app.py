@@ -1,7 +1,7 @@
 """The commands, and where each lives.
 
-Only the command that is called is loaded, which is most of the time that a short one takes: the rest of Millstream
-comes with `run`, and nobody who asks for a job's state waits for it.
+Only the command that is called is loaded, which is most of the time that a short one takes: the
+rest of Millstream comes with `run`, and nobody who asks for a job's state waits for it.
 """
 
 from __future__ import annotations

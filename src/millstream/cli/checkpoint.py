@@ -50,9 +50,13 @@ def read(group: str, data: Path) -> dict[str, Any]:
         known = sorted(path.parent.name for path in (data / flow / "groups").glob("*/group.json"))
         raise NotThere(
             f'there is no checkpoint of a group "{group}" in {data}',
-            hint=f"FLOW.GROUP is one of {[f'{flow}.{one}' for one in known]}" if known else "run the flow first",
+            hint=f"FLOW.GROUP is one of {[f'{flow}.{one}' for one in known]}"
+            if known
+            else "run the flow first",
         )
-    checkpoint = Checkpoint(folder, name, jsonlib.loads((folder / "group.json").read_text())["checkpoint"], {})
+    checkpoint = Checkpoint(
+        folder, name, jsonlib.loads((folder / "group.json").read_text())["checkpoint"], {}
+    )
     committed = checkpoint.committed()
     shown = moment(committed.watermark_ms) if committed and committed.watermark_ms > 0 else None
     return {
@@ -61,5 +65,7 @@ def read(group: str, data: Path) -> dict[str, Any]:
         "batch": committed.batch if committed else None,
         "logged": checkpoint.last("offsets"),
         "watermark": shown,
-        "inputs": {k: msgspec.to_builtins(v) for k, v in committed.offsets.items()} if committed else {},
+        "inputs": {k: msgspec.to_builtins(v) for k, v in committed.offsets.items()}
+        if committed
+        else {},
     }

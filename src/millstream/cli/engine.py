@@ -31,34 +31,59 @@ _DRAIN_S: Final = 10.0
 def engine(
     node: Annotated[int, typer.Option(min=0, help="Which of the engines this is, from 0.")] = 0,
     of: Annotated[int, typer.Option(min=1, help="How many engines there are.")] = 1,
-    data: Annotated[Path, typer.Option(help="Where jobs, journals, checkpoints and the token are kept.")] = DATA,
-    host: Annotated[str, typer.Option(help="The IP address to be asked at over HTTP.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port for HTTP; 0: any that is free.")] = 8340,
-    tls_cert: Annotated[Path | None, typer.Option(help="A certificate: be asked over HTTPS.")] = None,
+    data: Annotated[
+        Path, typer.Option(help="Where jobs, journals, checkpoints and the token are kept.")
+    ] = DATA,
+    host: Annotated[
+        str, typer.Option(help="The IP address to be asked at over HTTP.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port for HTTP; 0: any that is free.")
+    ] = 8340,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="A certificate: be asked over HTTPS.")
+    ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's private key.")] = None,
     open_without_tls: Annotated[
         bool, typer.Option("--open-without-tls", help="Let tokens travel to --host in the clear.")
     ] = False,
-    inbox_port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the inboxes; any that is free.")] = 0,
+    inbox_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port of the inboxes; any that is free.")
+    ] = 0,
     network: Annotated[
         str | None, typer.Option(help="Take events from this network too: 10.0. or 10.0.0.0/16.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="The key of the inboxes; producers need keys too.")] = None,
-    producers: Annotated[Path, typer.Option(help="The folder with the producers' public keys.")] = Path("keys"),
+    key: Annotated[
+        Path | None, typer.Option(help="The key of the inboxes; producers need keys too.")
+    ] = None,
+    producers: Annotated[
+        Path, typer.Option(help="The folder with the producers' public keys.")
+    ] = Path("keys"),
     open_without_keys: Annotated[
         bool, typer.Option("--open-without-keys", help="Let everybody in that network send.")
     ] = False,
-    master: Annotated[str | None, typer.Option(help="A Spark master; this machine's cores by default.")] = None,
-    warm: Annotated[int, typer.Option(min=0, max=64, help="Drivers that wait, started, for the next job.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print where it is as a line of JSON.")] = False,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; this machine's cores by default.")
+    ] = None,
+    warm: Annotated[
+        int, typer.Option(min=0, max=64, help="Drivers that wait, started, for the next job.")
+    ] = 0,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print where it is as a line of JSON.")
+    ] = False,
 ) -> None:
     """Run an engine until you press Ctrl-C or stop it; jobs that are deployed on it go on at the next start.
 
-    It hosts the inboxes of its jobs, keeps their list, and runs a driver for each, which it starts again after a crash.
+    It hosts the inboxes of its jobs, keeps their list, and runs a driver for each, which it starts
+    again after a crash.
     """
     if node >= of:
-        raise WrongNodes(f"there is no node {node} of {of}", hint=f"nodes are numbered from 0 to {of - 1}")
-    listening = listening_at(inbox_port, network, key, producers, open_without_keys=open_without_keys)
+        raise WrongNodes(
+            f"there is no node {node} of {of}", hint=f"nodes are numbered from 0 to {of - 1}"
+        )
+    listening = listening_at(
+        inbox_port, network, key, producers, open_without_keys=open_without_keys
+    )
     from millstream.engine.engine import Engine
     from millstream.engine.server import Server, Serving, guard
 
@@ -86,7 +111,12 @@ def engine(
 
 def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:
     if json:
-        place = {"url": server.url, "inbox": str(engine.address), "node": engine.node, "of": engine.of}
+        place = {
+            "url": server.url,
+            "inbox": str(engine.address),
+            "node": engine.node,
+            "of": engine.of,
+        }
         print(jsonlib.dumps({**place, "data": str(data.resolve())}), flush=True)
         return
     nodes = "" if engine.of == 1 else f"node {engine.node} of {engine.of}   "
@@ -105,7 +135,8 @@ def _interrupted() -> Iterator[threading.Event]:
 
     def note(_number: int, _frame: Any) -> None:
         if seen.is_set():
-            # The second time at once, as kill -9 would: drivers end with us, and the next start goes on.
+            # The second time at once, as kill -9 would: drivers end with us, and the next start
+            # goes on.
             os._exit(130)
         seen.set()
 
@@ -119,5 +150,7 @@ def _interrupted() -> Iterator[threading.Event]:
 
 def _log_to_stderr() -> None:
     logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )

@@ -28,21 +28,32 @@ TIME_OVER: Final = 4
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
 Engines = Annotated[
     list[str] | None,
-    typer.Option("--engine", metavar="URL", help="The engine, or all engines of the cluster; MILLSTREAM_ENGINE."),
+    typer.Option(
+        "--engine",
+        metavar="URL",
+        help="The engine, or all engines of the cluster; MILLSTREAM_ENGINE.",
+    ),
 ]
-TokenFile = Annotated[Path | None, typer.Option(help="The file with the engine's token; or MILLSTREAM_TOKEN.")]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="The file with the engine's token; or MILLSTREAM_TOKEN.")
+]
 Timeout = Annotated[float | None, typer.Option(min=0.0, help="Seconds to wait at most.")]
 Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
 
 
 def deploy(
-    flow: Annotated[Path, typer.Argument(help="The flow, .py or .yaml; or a scheme, .yaml or .json.")],
-    name: Annotated[str | None, typer.Option(help="The job's name; the flow's if left out.")] = None,
+    flow: Annotated[
+        Path, typer.Argument(help="The flow, .py or .yaml; or a scheme, .yaml or .json.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="The job's name; the flow's if left out.")
+    ] = None,
     rows_per_batch: Annotated[
         int | None, typer.Option(min=1, help="The most rows that a micro-batch reads of a journal.")
     ] = None,
     state: Annotated[
-        str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
+        str | None,
+        typer.Option(help="Where windows and joins keep their state: memory or rocksdb."),
     ] = None,
     engine: Engines = None,
     token_file: TokenFile = None,
@@ -53,7 +64,9 @@ def deploy(
     options = {"rows_per_batch": rows_per_batch, "state": state}
     with cluster(engine, token_file) as found:
         with Console(stderr=True).status(f"deploying {flow}"):
-            job = found.deploy(flow, name=name, options={k: v for k, v in options.items() if v is not None})
+            job = found.deploy(
+                flow, name=name, options={k: v for k, v in options.items() if v is not None}
+            )
         told(job, f"deployed {job.name} (job {job.id})   {found.urls[0]}/jobs/{job.id}", json=json)
 
 
@@ -82,7 +95,9 @@ def jobs(engine: Engines = None, token_file: TokenFile = None, json: Json = Fals
         Console(width=width()).print(_list(listed))
 
 
-def status(job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+def status(
+    job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False
+) -> None:
     """Show how a job is doing."""
     with cluster(engine, token_file) as found:
         shown = found.status(job)
@@ -94,8 +109,12 @@ def status(job: Job, engine: Engines = None, token_file: TokenFile = None, json:
 
 def logs(
     job: Job,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000, help="How many of the last lines.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=10_000, help="How many of the last lines.")
+    ] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")
+    ] = False,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
@@ -138,7 +157,9 @@ def drain(
         _wait(found, job, timeout, json=json)
 
 
-def resume(job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
+def resume(
+    job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False
+) -> None:
     """Let a drained or failed job go on."""
     with cluster(engine, token_file) as found:
         resumed = found.resume(job)
@@ -147,8 +168,12 @@ def resume(job: Job, engine: Engines = None, token_file: TokenFile = None, json:
 
 def undeploy(
     job: Job,
-    force: Annotated[bool, typer.Option("--force", help="Even if it runs; says what is not processed.")] = False,
-    purge: Annotated[bool, typer.Option("--purge", help="Remove its journals and checkpoints too.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if it runs; says what is not processed.")
+    ] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove its journals and checkpoints too.")
+    ] = False,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
@@ -163,7 +188,9 @@ def undeploy(
 
 
 def stop(
-    force: Annotated[bool, typer.Option("--force", help="Even if jobs run; they go on at the next start.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if jobs run; they go on at the next start.")
+    ] = False,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
@@ -194,7 +221,11 @@ def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Clus
     from millstream.engine.tokens import read_token
 
     named = engines or engines_of_environment()
-    token = read_token(token_file) if token_file is not None else os.environ.get("MILLSTREAM_TOKEN") or None
+    token = (
+        read_token(token_file)
+        if token_file is not None
+        else os.environ.get("MILLSTREAM_TOKEN") or None
+    )
     with Cluster(named or [DEFAULT], token) as found:
         yield found
         for url in found.away:
@@ -285,10 +316,13 @@ def _warn(job: JobStatus, *, purge: bool) -> None:
         console.print(f"warning: {left}, and are lost with its journals", soft_wrap=True)
     elif job.unprocessed:
         console.print(
-            f"warning: {left}; they stay in its journals, for a job that is deployed under this name", soft_wrap=True
+            f"warning: {left}; they stay in its journals, for a job that is deployed under this name",
+            soft_wrap=True,
         )
     elif purge:
-        console.print(f'warning: the journals and checkpoints of job "{job.name}" are removed', soft_wrap=True)
+        console.print(
+            f'warning: the journals and checkpoints of job "{job.name}" are removed', soft_wrap=True
+        )
 
 
 def _warn_of_stop(listed: list[JobStatus]) -> None:
@@ -297,7 +331,9 @@ def _warn_of_stop(listed: list[JobStatus]) -> None:
     busy = [job for job in listed if job.state in ALIVE]
     if busy:
         names = ", ".join(job.name for job in busy)
-        text = f"warning: {names} stop taking events until an engine is started again; nothing is lost"
+        text = (
+            f"warning: {names} stop taking events until an engine is started again; nothing is lost"
+        )
         Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
@@ -328,11 +364,20 @@ def _view(job: JobStatus) -> Group:
         parts.append(Text(job.reason, style="red"))
     if job.groups:
         parts.append(_groups(job))
-    parts += [Text(f"inbox {one.source}/{one.partition}  {one.address}  {_inbox(one)}") for one in job.inboxes]
-    parts += [Text(f"copy  {one.source}/{one.partition}  {one.original}  {_copy(one)}") for one in job.copies]
+    parts += [
+        Text(f"inbox {one.source}/{one.partition}  {one.address}  {_inbox(one)}")
+        for one in job.inboxes
+    ]
+    parts += [
+        Text(f"copy  {one.source}/{one.partition}  {one.original}  {_copy(one)}")
+        for one in job.copies
+    ]
     parts += [Text(_runtime(one)) for one in job.runtimes]
     parts.append(
-        Text(f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}", style="dim")
+        Text(
+            f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}",
+            style="dim",
+        )
     )
     return Group(*parts)
 
@@ -340,15 +385,23 @@ def _view(job: JobStatus) -> Group:
 def _head(job: JobStatus) -> str:
     pid = "" if job.pid is None else f"   driver {job.pid}"
     again = f"   restarts {job.restarts:,}" if job.restarts else ""
-    return f"{job.name} (job {job.id})  {job.state} since {at(job.since)}{pid}{again}{_version(job)}"
+    return (
+        f"{job.name} (job {job.id})  {job.state} since {at(job.since)}{pid}{again}{_version(job)}"
+    )
 
 
 def _version(job: JobStatus) -> str:
     """Return which version of a job runs, if it was ever switched, and where a switch stands."""
     if job.switch is None:
         return ""
-    going = f", {job.switch.phase} {job.switch.version}" if job.switch.state in ("asked", "going on") else ""
-    keys = f", which has {job.switch.share * 100:g}% of the keys" if going and job.switch.share else ""
+    going = (
+        f", {job.switch.phase} {job.switch.version}"
+        if job.switch.state in ("asked", "going on")
+        else ""
+    )
+    keys = (
+        f", which has {job.switch.share * 100:g}% of the keys" if going and job.switch.share else ""
+    )
     cut = f", cut at {at(job.switch.cut)}" if going and job.switch.cut else ""
     return f"   version {job.version}{going}{keys}{cut}"
 

@@ -1,6 +1,7 @@
 """`millstream journal ls | show | cat | verify | repair`: look into journals, and mend them.
 
-A journal is named FLOW.JOURNAL and lies in DATA/FLOW/journals/JOURNAL; its dead letters are FLOW.JOURNAL.dead.
+A journal is named FLOW.JOURNAL and lies in DATA/FLOW/journals/JOURNAL; its dead letters are
+FLOW.JOURNAL.dead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from millstream.errors import JournalError, JournalMissing, SchemaConflict
@@ -33,7 +41,9 @@ from millstream.journal.verify import verify as check
 app = typer.Typer(no_args_is_help=True)
 
 Data = Annotated[Path, typer.Option("--data", help="The data folder.")]
-Name = Annotated[str, typer.Argument(help="FLOW.JOURNAL, or FLOW.JOURNAL.dead for its dead letters.")]
+Name = Annotated[
+    str, typer.Argument(help="FLOW.JOURNAL, or FLOW.JOURNAL.dead for its dead letters.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
 _DATA = Path(".millstream")
 
@@ -69,7 +79,11 @@ def find(name: str, data: Path) -> Path:
         msg = f'journal "{flow}.{journal}" has no dead letters'
         raise JournalMissing(msg)
     known = list(named(data))
-    hint = f"there are {', '.join(known)}" if known else f'there are none in "{data}": run a flow, or give --data'
+    hint = (
+        f"there are {', '.join(known)}"
+        if known
+        else f'there are none in "{data}": run a flow, or give --data'
+    )
     msg = f'there is no journal "{name}"'
     raise JournalMissing(msg, hint=hint)
 
@@ -89,7 +103,9 @@ def list_journals(data: Data = _DATA, json: Json = False) -> None:
     if not found and not damaged:
         print(f"there are no journals in {data}")
         return
-    table = _table("journal", "*partitions", "*rows", "*size", "last append", "*readers", "*dead", "*lost")
+    table = _table(
+        "journal", "*partitions", "*rows", "*size", "last append", "*readers", "*dead", "*lost"
+    )
     for name, one in found.items():
         last = max((part.last_append_at or 0 for part in one.partitions), default=0)
         table.add_row(
@@ -145,7 +161,18 @@ def _writer(found: Summary) -> str:
 
 
 def _partitions(partitions: tuple[PartitionSummary, ...]) -> Table:
-    table = _table("*partition", "*begin", "*end", "*rows", "*size", "*segments", "from", "to", "floor", "last append")
+    table = _table(
+        "*partition",
+        "*begin",
+        "*end",
+        "*rows",
+        "*size",
+        "*segments",
+        "from",
+        "to",
+        "floor",
+        "last append",
+    )
     for part in partitions:
         table.add_row(
             f"{part.partition}",
@@ -180,11 +207,17 @@ def _readers(found: Summary) -> Table:
 
 def _print_losses(console: Console, name: str, found: Summary) -> None:
     for reason, count in sorted(found.dead.items(), key=lambda item: -item[1]):
-        console.print(f"dead letters  {count:,}  {reason}", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"dead letters  {count:,}  {reason}", highlight=False, markup=False, soft_wrap=True
+        )
     if found.dead:
         console.print(f"see millstream journal cat {name}.dead", style="dim", highlight=False)
     if found.lost:
-        console.print(f"lost          {found.lost:,} positions, kept aside by a repair", style="red", highlight=False)
+        console.print(
+            f"lost          {found.lost:,} positions, kept aside by a repair",
+            style="red",
+            highlight=False,
+        )
 
 
 # cat
@@ -198,7 +231,9 @@ def cat(
     start: Annotated[int | None, typer.Option("--from", help="The first position.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many rows.")] = None,
     columns: Annotated[str | None, typer.Option(help="Only these columns: a,b,c.")] = None,
-    positions: Annotated[bool, typer.Option("--positions", help="Add partition and position.")] = False,
+    positions: Annotated[
+        bool, typer.Option("--positions", help="Add partition and position.")
+    ] = False,
 ) -> None:
     """Print rows as JSON lines."""
     reader = Reader(find(name, data))
@@ -210,7 +245,9 @@ def cat(
             if left <= 0:
                 return
             left -= 1
-            place: dict[str, Any] = {"_partition": number, "_position": position} if positions else {}
+            place: dict[str, Any] = (
+                {"_partition": number, "_position": position} if positions else {}
+            )
             print(jsonlib.dumps({**place, **row}, default=_jsonable))
 
 
@@ -221,7 +258,9 @@ def _columns(given: str | None, reader: Reader) -> list[str] | None:
     unknown = [column for column in wanted if column not in reader.description.schema.names]
     if unknown:
         msg = f'the journal has no column "{unknown[0]}"'
-        raise SchemaConflict(msg, hint=f"its columns are {', '.join(reader.description.schema.names)}")
+        raise SchemaConflict(
+            msg, hint=f"its columns are {', '.join(reader.description.schema.names)}"
+        )
     return wanted
 
 
@@ -293,7 +332,9 @@ def _print_report(name: str, report: Report) -> None:
         print(f"damaged: {damage}")
     lost = f", {report.lost:,} positions lost before" if report.lost else ""
     state = _places(len(report.damages), "damaged") if report.damages else "sound"
-    print(f"{name}: {state}; {report.rows:,} rows in {report.entries:,} batches, {_size(report.bytes)}{lost}")
+    print(
+        f"{name}: {state}; {report.rows:,} rows in {report.entries:,} batches, {_size(report.bytes)}{lost}"
+    )
     if report.damages:
         print(f"  hint: stop the writer, then millstream journal repair {name}")
 
@@ -307,7 +348,11 @@ def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
         return
     for one in done:
         kept = f", its bytes are in {one.aside}" if one.aside else ""
-        lost = f"{one.positions:,} positions from {one.position:,} are lost" if one.positions else "nothing is lost"
+        lost = (
+            f"{one.positions:,} positions from {one.position:,} are lost"
+            if one.positions
+            else "nothing is lost"
+        )
         print(f"partition {one.partition}: {one.fact}; {lost}{kept}")
     print(f"{name}: {_places(len(done), 'mended') if done else 'nothing to mend'}")
 
@@ -317,14 +362,23 @@ def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
 
 def _plain(name: str, found: Summary) -> dict[str, Any]:
     body: dict[str, Any] = asdict(found)
-    return {"name": name, **body, "path": str(found.path), "rows": found.rows, "bytes": found.bytes, "lost": found.lost}
+    return {
+        "name": name,
+        **body,
+        "path": str(found.path),
+        "rows": found.rows,
+        "bytes": found.bytes,
+        "lost": found.lost,
+    }
 
 
 def _table(*columns: str) -> Table:
     """Return a plain table; a column with a star is a number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.lstrip("*"), justify="right" if column.startswith("*") else "left", no_wrap=True)
+        table.add_column(
+            column.lstrip("*"), justify="right" if column.startswith("*") else "left", no_wrap=True
+        )
     return table
 
 

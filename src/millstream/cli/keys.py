@@ -34,11 +34,17 @@ def new(
     made = new_keys(folder, name)
     if json:
         public = read_public(made.public).public.decode()
-        print(jsonlib.dumps({"name": name, "key": str(made.secret), "pub": str(made.public), "public": public}))
+        print(
+            jsonlib.dumps(
+                {"name": name, "key": str(made.secret), "pub": str(made.public), "public": public}
+            )
+        )
         return
     print(f'made {made.secret}  both halves: leave it with "{name}", show it to nobody')
     print(f'made {made.public}  the public half: give it to those who shall know "{name}"')
-    print("a producer's .pub goes into the engine's folder of producers, the engine's .pub to its producers")
+    print(
+        "a producer's .pub goes into the engine's folder of producers, the engine's .pub to its producers"
+    )
 
 
 @app.command("ls")
@@ -56,7 +62,9 @@ def list_keys(folder: Folder = _KEYS, json: Json = False) -> None:
 
 
 @app.command()
-def show(file: Annotated[Path, typer.Argument(help="A .key or a .pub.")], json: Json = False) -> None:
+def show(
+    file: Annotated[Path, typer.Argument(help="A .key or a .pub.")], json: Json = False
+) -> None:
     """Check a key file and show its public half; the secret one is never shown."""
     found = _read(file)
     if json:
@@ -85,7 +93,12 @@ def _read(file: Path) -> dict[str, object]:
     from millstream.links.keys import read_key, read_public
 
     key = read_public(file) if file.suffix == ".pub" else read_key(file)
-    return {"name": key.name, "public": key.public.decode(), "secret": file.suffix != ".pub", "file": str(file)}
+    return {
+        "name": key.name,
+        "public": key.public.decode(),
+        "secret": file.suffix != ".pub",
+        "file": str(file),
+    }
 
 
 def _print_keys(folder: Path, found: dict[str, dict[str, object]]) -> None:

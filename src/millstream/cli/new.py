@@ -22,13 +22,16 @@ _FILES: Final = {
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="The name of the flow, and of the folder that is made for it.")],
+    name: Annotated[
+        str, typer.Argument(help="The name of the flow, and of the folder that is made for it.")
+    ],
     folder: Annotated[Path | None, typer.Option(help="Another folder.")] = None,
 ) -> None:
     """Make a project: a small flow with its data, a test and a README that run."""
     if not _NAME.fullmatch(name):
         raise typer.BadParameter(
-            f'"{name}" is not one word of letters, digits, "_" and "-" that starts with a letter', param_hint="NAME"
+            f'"{name}" is not one word of letters, digits, "_" and "-" that starts with a letter',
+            param_hint="NAME",
         )
     place = folder or Path(name)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):

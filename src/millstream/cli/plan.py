@@ -18,7 +18,9 @@ def plan(
     flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
     svg: Annotated[Path | None, typer.Option(help="Draw the graph into this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the plan for machines.")] = False,
-    quick: Annotated[bool, typer.Option(help="Do not start Spark to check expressions and functions.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="Do not start Spark to check expressions and functions.")
+    ] = False,
 ) -> None:
     """Show the groups of a flow, and find its mistakes without running it."""
     planned = plan_flow(load(flow))
@@ -29,7 +31,9 @@ def plan(
 
         with Console(stderr=True).status("asking Spark"):
             spark = session(
-                planned.flow.name, master="local[1]", log=Path(".millstream") / planned.flow.name / "plan.log"
+                planned.flow.name,
+                master="local[1]",
+                log=Path(".millstream") / planned.flow.name / "plan.log",
             )
             analyse(spark, planned, flow.resolve().parent)
     if svg is not None:

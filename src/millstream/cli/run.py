@@ -28,25 +28,40 @@ if TYPE_CHECKING:
 
 def run(
     flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
-    data: Annotated[Path, typer.Option(help="Where journals and checkpoints are kept.")] = Path(".millstream"),
-    until_end: Annotated[bool, typer.Option("--until-end", help="Stop when all sources have ended.")] = False,
-    master: Annotated[str | None, typer.Option(help="A Spark master; this machine's cores by default.")] = None,
+    data: Annotated[Path, typer.Option(help="Where journals and checkpoints are kept.")] = Path(
+        ".millstream"
+    ),
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Stop when all sources have ended.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; this machine's cores by default.")
+    ] = None,
     rows_per_batch: Annotated[
         int, typer.Option(min=1, help="The most rows that a micro-batch reads of a journal.")
     ] = 500_000,
     state: Annotated[
-        str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
+        str | None,
+        typer.Option(help="Where windows and joins keep their state: memory or rocksdb."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of its inboxes; any that is free.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port of its inboxes; any that is free.")
+    ] = 0,
     network: Annotated[
         str | None, typer.Option(help="Take events from this network too: 10.0. or 10.0.0.0/16.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="The key of these inboxes; producers need keys too.")] = None,
-    producers: Annotated[Path, typer.Option(help="The folder with the producers' public keys.")] = Path("keys"),
+    key: Annotated[
+        Path | None, typer.Option(help="The key of these inboxes; producers need keys too.")
+    ] = None,
+    producers: Annotated[
+        Path, typer.Option(help="The folder with the producers' public keys.")
+    ] = Path("keys"),
     open_without_keys: Annotated[
         bool, typer.Option("--open-without-keys", help="Let everybody in that network send.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="A line of JSON every second instead of the table.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="A line of JSON every second instead of the table.")
+    ] = False,
 ) -> None:
     """Run a flow until it ends or you press Ctrl-C; a new start goes on where it stopped."""
     if state not in (None, "memory", "rocksdb"):
@@ -70,7 +85,9 @@ def run(
         running.start()
     try:
         with _interruptible() as interrupted, _landings(running, keys):
-            view = _View(described.name, spark.sparkContext.master or "local", log, lambda: running.address)
+            view = _View(
+                described.name, spark.sparkContext.master or "local", log, lambda: running.address
+            )
             _watch(running, view, interrupted, until_end=until_end, json=json, terminal=terminal)
     finally:
         with Console(stderr=True).status("stopping"):
@@ -135,7 +152,13 @@ def _interruptible() -> Iterator[_Interrupt]:
 
 
 def _watch(
-    running: FlowRun, view: _View, interrupt: _Interrupt, *, until_end: bool, json: bool, terminal: Console
+    running: FlowRun,
+    view: _View,
+    interrupt: _Interrupt,
+    *,
+    until_end: bool,
+    json: bool,
+    terminal: Console,
 ) -> None:
     # The table belongs to a person; a pipe gets the last state only.
     live = Live(console=terminal, auto_refresh=False) if not json and terminal.is_terminal else None

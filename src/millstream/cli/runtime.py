@@ -15,49 +15,74 @@ from millstream.flow.actions import whitelisted
 
 def runtime(
     action: Annotated[str, typer.Option(help="The program: a path, or a name on PATH.")],
-    args: Annotated[list[str] | None, typer.Argument(help="The program's own arguments, after --.")] = None,
+    args: Annotated[
+        list[str] | None, typer.Argument(help="The program's own arguments, after --.")
+    ] = None,
     listens: Annotated[
         str | None, typer.Option("--in", help="Where upstreams connect, host:port; none: a source.")
     ] = None,
     outs: Annotated[
-        list[str] | None, typer.Option("--out", help="A downstream, host:port; may be given again; none: a sink.")
+        list[str] | None,
+        typer.Option("--out", help="A downstream, host:port; may be given again; none: a sink."),
     ] = None,
     service: Annotated[
-        str | None, typer.Option("--service-sock", help="Where commands come in: a path with a slash, or host:port.")
+        str | None,
+        typer.Option(
+            "--service-sock", help="Where commands come in: a path with a slash, or host:port."
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Who this is: scheme_node. The program's name by default.")] = None,
-    queue: Annotated[Path | None, typer.Option(help="The folder of the queue: .millstream/runtimes/NAME.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Who this is: scheme_node. The program's name by default.")
+    ] = None,
+    queue: Annotated[
+        Path | None, typer.Option(help="The folder of the queue: .millstream/runtimes/NAME.")
+    ] = None,
     generation: Annotated[
         int | None, typer.Option(min=1, help="Which life of this node: given by who starts it.")
     ] = None,
     contract: Annotated[
         str, typer.Option(help="one: an answer for each input. stream: several, then an empty one.")
     ] = "one",
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the program, which gets no other.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE for the program, which gets no other.")
+    ] = None,
     user: Annotated[str | None, typer.Option(help="Whom to run the program as.")] = None,
-    no_network: Annotated[bool, typer.Option("--no-network", help="No network for the program.")] = False,
+    no_network: Annotated[
+        bool, typer.Option("--no-network", help="No network for the program.")
+    ] = False,
     conn_whitelist: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="IP:PORT", help="Where the program may connect to; may be given again; nowhere else then."
+            metavar="IP:PORT",
+            help="Where the program may connect to; may be given again; nowhere else then.",
         ),
     ] = None,
-    memory: Annotated[int | None, typer.Option(help="The program's address space, in bytes.")] = None,
+    memory: Annotated[
+        int | None, typer.Option(help="The program's address space, in bytes.")
+    ] = None,
     cpu: Annotated[int | None, typer.Option(help="The program's CPU time, in seconds.")] = None,
     files: Annotated[int, typer.Option(help="How many files the program may open.")] = 1024,
     frame: Annotated[int, typer.Option(help="The longest message, in bytes.")] = 64 << 20,
     time_limit: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 60.0,
-    attempts: Annotated[int, typer.Option(min=1, help="How often a message is tried before it is a dead letter.")] = 3,
-    queue_bytes: Annotated[int, typer.Option(help="Upstreams wait while the queue is larger.")] = 1 << 30,
-    once: Annotated[bool, typer.Option("--once", help="End when a source has ended and all was taken.")] = False,
+    attempts: Annotated[
+        int, typer.Option(min=1, help="How often a message is tried before it is a dead letter.")
+    ] = 3,
+    queue_bytes: Annotated[int, typer.Option(help="Upstreams wait while the queue is larger.")] = 1
+    << 30,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when a source has ended and all was taken.")
+    ] = False,
     drain: Annotated[
-        bool, typer.Option("--drain", help="Start no program; end when all that a source's queue has was taken.")
+        bool,
+        typer.Option(
+            "--drain", help="Start no program; end when all that a source's queue has was taken."
+        ),
     ] = False,
 ) -> None:
     """Host a program that reads and writes frames, and lose nothing.
 
-    Its answers are on disk before they are sent; its inputs are acknowledged when all downstreams have what was made
-    of them. Delivery is at least once, in order.
+    Its answers are on disk before they are sent; its inputs are acknowledged when all downstreams
+    have what was made of them. Delivery is at least once, in order.
     """
     from millstream.actions.hosted import CUT_SHORT
     from millstream.actions.runtime import Runtime, Settings, stop_on_signals
@@ -65,7 +90,9 @@ def runtime(
     limits = Limits(memory_bytes=memory, cpu_seconds=cpu, open_files=files, frame_bytes=frame)
     path = str(Path(action).resolve()) if "/" in action else action
     whitelist = _whitelist(conn_whitelist or [], none=no_network)
-    program = Program((path, *(args or ())), _contract(contract), _pairs(env or []), limits, user, whitelist)
+    program = Program(
+        (path, *(args or ())), _contract(contract), _pairs(env or []), limits, user, whitelist
+    )
     name = name or Path(action).name
     folder = queue or Path(".millstream") / "runtimes" / name
     settings = Settings(
@@ -100,7 +127,8 @@ def _whitelist(addresses: list[str], *, none: bool) -> tuple[str, ...] | None:
     for address in addresses:
         if not whitelisted(address):
             raise ActionError(
-                f'"{address}" is not an address to connect to', hint="expected IP:port, like 10.0.0.5:5432"
+                f'"{address}" is not an address to connect to',
+                hint="expected IP:port, like 10.0.0.5:5432",
             )
     return tuple(addresses) if none or addresses else None
 
@@ -109,5 +137,7 @@ def _pairs(env: list[str]) -> tuple[tuple[str, str], ...]:
     pairs = [one.partition("=") for one in env]
     for key, equals, _ in pairs:
         if not key or not equals:
-            raise ActionError(f'"{key}" is not an environment variable with a value', hint="expected NAME=VALUE")
+            raise ActionError(
+                f'"{key}" is not an environment variable with a value', hint="expected NAME=VALUE"
+            )
     return tuple((key, value) for key, _, value in pairs)

@@ -27,4 +27,7 @@ def check(file: Annotated[Path, typer.Argument(help="A scheme, YAML or JSON.")])
         bare = "in Spark" if found.role(node.name) == "processor" else "beside its engine"
         where = ", ".join(node.addresses) or bare
         to = ", ".join(found.downstreams(node.name))
-        print(f"  {node.name:<{width}}  {found.role(node.name):<9}  {where}" + (f"  -> {to}" if to else ""))
+        print(
+            f"  {node.name:<{width}}  {found.role(node.name):<9}  {where}"
+            + (f"  -> {to}" if to else "")
+        )

@@ -50,34 +50,54 @@ class Sent:
         notes = [f"{self.repeated:,} were there already"] if self.repeated else []
         if self.refused:
             where = "" if data is None else f" --data {data}"
-            notes.append(f"{self.refused:,} refused, see millstream journal cat {self.target}.dead{where}")
-        said = f"sent {self.sent:,} {'event' if self.sent == 1 else 'events'} in {self.seconds:.2f} s" + (
-            f" ({'; '.join(notes)})" if notes else ""
+            notes.append(
+                f"{self.refused:,} refused, see millstream journal cat {self.target}.dead{where}"
+            )
+        said = (
+            f"sent {self.sent:,} {'event' if self.sent == 1 else 'events'} in {self.seconds:.2f} s"
+            + (f" ({'; '.join(notes)})" if notes else "")
         )
         return f"{said}\nended {self.target}" if self.ended else said
 
 
 def send(
-    target: Annotated[str, typer.Argument(metavar="FLOW.SOURCE", help="The source that the events are for.")],
-    to: Annotated[str | None, typer.Option(metavar="tcp://HOST:PORT", help="Where the flow's inboxes are.")] = None,
-    engine: Annotated[str | None, typer.Option(metavar="URL", help="The engine that the flow is deployed on.")] = None,
+    target: Annotated[
+        str, typer.Argument(metavar="FLOW.SOURCE", help="The source that the events are for.")
+    ],
+    to: Annotated[
+        str | None, typer.Option(metavar="tcp://HOST:PORT", help="Where the flow's inboxes are.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="URL", help="The engine that the flow is deployed on.")
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="The data folder of the flow, on this host.", show_default=".millstream")
+        Path | None,
+        typer.Option(help="The data folder of the flow, on this host.", show_default=".millstream"),
     ] = None,
-    flow: Annotated[Path | None, typer.Option(help="The flow's file: makes the journal if it is not there.")] = None,
+    flow: Annotated[
+        Path | None, typer.Option(help="The flow's file: makes the journal if it is not there.")
+    ] = None,
     sender: Annotated[
-        str | None, typer.Option(help="A name to send the same lines under again: what is there is not stored twice.")
+        str | None,
+        typer.Option(
+            help="A name to send the same lines under again: what is there is not stored twice."
+        ),
     ] = None,
-    end: Annotated[bool, typer.Option("--end", help="End the stream after the last event.")] = False,
+    end: Annotated[
+        bool, typer.Option("--end", help="End the stream after the last event.")
+    ] = False,
     key: Annotated[Path | None, typer.Option(help="Our key, if the other side wants keys.")] = None,
     server: Annotated[Path | None, typer.Option(help="The other side's public key.")] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds to wait for inboxes that take nothing.")] = 600.0,
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds to wait for inboxes that take nothing.")
+    ] = 600.0,
     json: Annotated[bool, typer.Option("--json", help="Print the result for machines.")] = False,
 ) -> None:
     """Send JSON lines from standard input to a source of a flow.
 
-    Each line is an object with the source's columns. Events are durable when the command says so. What cannot be taken
-    goes to the source's dead letters with its reason, and does not stop the others.
+    Each line is an object with the source's columns. Events are durable when the command says so.
+    What cannot be taken goes to the source's dead letters with its reason, and does not stop the
+    others.
     """
     _check(target)
     if (to, engine, data, flow) == (None, None, None, None):
@@ -103,7 +123,9 @@ def send(
         with _progress(pump), _silence_broken(client, to or data):
             interrupted = pump.run(end=end)
             if interrupted and client.waiting:
-                typer.echo("waiting until what was sent is acknowledged; Ctrl-C again gives up", err=True)
+                typer.echo(
+                    "waiting until what was sent is acknowledged; Ctrl-C again gives up", err=True
+                )
             client.flush()
     except KeyboardInterrupt:
         _give_up(client)
@@ -140,12 +162,15 @@ class _Pump:
 
     def _take(self, block: list[bytes]) -> None:
         rows = ingest.parse_rows(block, self._client.schema(self._target), self.lines)
-        # Before the rows around them: what the journal remembers of a sender covers its dead letters too.
+        # Before the rows around them: what the journal remembers of a sender covers its dead
+        # letters too.
         if rows.refused:
             self._refused += self._client.refuse(self._target, rows.refused)
         if len(rows):
             numbers: Any = rows.numbers
-            self._waiting.append(self._client.send_nowait(self._target, rows.batch, numbers=numbers))
+            self._waiting.append(
+                self._client.send_nowait(self._target, rows.batch, numbers=numbers)
+            )
         self.lines += len(block)
         while len(self._waiting) > _IN_FLIGHT:
             self._waiting.popleft().result()
@@ -157,7 +182,10 @@ class _Pump:
         numbers = self._client.statistics()
         # The end counts as an event of every inbox.
         taken = sum(one.acknowledged for one in numbers) - (len(numbers) if ended else 0)
-        repeated, refused = sum(one.repeated for one in numbers), sum(one.refused for one in numbers)
+        repeated, refused = (
+            sum(one.repeated for one in numbers),
+            sum(one.refused for one in numbers),
+        )
         sent = taken - repeated - refused
         return Sent(self._target, sender, sent, repeated, self._refused + refused, seconds, ended)
 
@@ -174,7 +202,9 @@ def _progress(pump: _Pump) -> AbstractContextManager[object]:
             self.update(task, completed=pump.lines)
             yield from super().get_renderables()
 
-    progress = Lines(SpinnerColumn(), TextColumn("{task.completed:,} lines"), console=console, transient=True)
+    progress = Lines(
+        SpinnerColumn(), TextColumn("{task.completed:,} lines"), console=console, transient=True
+    )
     task = progress.add_task("", total=None)
     return progress
 
@@ -190,7 +220,9 @@ def _silence_broken(client: Client, where: object) -> Iterator[None]:
             numbers = client.statistics()
             acknowledged = sum(one.acknowledged for one in numbers)
             if acknowledged == before and (client.waiting or not numbers):
-                typer.echo(f'waiting for "{where}", which has not answered for {_QUIET_S:.0f} s', err=True)
+                typer.echo(
+                    f'waiting for "{where}", which has not answered for {_QUIET_S:.0f} s', err=True
+                )
                 return
             before = acknowledged
 
@@ -222,12 +254,16 @@ def _at(engine: str, target: str) -> tuple[str, str]:
         about = client.about()
     finally:
         client.close()
-    return str(Address(about.inbox.ip, about.inbox.port)), f"{about.data}/jobs/{target.partition('.')[0]}"
+    return str(
+        Address(about.inbox.ip, about.inbox.port)
+    ), f"{about.data}/jobs/{target.partition('.')[0]}"
 
 
 def _check(target: str) -> None:
     if not target.partition(".")[2]:
-        raise NotThere(f'"{target}" does not name a source', hint="write FLOW.SOURCE, like flights.departures")
+        raise NotThere(
+            f'"{target}" does not name a source', hint="write FLOW.SOURCE, like flights.departures"
+        )
 
 
 def _declare(target: str, data: Path, flow: Path) -> None:
@@ -240,10 +276,20 @@ def _source(file: Path, name: str, source: str) -> Source:
     flow = load(file)
     stage = flow.stages.get(source)
     if flow.name != name:
-        raise NotThere(f'{file} holds flow "{flow.name}", not "{name}"', hint=f"millstream send {flow.name}.{source}")
-    found = [key for key, one in flow.stages.items() if isinstance(one, Source) and isinstance(one.origin, Inbox)]
+        raise NotThere(
+            f'{file} holds flow "{flow.name}", not "{name}"',
+            hint=f"millstream send {flow.name}.{source}",
+        )
+    found = [
+        key
+        for key, one in flow.stages.items()
+        if isinstance(one, Source) and isinstance(one.origin, Inbox)
+    ]
     if not isinstance(stage, Source) or source not in found:
-        raise NotThere(f'flow "{name}" has no inbox "{source}"', hint=f"its inboxes are {', '.join(found) or 'none'}")
+        raise NotThere(
+            f'flow "{name}" has no inbox "{source}"',
+            hint=f"its inboxes are {', '.join(found) or 'none'}",
+        )
     return stage
 
 

@@ -28,7 +28,14 @@ LENGTH: Final = "10 min"
 
 
 def run(
-    found: Cluster, job: str, flow: Path | None, consent: list[str], limit_s: float, length_s: float, *, json: bool
+    found: Cluster,
+    job: str,
+    flow: Path | None,
+    consent: list[str],
+    limit_s: float,
+    length_s: float,
+    *,
+    json: bool,
 ) -> None:
     """Begin a shadow."""
     with Console(stderr=True).status("planning"):
@@ -59,7 +66,8 @@ def end(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
     before = found.wait_switch(job, 0.0)
     if before.switch is None or before.switch.shadow is None:
         raise SwitchRefused(
-            f"no version of {job} runs in a shadow", hint=f"millstream switch {job} FLOW --shadow begins"
+            f"no version of {job} runs in a shadow",
+            hint=f"millstream switch {job} FLOW --shadow begins",
         )
     # It may have ended meanwhile.
     with contextlib.suppress(SwitchRefused):

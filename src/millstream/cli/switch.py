@@ -32,15 +32,27 @@ _BAR: Final = 10
 
 def switch(
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="The job's name or id; with --plan also an old flow's file.")
+        str,
+        typer.Argument(
+            metavar="JOB", help="The job's name or id; with --plan also an old flow's file."
+        ),
     ],
-    flow: Annotated[Path | None, typer.Argument(help="The new version: a .py or .yaml file.")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what it would do, and do nothing.")] = False,
+    flow: Annotated[
+        Path | None, typer.Argument(help="The new version: a .py or .yaml file.")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what it would do, and do nothing.")
+    ] = False,
     back: Annotated[bool, typer.Option("--back", help="Go back to the version before.")] = False,
-    give_up: Annotated[bool, typer.Option("--give-up", help="End a switch that has not made its cut yet.")] = False,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="End a switch that has not made its cut yet.")
+    ] = False,
     share: Annotated[
         str | None,
-        typer.Option(metavar="PERCENT", help="Give the new version so many of the keys, as 10%; or more, or less."),
+        typer.Option(
+            metavar="PERCENT",
+            help="Give the new version so many of the keys, as 10%; or more, or less.",
+        ),
     ] = None,
     consent: Annotated[
         list[str] | None,
@@ -52,22 +64,33 @@ def switch(
     since: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help='Process again from "2 hours ago" or a timestamp, and replace what is out.'
+            "--from",
+            metavar="TIME",
+            help='Process again from "2 hours ago" or a timestamp, and replace what is out.',
         ),
     ] = None,
-    limit: Annotated[str, typer.Option(metavar="TIME", help="How long it may take until the cut.")] = "5 min",
+    limit: Annotated[
+        str, typer.Option(metavar="TIME", help="How long it may take until the cut.")
+    ] = "5 min",
     shadow: Annotated[
-        bool, typer.Option("--shadow", help="Run it in the shadow of the one that runs, and compare their results.")
+        bool,
+        typer.Option(
+            "--shadow", help="Run it in the shadow of the one that runs, and compare their results."
+        ),
     ] = False,
     lasting: Annotated[
         str, typer.Option("--for", metavar="TIME", help="How long it runs in the shadow.")
     ] = shadows.LENGTH,
-    end: Annotated[bool, typer.Option("--end", help="With --shadow: end it, and say what it has found.")] = False,
+    end: Annotated[
+        bool, typer.Option("--end", help="With --shadow: end it, and say what it has found.")
+    ] = False,
     probation: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Watch the new version for so long after the switch.")
+        str | None,
+        typer.Option(metavar="TIME", help="Watch the new version for so long after the switch."),
     ] = None,
     on_failure: Annotated[
-        str | None, typer.Option(metavar="back", help="What to do if it fails its probation: go back.")
+        str | None,
+        typer.Option(metavar="back", help="What to do if it fails its probation: go back."),
     ] = None,
     dead_letters: Annotated[
         int, typer.Option(min=0, help="The most dead letters that a version on probation may make.")
@@ -84,15 +107,23 @@ def switch(
     length = _length_of_shadow(lasting, probation, shadow=shadow, end=end)
     begin = _since(since, shadow=shadow)
     if share is not None and (shadow or since is not None):
-        raise typer.BadParameter("a share of the keys begins at the next cut: say --share, --shadow or --from")
+        raise typer.BadParameter(
+            "a share of the keys begins at the next cut: say --share, --shadow or --from"
+        )
     if Path(job).suffix in _FLOWS and Path(job).is_file():
-        _compare(Path(job), flow, consent or [], _mode(part, shadow=shadow), begin, plan=plan, json=json)
+        _compare(
+            Path(job), flow, consent or [], _mode(part, shadow=shadow), begin, plan=plan, json=json
+        )
         return
     watched = _probation(probation, on_failure, dead_letters)
     with cluster(engine, token_file) as found:
         if give_up:
             given = found.give_up_switch(job)
-            told(given, f"the switch of {given.name} is being given up; version {given.version} runs on", json=json)
+            told(
+                given,
+                f"the switch of {given.name} is being given up; version {given.version} runs on",
+                json=json,
+            )
         elif plan:
             _plan(found, job, flow, consent or [], length, begin, part, json=json)
         elif length is not None:
@@ -106,10 +137,14 @@ def switch(
                 _wait(found, job, timeout, part, back=back, json=json)
 
 
-def _check_arguments(flow: Path | None, *, back: bool, give_up: bool, plan: bool, share: str | None) -> None:
+def _check_arguments(
+    flow: Path | None, *, back: bool, give_up: bool, plan: bool, share: str | None
+) -> None:
     chosen = [flow is not None or share is not None, back, give_up]
     if sum(chosen) != 1:
-        raise typer.BadParameter("name a new version, or say --back, --give-up or --share alone: one of them")
+        raise typer.BadParameter(
+            "name a new version, or say --back, --give-up or --share alone: one of them"
+        )
     if plan and (give_up or (share is not None and flow is None)):
         raise typer.BadParameter("there is a plan of a new version, and of going back")
 
@@ -127,25 +162,41 @@ def _share(text: str) -> float:
     except ValueError:
         percent = 0.0
     if not 0.01 <= percent <= 100:
-        raise typer.BadParameter(f'a share is like 10%, from 0.01% to 100%, not "{text}"; --back takes the keys back')
+        raise typer.BadParameter(
+            f'a share is like 10%, from 0.01% to 100%, not "{text}"; --back takes the keys back'
+        )
     return percent / 100
 
 
-def _length_of_shadow(lasting: str, probation: str | None, *, shadow: bool, end: bool) -> float | None:
+def _length_of_shadow(
+    lasting: str, probation: str | None, *, shadow: bool, end: bool
+) -> float | None:
     """Return how many seconds a shadow is to last; None if there is to be none."""
     from millstream.flow.durations import duration
 
     if not shadow:
         if end or lasting != shadows.LENGTH:
-            raise typer.BadParameter("--for and --end are for a version in the shadow: say --shadow too")
+            raise typer.BadParameter(
+                "--for and --end are for a version in the shadow: say --shadow too"
+            )
         return None
     if probation is not None:
-        raise typer.BadParameter("--probation is for a version that has taken over, not for one in the shadow")
+        raise typer.BadParameter(
+            "--probation is for a version that has taken over, not for one in the shadow"
+        )
     return duration(lasting).total_seconds()
 
 
 def _shadow(
-    found: Cluster, job: str, flow: Path | None, consent: list[str], limit: str, length: float, *, end: bool, json: bool
+    found: Cluster,
+    job: str,
+    flow: Path | None,
+    consent: list[str],
+    limit: str,
+    length: float,
+    *,
+    end: bool,
+    json: bool,
 ) -> None:
     from millstream.flow.durations import duration
 
@@ -156,7 +207,9 @@ def _shadow(
     shadows.run(found, job, flow, consent, duration(limit).total_seconds(), length, json=json)
 
 
-def _probation(length: str | None, on_failure: str | None, dead_letters: int) -> dict[str, Any] | None:
+def _probation(
+    length: str | None, on_failure: str | None, dead_letters: int
+) -> dict[str, Any] | None:
     from millstream.flow.durations import duration
 
     if on_failure not in (None, "back"):
@@ -183,7 +236,9 @@ def _checked(flow: Path | None) -> None:
 
 def _since(text: str | None, *, shadow: bool) -> datetime | None:
     if text is not None and shadow:
-        raise typer.BadParameter("a version in the shadow replaces nothing: --from is for one that takes over")
+        raise typer.BadParameter(
+            "a version in the shadow replaces nothing: --from is for one that takes over"
+        )
     return None if text is None else moment(text, datetime.now(UTC))
 
 
@@ -205,12 +260,21 @@ def moment(text: str, now: datetime) -> datetime:
         raise InvalidOption(f'"{text}" is not a moment', hint=hint) from None
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     if found > now:
-        raise InvalidOption(f'"{text}" lies in the future', hint="a switch without --from is about what comes")
+        raise InvalidOption(
+            f'"{text}" lies in the future', hint="a switch without --from is about what comes"
+        )
     return found
 
 
 def _compare(
-    old: Path, new: Path | None, consent: list[str], mode: Mode, since: datetime | None, *, plan: bool, json: bool
+    old: Path,
+    new: Path | None,
+    consent: list[str],
+    mode: Mode,
+    since: datetime | None,
+    *,
+    plan: bool,
+    json: bool,
 ) -> None:
     """Compare two files, without an engine: columns that nobody uses are not known then, which needs Spark."""
     from millstream.flow.apart import load_apart
@@ -242,7 +306,9 @@ def _plan(
 ) -> None:
     _checked(flow)
     with Console(stderr=True).status("asking the job"):
-        planned = found.plan_switch(job, flow, consent=consent, shadow_s=shadow, since=since, share=share)
+        planned = found.plan_switch(
+            job, flow, consent=consent, shadow_s=shadow, since=since, share=share
+        )
     _show(planned.plan, planned.text, json=json)
 
 
@@ -271,7 +337,15 @@ def _begin(
 
     seconds = duration(limit).total_seconds()
     with Console(stderr=True).status("planning"):
-        begun = found.switch(job, flow, consent=consent, limit_s=seconds, probation=probation, since=since, share=share)
+        begun = found.switch(
+            job,
+            flow,
+            consent=consent,
+            limit_s=seconds,
+            probation=probation,
+            since=since,
+            share=share,
+        )
     assert begun.switch is not None
     if not json:
         Console(highlight=False, soft_wrap=True).print(_beginning(begun.name, begun.switch))
@@ -289,7 +363,9 @@ def _percent(share: float) -> str:
     return f"{share * 100:g}%"
 
 
-def _wait(found: Cluster, job: str, timeout: float | None, share: float | None, *, back: bool, json: bool) -> None:
+def _wait(
+    found: Cluster, job: str, timeout: float | None, share: float | None, *, back: bool, json: bool
+) -> None:
     try:
         with _progress() as progress:
             status = found.wait_switch(job, timeout, progress=progress)
@@ -338,7 +414,9 @@ def _progress() -> Iterator[Callable[[JobStatus], None] | None]:
 
 def line(switch: SwitchStatus, now: float, most_left_s: float) -> str:
     """Return how a switch goes, in a line: the phases that are over with their times, and the one that goes on."""
-    parts = [f"{name} ✓ {_length(seconds)}" for name, seconds in phases(switch) if seconds is not None]
+    parts = [
+        f"{name} ✓ {_length(seconds)}" for name, seconds in phases(switch) if seconds is not None
+    ]
     began = _phase_began(switch)
     since = "" if began is None else f" {_length(max(0.0, now - began))}"
     going = _NAMES.get(switch.phase, switch.phase)
@@ -375,7 +453,9 @@ def _between(begin: float | None, end: float | None) -> float | None:
 
 
 def _phase_began(switch: SwitchStatus) -> float | None:
-    return next((_seconds(one.at) for one in reversed(switch.steps) if one.what == switch.phase), None)
+    return next(
+        (_seconds(one.at) for one in reversed(switch.steps) if one.what == switch.phase), None
+    )
 
 
 def outcome(status: JobStatus) -> str:
@@ -384,10 +464,16 @@ def outcome(status: JobStatus) -> str:
     assert switch is not None
     match switch.state:
         case "done":
-            times = [f"{name} {_length(seconds)}" for name, seconds in phases(switch) if seconds is not None]
+            times = [
+                f"{name} {_length(seconds)}"
+                for name, seconds in phases(switch)
+                if seconds is not None
+            ]
             cut = "" if switch.cut is None else f"; cut at {switch.cut}"
             watched = "" if switch.probation is None else f"; on probation {switch.probation}"
-            return f"{status.name} runs version {switch.version}{cut}   {'   '.join(times)}{watched}"
+            return (
+                f"{status.name} runs version {switch.version}{cut}   {'   '.join(times)}{watched}"
+            )
         case "given up":
             return f"the switch was given up: {switch.why or 'nobody knows why'}; version {status.version} runs on"
         case "refused":

@@ -9,8 +9,9 @@
     POST    /jobs/{job}/sources/{source}/events
     DELETE  /jobs/{job}    /actions/{name}    /contents/{sha256}
 
-Whatever changes something needs the engine's token. The engine is called in threads, so that one slow call holds up no
-other; calls that wait for a job or for room in an inbox have threads of their own.
+Whatever changes something needs the engine's token. The engine is called in threads, so that one
+slow call holds up no other; calls that wait for a job or for room in an inbox have threads of their
+own.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Served(Protocol):
 
     @property
     def address(self) -> Address: ...
-    def deploy(self, package: bytes, *, name: str | None, root: str | None, options: dict[str, Any]) -> JobStatus: ...
+    def deploy(
+        self, package: bytes, *, name: str | None, root: str | None, options: dict[str, Any]
+    ) -> JobStatus: ...
     def prepare(
         self,
         package: bytes,
@@ -86,7 +89,9 @@ class Served(Protocol):
         options: dict[str, Any],
         binaries: dict[str, str] | None,
     ) -> Prepared: ...
-    def begin(self, job: str, places: dict[str, list[Place]], *, driver: bool, engines: list[Peer]) -> JobStatus: ...
+    def begin(
+        self, job: str, places: dict[str, list[Place]], *, driver: bool, engines: list[Peer]
+    ) -> JobStatus: ...
     def host(self, job: str, node: str, order: GuestOrder) -> GuestStatus: ...
     def jobs(self) -> list[JobStatus]: ...
     def status(self, job: str) -> JobStatus: ...
@@ -125,7 +130,10 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})]
-    name: Annotated[str, Meta(min_length=1, max_length=128, pattern="^[A-Za-z][A-Za-z0-9_-]*$")] | None = None
+    name: (
+        Annotated[str, Meta(min_length=1, max_length=128, pattern="^[A-Za-z][A-Za-z0-9_-]*$")]
+        | None
+    ) = None
     root: str | None = None
     options: dict[str, Any] = {}
 
@@ -166,10 +174,11 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The version that is to take the place of the one that runs: a package, as for a deployment, or the version before it.
 
-    With a `share` the package gets the results of that part of the keys; without a package the new version gets another share.
-    `consent` names stages whose state may be lost, and outputs whose results may be repeated. With `since` what starts there or later is
-    processed again. After `limit` seconds without a cut the switch is given up. With `shadow` it only runs for so many seconds in the
-    shadow of the one that runs, and is compared with it.
+    With a `share` the package gets the results of that part of the keys; without a package the new
+    version gets another share. `consent` names stages whose state may be lost, and outputs whose
+    results may be repeated. With `since` what starts there or later is processed again. After
+    `limit` seconds without a cut the switch is given up. With `shadow` it only runs for so many
+    seconds in the shadow of the one that runs, and is compared with it.
     """
 
     package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})] | None = None
@@ -186,17 +195,21 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return what an engine is asked for.
 
         Raises:
-            SwitchRefused: It is neither a package, nor another share, nor the way back, or more than one of them.
+            SwitchRefused: It is neither a package, nor another share, nor the way back, or more
+                than one of them.
         """
         if self.back == (self.package is not None or self.share is not None):
             hint = 'give "package", or "share", or both; or "back": true'
             raise SwitchRefused("a switch is to a package, to another share, or back", hint=hint)
         if self.shadow is not None and (self.share is not None or self.back):
             raise SwitchRefused(
-                "a version in the shadow is a package, and has no share of the keys", hint='give "package"'
+                "a version in the shadow is a package, and has no share of the keys",
+                hint='give "package"',
             )
         if self.since is not None and self.share is not None:
-            raise SwitchRefused("a share of the keys begins at the next cut", hint='give "share" or "since"')
+            raise SwitchRefused(
+                "a share of the keys begins at the next cut", hint='give "share" or "since"'
+            )
         trial = None
         if (given := self.probation) is not None:
             limits = ProbationLimits(int(given.errors), int(given.dead_letters), given.lag_seconds)
@@ -351,7 +364,9 @@ class Api:
         while True:
             # In slices: an engine that stops need not wait for those who wait.
             slice_s = max(0.0, min(_SLICE_S, until - anyio.current_time()))
-            status = await anyio.to_thread.run_sync(self.engine.wait, asked.job, slice_s, limiter=self._waiting)
+            status = await anyio.to_thread.run_sync(
+                self.engine.wait, asked.job, slice_s, limiter=self._waiting
+            )
             settled = status.state in SETTLED or status.state is JobState.UNDEPLOYED
             if settled or self.stopping or anyio.current_time() >= until:
                 return status
@@ -400,7 +415,11 @@ def prepare(api: Api, asked: Asked) -> Prepared:
     """Make a job ready on one engine of several; it runs once all of them are told to begin."""
     given: Preparation = asked.body
     return api.engine.prepare(
-        given.package, name=given.name, root=given.root, options=given.options, binaries=given.binaries
+        given.package,
+        name=given.name,
+        root=given.root,
+        options=given.options,
+        binaries=given.binaries,
     )
 
 
@@ -439,7 +458,9 @@ def logs(api: Api, asked: Asked) -> Log:
     """Return the last lines of a job's log, or those after a place in it."""
     log = Folders(api.engine.data).log(api.engine.status(asked.job).name)
     after = asked.values["after"]
-    lines, place = tail.last(log, asked.values["lines"]) if after is None else tail.since(log, after)
+    lines, place = (
+        tail.last(log, asked.values["lines"]) if after is None else tail.since(log, after)
+    )
     return Log(lines, place)
 
 
@@ -516,20 +537,26 @@ def stop(api: Api, asked: Asked) -> Stopping:
 def send(api: Api, asked: Asked) -> Taken:
     """Put events into a source's journal; they are durable when this is answered.
 
-    A line that is no row becomes a dead letter and stops no other. With a sender and the number of its first row, a
-    request whose answer was lost can be repeated: what is there already is counted and not stored again. The requests
-    of one sender come one after the other, with rising numbers.
+    A line that is no row becomes a dead letter and stops no other. With a sender and the number of
+    its first row, a request whose answer was lost can be repeated: what is there already is counted
+    and not stored again. The requests of one sender come one after the other, with rising numbers.
     """
     source = asked.values["source"]
-    numbering = _numbering(asked.values["Millstream-Sender"], asked.values["Millstream-First-Number"])
+    numbering = _numbering(
+        asked.values["Millstream-Sender"], asked.values["Millstream-First-Number"]
+    )
 
     def take(name: str) -> Taken:
-        return api.intake.take(f"{name}.{source}", asked.media, asked.body, numbering, limit_s=api.limits.room_seconds)
+        return api.intake.take(
+            f"{name}.{source}", asked.media, asked.body, numbering, limit_s=api.limits.room_seconds
+        )
 
     try:
         return take(asked.job)
     except NotThere:
-        name = api.engine.status(asked.job).name  # it may be the job's id; or there is no such job, which is told
+        name = api.engine.status(
+            asked.job
+        ).name  # it may be the job's id; or there is no such job, which is told
         if name == asked.job:
             raise
         return take(name)
@@ -567,7 +594,9 @@ def send_content(api: Api, asked: Asked) -> Content:
     Bytes that come again change nothing: a request whose answer was lost can be repeated.
     """
     given, contents = asked.values, api.engine.binaries.contents
-    return contents.receive(given["sha256"], asked.body, offset=given["offset"], total=given["bytes"])
+    return contents.receive(
+        given["sha256"], asked.body, offset=given["offset"], total=given["bytes"]
+    )
 
 
 def read_content(api: Api, asked: Asked) -> Text:
@@ -586,13 +615,24 @@ def drop_content(api: Api, asked: Asked) -> Dropped:
 def _listed(api: Api, found: Sequence[Binary]) -> list[BinaryStatus]:
     users = api.engine.users()
     return [
-        BinaryStatus(one.name, one.version, one.sha256, one.bytes, _iso(one.added_at), users.get(one.sha256, []))
+        BinaryStatus(
+            one.name,
+            one.version,
+            one.sha256,
+            one.bytes,
+            _iso(one.added_at),
+            users.get(one.sha256, []),
+        )
         for one in found
     ]
 
 
 def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(moment, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _numbering(sender: str | None, first: int | None) -> Numbering | None:
@@ -607,7 +647,9 @@ def _numbering(sender: str | None, first: int | None) -> Numbering | None:
 
 
 def _journal(found: Summary) -> JournalStatus:
-    partitions = [msgspec.convert(one, PartitionStatus, from_attributes=True) for one in found.partitions]
+    partitions = [
+        msgspec.convert(one, PartitionStatus, from_attributes=True) for one in found.partitions
+    ]
     readers = [
         ReaderStatus(one.reader, {str(number): at for number, at in one.positions.items()}, one.lag)
         for one in found.readers
@@ -643,11 +685,16 @@ _Piece = Annotated[int, Meta(ge=1, le=PIECE_BYTES)]
 _ACTION: Final = Parameter("name", _Action, "The program's name.", "path")
 _CONTENT: Final = Parameter("sha256", Sha256, "The SHA-256 of all its bytes.", "path")
 _JOB: Final = Parameter("job", _Name, "The job's name or id.", "path")
-_SOURCE: Final = Parameter("source", _Name, "A source of the flow that takes events from programs.", "path")
+_SOURCE: Final = Parameter(
+    "source", _Name, "A source of the flow that takes events from programs.", "path"
+)
 _FORCE: Final = Parameter("force", bool, "Do it even if something is lost.", default=False)
 _ROW: Final = {"type": "object"}
 _MEDIA: Final = {
-    intake.NDJSON: {"type": "string", "description": "A JSON object a line, with the source's columns."},
+    intake.NDJSON: {
+        "type": "string",
+        "description": "A JSON object a line, with the source's columns.",
+    },
     intake.JSON: {"type": "array", "items": _ROW},
     intake.ARROW: {"type": "string", "format": "binary", "description": "An Arrow IPC stream."},
 }
@@ -660,17 +707,25 @@ OPERATIONS: Final[Sequence[Operation]] = (
     Operation("GET", "/openapi.json", openapi, dict[str, Any]),
     Operation("GET", "/jobs", jobs, list[JobStatus]),
     Operation("POST", "/jobs", deploy, JobStatus, body=Deployment, status=201, refusals=(409, 422)),
-    Operation("POST", "/prepare", prepare, Prepared, body=Preparation, status=201, refusals=(409, 422)),
+    Operation(
+        "POST", "/prepare", prepare, Prepared, body=Preparation, status=201, refusals=(409, 422)
+    ),
     Operation("GET", "/jobs/{job}", job, JobStatus, (_JOB,)),
     Operation(
         "DELETE",
         "/jobs/{job}",
         undeploy,
         JobStatus,
-        (_JOB, _FORCE, Parameter("purge", bool, "Remove its journals and checkpoints too.", default=False)),
+        (
+            _JOB,
+            _FORCE,
+            Parameter("purge", bool, "Remove its journals and checkpoints too.", default=False),
+        ),
         refusals=(409,),
     ),
-    Operation("POST", "/jobs/{job}/begin", begin, JobStatus, (_JOB,), body=Beginning, refusals=(409, 422)),
+    Operation(
+        "POST", "/jobs/{job}/begin", begin, JobStatus, (_JOB,), body=Beginning, refusals=(409, 422)
+    ),
     Operation(
         "POST",
         "/jobs/{job}/runtimes/{node}",
@@ -692,7 +747,9 @@ OPERATIONS: Final[Sequence[Operation]] = (
         (
             _JOB,
             Parameter("lines", _Lines, "How many of the last lines, at most.", default=100),
-            Parameter("after", _After, 'A place in the log, as "next" told it: all lines after it.'),
+            Parameter(
+                "after", _After, 'A place in the log, as "next" told it: all lines after it.'
+            ),
         ),
     ),
     Operation(
@@ -700,24 +757,47 @@ OPERATIONS: Final[Sequence[Operation]] = (
         "/jobs/{job}/drain",
         drain,
         JobStatus,
-        (_JOB, Parameter("flush", bool, "End the job: its sources end and open windows close.", default=False)),
+        (
+            _JOB,
+            Parameter(
+                "flush", bool, "End the job: its sources end and open windows close.", default=False
+            ),
+        ),
         refusals=(409,),
     ),
     Operation("POST", "/jobs/{job}/resume", resume, JobStatus, (_JOB,), refusals=(409,)),
     Operation("GET", "/jobs/{job}/versions", versions, list[VersionStatus], (_JOB,)),
     Operation(
-        "POST", "/jobs/{job}/switch", switch, JobStatus, (_JOB,), body=Switching, status=202, refusals=(409, 422)
+        "POST",
+        "/jobs/{job}/switch",
+        switch,
+        JobStatus,
+        (_JOB,),
+        body=Switching,
+        status=202,
+        refusals=(409, 422),
     ),
-    Operation("DELETE", "/jobs/{job}/switch", give_up, JobStatus, (_JOB,), status=202, refusals=(409,)),
     Operation(
-        "POST", "/jobs/{job}/switch/plan", plan_switch, SwitchPlanned, (_JOB,), body=Switching, refusals=(409, 422)
+        "DELETE", "/jobs/{job}/switch", give_up, JobStatus, (_JOB,), status=202, refusals=(409,)
+    ),
+    Operation(
+        "POST",
+        "/jobs/{job}/switch/plan",
+        plan_switch,
+        SwitchPlanned,
+        (_JOB,),
+        body=Switching,
+        refusals=(409, 422),
     ),
     Operation(
         "POST",
         "/jobs/{job}/settled",
         settled,
         JobStatus,
-        (_JOB, Parameter("finished", bool, "Whether it has finished, or is drained.", default=False)),
+        (
+            _JOB,
+            Parameter("finished", bool, "Whether it has finished, or is drained.", default=False),
+        ),
         refusals=(409,),
     ),
     Operation(
@@ -743,7 +823,12 @@ OPERATIONS: Final[Sequence[Operation]] = (
         (
             _JOB,
             _SOURCE,
-            Parameter("Millstream-Sender", _Sender, "The name under which the rows are numbered.", "header"),
+            Parameter(
+                "Millstream-Sender",
+                _Sender,
+                "The name under which the rows are numbered.",
+                "header",
+            ),
             Parameter("Millstream-First-Number", _Number, "The number of the first row.", "header"),
         ),
         media=_MEDIA,
@@ -751,7 +836,9 @@ OPERATIONS: Final[Sequence[Operation]] = (
     ),
     Operation("GET", "/actions", actions, list[BinaryStatus]),
     Operation("GET", "/actions/{name}", action, list[BinaryStatus], (_ACTION,)),
-    Operation("POST", "/actions/{name}", add_action, BinaryStatus, (_ACTION,), body=Naming, status=201),
+    Operation(
+        "POST", "/actions/{name}", add_action, BinaryStatus, (_ACTION,), body=Naming, status=201
+    ),
     Operation(
         "DELETE",
         "/actions/{name}",
@@ -772,7 +859,11 @@ OPERATIONS: Final[Sequence[Operation]] = (
             Parameter("bytes", _Size, "How many bytes the whole program has.", needed=True),
         ),
         media={
-            OCTETS: {"type": "string", "format": "binary", "description": "Bytes of the program, from the offset on."}
+            OCTETS: {
+                "type": "string",
+                "format": "binary",
+                "description": "Bytes of the program, from the offset on.",
+            }
         },
         refusals=(409,),
     ),

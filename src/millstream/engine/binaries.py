@@ -61,7 +61,11 @@ class Binaries:
         found = [one for one in known if one.name == name]
         if not found:
             close = get_close_matches(name, {one.name for one in known}, 1)
-            hint = f'did you mean "{close[0]}"?' if close else f"millstream actions add {name} FILE brings it"
+            hint = (
+                f'did you mean "{close[0]}"?'
+                if close
+                else f"millstream actions add {name} FILE brings it"
+            )
             raise NoSuchAction(f'there is no action "{name}"', hint=hint)
         return found
 
@@ -73,7 +77,9 @@ class Binaries:
         """
         named = parse(text)
         if named is None:
-            raise NoSuchAction(f'"{text}" names no program of an engine', hint="write score@2 or score@latest")
+            raise NoSuchAction(
+                f'"{text}" names no program of an engine', hint="write score@2 or score@latest"
+            )
         return self._chosen(named)
 
     def _chosen(self, named: BinaryName) -> Binary:
@@ -85,10 +91,13 @@ class Binaries:
                 return one
         there = ", ".join(str(one.version) for one in found)
         raise NoSuchAction(
-            f'there is no version {named.version} of action "{named.name}"', hint=f"versions that are there: {there}"
+            f'there is no version {named.version} of action "{named.name}"',
+            hint=f"versions that are there: {there}",
         )
 
-    def pinned(self, texts: Iterable[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
+    def pinned(
+        self, texts: Iterable[str], given: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         """Return the content of each program of ours that is named; what is `given` counts as it is.
 
         Raises:
@@ -117,7 +126,11 @@ class Binaries:
             ActionInUse: A job runs it; then nothing is removed.
         """
         with self._guard:
-            gone = self.versions(name) if version is None else [self._chosen(BinaryName(name, version))]
+            gone = (
+                self.versions(name)
+                if version is None
+                else [self._chosen(BinaryName(name, version))]
+            )
             used = users()
             for one in gone:
                 if one.sha256 in used:

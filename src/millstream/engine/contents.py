@@ -3,7 +3,8 @@
     <sha256>        whole, and checked
     <sha256>.part   on its way: grows from offset 0, piece by piece
 
-A piece that comes again changes nothing, so a client whose answer was lost, or two that send the same, do no harm.
+A piece that comes again changes nothing, so a client whose answer was lost, or two that send the
+same, do no harm.
 """
 
 from __future__ import annotations
@@ -59,17 +60,25 @@ class Contents:
         for path, whole in ((self._whole(sha256), True), (self._part(sha256), False)):
             with suppress(FileNotFoundError):
                 return Content(sha256, path.stat().st_size, whole)
-        raise NoSuchAction(f"no program with the SHA-256 {sha256} is here", hint="millstream actions add brings one")
+        raise NoSuchAction(
+            f"no program with the SHA-256 {sha256} is here",
+            hint="millstream actions add brings one",
+        )
 
     def receive(self, sha256: str, data: bytes, *, offset: int, total: int) -> Content:
         """Take the bytes from `offset` on; with the last of `total` the whole is checked, and is there.
 
         Raises:
-            BadBinary: They are too many, leave a gap, or are others than was said; then those before are gone too.
+            BadBinary: They are too many, leave a gap, or are others than was said; then those
+                before are gone too.
             NoRoom: The disk is full.
         """
         if not 0 < total <= MOST_BYTES:
-            hint = f"a program has at most {MOST_BYTES >> 20} MB" if total else "an empty file is no program"
+            hint = (
+                f"a program has at most {MOST_BYTES >> 20} MB"
+                if total
+                else "an empty file is no program"
+            )
             raise BadBinary(f"a program of {total:,} bytes is not taken", hint=hint)
         with self._guard, _translated():
             if self._whole(sha256).is_file():
@@ -84,13 +93,17 @@ class Contents:
         with part.open("ab") as file:
             there = file.tell()
             if offset > there:
-                raise BadBinary(f"bytes {there:,} to {offset:,} of a program are missing", hint="send them first")
+                raise BadBinary(
+                    f"bytes {there:,} to {offset:,} of a program are missing",
+                    hint="send them first",
+                )
             file.write(data[there - offset :])
             return file.tell()
 
     def _make_way(self, part: Path) -> None:
         others = sorted(
-            (one for one in self._folder.glob("*.part") if one != part), key=lambda one: one.stat().st_mtime
+            (one for one in self._folder.glob("*.part") if one != part),
+            key=lambda one: one.stat().st_mtime,
         )
         for one in others[: max(0, len(others) - MOST_PARTS + 1)]:
             one.unlink()
@@ -123,12 +136,16 @@ class Contents:
             StoreBroken: It is damaged.
         """
         if not self.status(sha256).whole:
-            raise NoSuchAction(f"the program with the SHA-256 {sha256} is here in part", hint="send the rest")
+            raise NoSuchAction(
+                f"the program with the SHA-256 {sha256} is here in part", hint="send the rest"
+            )
         path = self._whole(sha256)
         seen = _seen(path)
         if self._checked.get(sha256) != seen:
             if _hashed(path) != sha256:
-                raise StoreBroken(f"the file {path} is damaged", hint="remove it, and add the program again")
+                raise StoreBroken(
+                    f"the file {path} is damaged", hint="remove it, and add the program again"
+                )
             self._checked[sha256] = seen
         return path
 
@@ -180,5 +197,7 @@ def _translated() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise NoRoom("the engine's disk is full", hint="it may work when there is room") from error
+            raise NoRoom(
+                "the engine's disk is full", hint="it may work when there is room"
+            ) from error
         raise StoreBroken(f"the engine's folder of programs refuses: {error}") from error

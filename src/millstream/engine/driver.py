@@ -6,8 +6,9 @@
                           {"planned": {..}}  {"unplanned": {..}}  {"standing": {..}}  {"switch": {..}}
                           {"drained": {}}  {"finished": {}}  {"failed": {..}}
 
-One JSON object a line. A driver runs one flow, once, in two versions while it is switched. What it, Spark or the user's code print goes to stderr, which the
-engine writes to the job's log. It ends with its engine: when stdin closes it takes its whole process group along.
+One JSON object a line. A driver runs one flow, once, in two versions while it is switched. What it,
+Spark or the user's code print goes to stderr, which the engine writes to the job's log. It ends
+with its engine: when stdin closes it takes its whole process group along.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ from millstream.actions import scheme as schemes
 from millstream.engine import mixing
 from millstream.engine.status import Peer
 from millstream.engine.switching import Begin, Compare, Planned, Share, Standing, Told
-from millstream.errors import FlowError, GroupChanged, MillstreamError, SchemaConflict, UnplaceableKey
+from millstream.errors import (
+    FlowError,
+    GroupChanged,
+    MillstreamError,
+    SchemaConflict,
+    UnplaceableKey,
+)
 from millstream.flow import binary
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
@@ -224,7 +231,9 @@ def described(flow: Flow) -> Described:
     plan(flow)
     named = {stage.argv[0]: None for stage in flow.stages.values() if isinstance(stage, Action)}
     inboxes = {name: stage.partitions for name, stage in _inboxes(flow).items()}
-    return Described(flow.name, inboxes, tuple(text for text in named if binary.parse(text) is not None))
+    return Described(
+        flow.name, inboxes, tuple(text for text in named if binary.parse(text) is not None)
+    )
 
 
 def _inboxes(flow: Flow) -> dict[str, Source]:
@@ -301,7 +310,11 @@ class Driver:
 
     def _describe(self, asked: Describe) -> Described:
         self._read(asked.flow, asked.name)
-        found = Described(self._scheme.name, {}) if self._flow is None and self._scheme else described(self._known)
+        found = (
+            Described(self._scheme.name, {})
+            if self._flow is None and self._scheme
+            else described(self._known)
+        )
         if self._scheme is None:
             return found
         from millstream.engine import hosting
@@ -366,7 +379,9 @@ class Driver:
         # The flow's modules are those of the package, wherever its paths count from.
         ship_modules(Path(how.flow).parent)
         terminal = Console(stderr=True, width=200)
-        running = FlowRun(spark, flow, options, terminal=terminal, versions=versions.flow, version=how.version)
+        running = FlowRun(
+            spark, flow, options, terminal=terminal, versions=versions.flow, version=how.version
+        )
         running.start()
         try:
             self._begin_beside(how)
@@ -400,7 +415,12 @@ class Driver:
             delivered = self._beside is None or self._beside.delivered
             ended = running.poll() and delivered
             self._tell_switch(running)
-            drained = not ended and self._draining is not None and not self._draining.flush and running.drained()
+            drained = (
+                not ended
+                and self._draining is not None
+                and not self._draining.flush
+                and running.drained()
+            )
             drained = drained and delivered
             self._tell(running, last=ended or drained)
             if ended:
@@ -425,7 +445,9 @@ class Driver:
         elif command.share is not None:
             self._line.say(self._shared(command.share, running))
         elif command.give_up is not None:
-            with contextlib.suppress(MillstreamError):  # it is past its cut, or over: the reports say so
+            with contextlib.suppress(
+                MillstreamError
+            ):  # it is past its cut, or over: the reports say so
                 running.give_up()
 
     def _planned(self, asked: Compare, running: FlowRun) -> Report:
@@ -474,7 +496,11 @@ def failure(error: BaseException) -> Failed:
     if isinstance(error, MillstreamError):
         where = getattr(error, "where", None)
         # The user knows the file by its name, not by where it was unpacked.
-        message = error.message if where is None else f"{error.message}\n{replace(where, file=Path(where.file).name)}"
+        message = (
+            error.message
+            if where is None
+            else f"{error.message}\n{replace(where, file=Path(where.file).name)}"
+        )
         return Failed(type(error).__name__, message, error.hint, hopeless, full)
     return Failed(type(error).__name__, f"{type(error).__name__}: {error}", None, hopeless, full)
 

@@ -1,7 +1,8 @@
 """The engine's side of driver processes: start, watch, command, end.
 
-A driver has a session of its own, a folder for what Spark and others put down in passing, and marks in its environment
-by which all that it has started can be found: also by a new engine, after the one before was killed.
+A driver has a session of its own, a folder for what Spark and others put down in passing, and marks
+in its environment by which all that it has started can be found: also by a new engine, after the
+one before was killed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _REFILL_S: Final = 30.0
 class Driver:
     """A driver process.
 
-    `on_report` is called for each report, and `on_exit` once, when the process is gone, from a thread of the driver's.
+    `on_report` is called for each report, and `on_exit` once, when the process is gone, from a
+    thread of the driver's.
     """
 
     def __init__(
@@ -69,7 +71,10 @@ class Driver:
         self._gone = False
         self._log = Log()
         scratch.mkdir(parents=True)
-        options = [*(["--warm"] if warm else []), *(["--master", master] if master is not None else [])]
+        options = [
+            *(["--warm"] if warm else []),
+            *(["--master", master] if master is not None else []),
+        ]
         self._process = subprocess.Popen(
             [sys.executable, *PROGRAM, *options],
             stdin=subprocess.PIPE,
@@ -112,12 +117,16 @@ class Driver:
         """
         self.send(command)
         with self._answered:
-            if not self._answered.wait_for(lambda: self._answers or self._gone or self.failed, timeout_s):
+            if not self._answered.wait_for(
+                lambda: self._answers or self._gone or self.failed, timeout_s
+            ):
                 raise DriverFailed(f"driver {self.pid} did not answer in {timeout_s:g} s")
             if self.failed is not None:
                 raise error_of(self.failed)
             if not self._answers:
-                raise DriverFailed(f"driver {self.pid} ended before it answered", hint=self._log.last())
+                raise DriverFailed(
+                    f"driver {self.pid} ended before it answered", hint=self._log.last()
+                )
             return self._answers.popleft()
 
     def run(self, how: Run) -> None:
@@ -146,7 +155,9 @@ class Driver:
         with self._answered:
             if report.failed is not None:
                 self.failed = report.failed
-            elif any((report.described, report.declared, report.planned, report.shared, report.unplanned)):
+            elif any(
+                (report.described, report.declared, report.planned, report.shared, report.unplanned)
+            ):
                 self._answers.append(report)
             elif report.warm is not None:
                 self.warm = True
@@ -209,7 +220,12 @@ class Driver:
 def _environment(scratch: Path, engine: Path, mark: str) -> dict[str, str]:
     place = str(scratch.resolve())
     java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={place}".strip()
-    ours = {_FOLDER: str(engine.resolve()), _DRIVER: mark, "TMPDIR": place, "SPARK_LOCAL_DIRS": place}
+    ours = {
+        _FOLDER: str(engine.resolve()),
+        _DRIVER: mark,
+        "TMPDIR": place,
+        "SPARK_LOCAL_DIRS": place,
+    }
     return {**os.environ, **ours, "JAVA_TOOL_OPTIONS": java, "PYTHONUNBUFFERED": "1"}
 
 
@@ -247,7 +263,8 @@ def error_of(failed: Failed) -> MillstreamError:
 class Log:
     """The log of a job: two files at most, the older one with ".1" at its end.
 
-    What is written before it has a place is kept, up to a number of lines. A disk that is full costs lines, no more.
+    What is written before it has a place is kept, up to a number of lines. A disk that is full
+    costs lines, no more.
     """
 
     def __init__(self, most_bytes: int = _LOG_BYTES) -> None:
@@ -305,7 +322,8 @@ class Log:
 class Drivers:
     """All drivers of an engine, with spares that have Spark started already.
 
-    Call from one thread that lives as long as the engine: the kernel ends a driver with the thread that started it.
+    Call from one thread that lives as long as the engine: the kernel ends a driver with the thread
+    that started it.
     """
 
     def __init__(

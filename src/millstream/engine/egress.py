@@ -4,8 +4,9 @@
        ▲                                          │
        └── committed: the least of the positions ◀┘ acks
 
-A message's id is its row's position, so what is sent again after a crash has the same id, and our own runtimes know it:
-each gets every row once. The journal is the queue: what not all downstreams have acknowledged stays.
+A message's id is its row's position, so what is sent again after a crash has the same id, and our
+own runtimes know it: each gets every row once. The journal is the queue: what not all downstreams
+have acknowledged stays.
 """
 
 from __future__ import annotations
@@ -142,7 +143,9 @@ class _Way(threading.Thread):
             if more and peer.unsent < _UNSENT:
                 self._send(peer)
             waits = 0.0 if more and peer.unsent < _UNSENT else _LOOK_S
-            readable, writable, _ = select.select([peer.sock], [peer.sock] if peer.unsent else [], [], waits)
+            readable, writable, _ = select.select(
+                [peer.sock], [peer.sock] if peer.unsent else [], [], waits
+            )
             if writable:
                 peer.push()
             if readable and (data := peer.read()):
@@ -157,7 +160,9 @@ class _Way(threading.Thread):
             if part.batch is not None:
                 payloads = part.batch.column(0).to_pylist()
                 ids = (id_of(serial_of(part.position + at)) for at in range(len(payloads)))
-                peer.write(wire.messages(zip(ids, (bytes(one or b"") for one in payloads), strict=True)))
+                peer.write(
+                    wire.messages(zip(ids, (bytes(one or b"") for one in payloads), strict=True))
+                )
                 self._last = part.position + len(payloads)
         self._sent = stop
 

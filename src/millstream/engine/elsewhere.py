@@ -3,8 +3,9 @@
     supervisor ──start, kill, drain──▶ one thread for each engine, in order ──HTTP──▶ engine ──▶ runtime
                ──ask───────────────────────────────────────────────────────HTTP──▶
 
-An engine that is away is not waited for: a start is tried once, and the supervisor finds out that nobody answers. An
-order to end a runtime is tried until the engine is back, so that one that was only cut off does not stay.
+An engine that is away is not waited for: a start is tried once, and the supervisor finds out that
+nobody answers. An order to end a runtime is tried until the engine is back, so that one that was
+only cut off does not stay.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Elsewhere:
 
     def __init__(self, url: str, token: str, job: str, on_exit: Exited) -> None:
         self._job, self._on_exit = job, on_exit
-        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=_ORDER_S)
+        self._http = httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=_ORDER_S
+        )
         self._wanted: dict[str, int] = {}
         self._started: dict[str, int] = {}
         self._pids: dict[str, int | None] = {}
@@ -88,7 +91,9 @@ class Elsewhere:
         self._pids[node] = found.pid
         if found.pid is None and self._started.get(node) == generation:
             del self._started[node]
-            ended = found.code if found.generation == generation and found.code is not None else _KILLED
+            ended = (
+                found.code if found.generation == generation and found.code is not None else _KILLED
+            )
             self._on_exit(node, generation, ended)
         return found.answer
 
@@ -129,7 +134,9 @@ class Elsewhere:
 class Places:
     """Runtimes on this host and on those of other engines: an address says which."""
 
-    def __init__(self, here: Runtimes, others: Mapping[int, Elsewhere], owners: Mapping[str, int]) -> None:
+    def __init__(
+        self, here: Runtimes, others: Mapping[int, Elsewhere], owners: Mapping[str, int]
+    ) -> None:
         """Start runtimes where `owners` says, by their address; 0 is here."""
         self._hosts: dict[int, Host] = {**others, 0: here}
         self._owners = owners
@@ -154,7 +161,9 @@ class Places:
         return self._at[node].pid(node) if node in self._at else None
 
     def close(self) -> None:
-        closing = [threading.Thread(target=host.close, daemon=True) for host in self._hosts.values()]
+        closing = [
+            threading.Thread(target=host.close, daemon=True) for host in self._hosts.values()
+        ]
         for one in closing:
             one.start()
         for one in closing:
@@ -175,7 +184,9 @@ def owners_of(scheme: Scheme, engines: Sequence[Peer]) -> dict[str, int]:
     for address, owner in found.items():
         if owner is None:
             there = ", ".join(sorted({ip for ips in hosts for ip in ips}))
-            raise InvalidScheme(f'no engine is at "{address}"', hint=f"the engines of the cluster are at {there}")
+            raise InvalidScheme(
+                f'no engine is at "{address}"', hint=f"the engines of the cluster are at {there}"
+            )
     return {address: owner for address, owner in found.items() if owner is not None}
 
 

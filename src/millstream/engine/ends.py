@@ -2,7 +2,8 @@
 
     numgen has ended ──▶ "filter2_in" ends ──▶ group "filter2_out" finishes ──▶ all of it has arrived ──▶ ...
 
-A source that has ended has had all its messages acknowledged, and so has everybody between it and the stage.
+A source that has ended has had all its messages acknowledged, and so has everybody between it and
+the stage.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ class Ends:
     """Ends the sources of stages, each when its time has come."""
 
     def __init__(
-        self, scheme: Scheme, data: Path, *, ended: Callable[[str], bool], egress: Mapping[str, Egress]
+        self,
+        scheme: Scheme,
+        data: Path,
+        *,
+        ended: Callable[[str], bool],
+        egress: Mapping[str, Egress],
     ) -> None:
         """Watch over the stages of a scheme.
 
@@ -58,9 +64,13 @@ class Ends:
         if self._working is not None and self._working.is_alive():
             return
         self._left = [name for name in self._left if not self._over(mixing.source_of(name))]
-        due = [name for name in self._left if all(self._silent(one) for one in self._runtimes(name))]
+        due = [
+            name for name in self._left if all(self._silent(one) for one in self._runtimes(name))
+        ]
         if due:
-            self._working = threading.Thread(target=self._end, args=(due[0],), name=f"end of {due[0]}", daemon=True)
+            self._working = threading.Thread(
+                target=self._end, args=(due[0],), name=f"end of {due[0]}", daemon=True
+            )
             self._working.start()
 
     def _silent(self, node: str) -> bool:

@@ -8,8 +8,9 @@
     scratch/          what drivers put down in passing
     inbox_<port>      the IPC socket of all inboxes, inboxes.json where they are
 
-A job whose engine dies, whose driver dies, or both, goes on where it was: nothing that was acknowledged is lost, and
-nothing is processed twice. Intake goes on while a driver is started again.
+A job whose engine dies, whose driver dies, or both, goes on where it was: nothing that was
+acknowledged is lost, and nothing is processed twice. Intake goes on while a driver is started
+again.
 """
 
 from __future__ import annotations
@@ -146,7 +147,9 @@ class Engine:
             WrongNodes: The node number is not one of 0 to N-1, or the folder is another node's.
         """
         if not 0 <= self.node < self.of:
-            raise WrongNodes(f"there is no node {self.node} of {self.of}", hint="nodes are numbered from 0")
+            raise WrongNodes(
+                f"there is no node {self.node} of {self.of}", hint="nodes are numbered from 0"
+            )
         self.data.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.data / "engine.lock")
         with contextlib.ExitStack() as stack:
@@ -154,7 +157,9 @@ class Engine:
             store = Store(self.data / "jobs.sqlite")
             stack.callback(store.close)
             self._check_node(store)
-            inboxes = Inboxes(self.data, self._listening, node=self.node, of=self.of, clock=self._clock)
+            inboxes = Inboxes(
+                self.data, self._listening, node=self.node, of=self.of, clock=self._clock
+            )
             stack.callback(inboxes.close)
             binaries = Binaries(self._folders.actions, store, self._clock)
             keeper = Keeper(
@@ -176,7 +181,8 @@ class Engine:
         was, now = store.fact("node", f"{self.node} of {self.of}"), f"{self.node} of {self.of}"
         if was != now:
             raise WrongNodes(
-                f"{self.data} belongs to node {was}, this is node {now}", hint="give each node a folder of its own"
+                f"{self.data} belongs to node {was}, this is node {now}",
+                hint="give each node a folder of its own",
             )
 
     def _unlock(self) -> None:
@@ -232,9 +238,13 @@ class Engine:
             WrongNodes: This engine is one of several.
         """
         if self.of > 1:
-            raise WrongNodes(f"this is node {self.node} of {self.of}", hint="deploy on all of them: millstream deploy")
+            raise WrongNodes(
+                f"this is node {self.node} of {self.of}",
+                hint="deploy on all of them: millstream deploy",
+            )
         with self._arriving(package, name, root, options) as arrival, self._opened(arrival):
-            # Written down as beginning at once: a job that nobody has been told of is not left half done.
+            # Written down as beginning at once: a job that nobody has been told of is not left half
+            # done.
             job, _ = life.advance(self._new_job(arrival), life.Deployed(), self._now())
             kept = self._add(arrival, job)
         self._open.keeper.call(partial(self._open.keeper.happened, kept, life.EngineStarted()))
@@ -262,7 +272,8 @@ class Engine:
     ) -> Prepared:
         """Take a flow, and return where its partitions that live here will be; nothing runs yet.
 
-        `binaries` says which content the programs have that it names, as node 0 has told; else this engine's names count.
+        `binaries` says which content the programs have that it names, as node 0 has told; else this
+        engine's names count.
         """
         with self._arriving(package, name, root, options, binaries) as arrival:
             kept = self._add(arrival, self._new_job(arrival))
@@ -292,7 +303,9 @@ class Engine:
             flow = packages.unpack(package, folder)
             driver = keeper.call(keeper.drivers.start)
             stack.callback(driver.kill)
-            described = driver.ask(Command(describe=Describe(str(flow), name)), _DESCRIBE_S).described
+            described = driver.ask(
+                Command(describe=Describe(str(flow), name)), _DESCRIBE_S
+            ).described
             if described is None:
                 raise DriverFailed("the driver answered what it was not asked")
             pinned = self._open.binaries.pinned(described.binaries, binaries)
@@ -316,7 +329,9 @@ class Engine:
         with self._guard:
             there = self._open.keeper.jobs.get(name)
             if there is not None or name in self._names:
-                state = "being deployed" if there is None else f"{there.job.state}, {there.stored.id}"
+                state = (
+                    "being deployed" if there is None else f"{there.job.state}, {there.stored.id}"
+                )
                 hint = f"millstream undeploy {name} first, or deploy under another name: --name"
                 raise JobExists(f'job "{name}" is deployed already ({state})', hint=hint)
             self._names.add(name)
@@ -331,7 +346,9 @@ class Engine:
     def _add(self, arrival: _Arrival, job: Job) -> Kept:
         parts, name, now = self._open, arrival.described.name, self._now()
         its_id, number = parts.store.next_id(name)
-        stored = Stored(id=its_id, name=name, number=number, deployed_at=now, settings=arrival.settings, job=job)
+        stored = Stored(
+            id=its_id, name=name, number=number, deployed_at=now, settings=arrival.settings, job=job
+        )
 
         def add() -> Kept:
             for sha256 in arrival.settings.binaries.values():
@@ -345,7 +362,12 @@ class Engine:
         return self._clock.now_us() / 1e6
 
     def begin(
-        self, job: str, places: Mapping[str, Sequence[Place]], *, driver: bool, engines: Sequence[Peer] = ()
+        self,
+        job: str,
+        places: Mapping[str, Sequence[Place]],
+        *,
+        driver: bool,
+        engines: Sequence[Peer] = (),
     ) -> JobStatus:
         """Begin a prepared job, whose inboxes are at `places`, one for each partition of each source.
 
@@ -397,7 +419,10 @@ class Engine:
 
     def jobs(self) -> list[JobStatus]:
         """Return the jobs that are deployed, in the order of their deployment."""
-        deployed = sorted(self._open.keeper.jobs.values(), key=lambda kept: (kept.stored.deployed_at, kept.stored.id))
+        deployed = sorted(
+            self._open.keeper.jobs.values(),
+            key=lambda kept: (kept.stored.deployed_at, kept.stored.id),
+        )
         return [self._status(kept) for kept in deployed]
 
     def status(self, job: str) -> JobStatus:
@@ -411,7 +436,9 @@ class Engine:
     def _kept(self, job: str) -> Kept:
         """Return a deployed job by its name or id."""
         jobs = self._open.keeper.jobs
-        found = jobs.get(job) or next((kept for kept in list(jobs.values()) if kept.stored.id == job), None)
+        found = jobs.get(job) or next(
+            (kept for kept in list(jobs.values()) if kept.stored.id == job), None
+        )
         if found is not None:
             return found
         known = [name for kept in list(jobs.values()) for name in (kept.name, kept.stored.id)]
@@ -462,7 +489,8 @@ class Engine:
     def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:
         """Return how many rows of the sources are not processed: as the driver says, without one by the journals.
 
-        The driver's engine, which has copies of all partitions, counts them; the others count nothing twice.
+        The driver's engine, which has copies of all partitions, counts them; the others count
+        nothing twice.
         """
         if not kept.job.driver:
             return 0
@@ -476,7 +504,11 @@ class Engine:
         kept, keeper = self._found(job), self._open.keeper
 
         def settled() -> bool:
-            return self._parts is None or kept.job.state in life.SETTLED or kept.job.state is JobState.UNDEPLOYED
+            return (
+                self._parts is None
+                or kept.job.state in life.SETTLED
+                or kept.job.state is JobState.UNDEPLOYED
+            )
 
         with keeper.changed:
             keeper.changed.wait_for(settled, timeout_s)
@@ -510,7 +542,8 @@ class Engine:
     def drain(self, job: str, *, flush: bool = False) -> JobStatus:
         """Have a job take nothing more and process what it has; with `flush` it ends, for good.
 
-        What it has taken here is durable when this returns, but not processed: `wait` waits for that.
+        What it has taken here is durable when this returns, but not processed: `wait` waits for
+        that.
 
         Raises:
             InvalidTransition: It has failed, or has not begun.
@@ -575,7 +608,8 @@ class Engine:
         Raises:
             FlowError: The new version has a mistake.
             SwitchImpossible: It cannot take the place of the one that runs.
-            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
+            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
+                back to.
             InvalidTransition: The job does not run.
         """
         kept = self._kept(job)
@@ -603,7 +637,11 @@ class Engine:
         Raises:
             JobsRunning: Some do.
         """
-        running = [kept.name for kept in list(self._open.keeper.jobs.values()) if kept.job.state in life.ALIVE]
+        running = [
+            kept.name
+            for kept in list(self._open.keeper.jobs.values())
+            if kept.job.state in life.ALIVE
+        ]
         if running and not force:
             verb = "job runs" if len(running) == 1 else "jobs run"
             hint = "drain them first, or --force: they go on when the engine is started again"
@@ -621,7 +659,10 @@ class Engine:
         """Return, by the hash of a program, the jobs that have it, in any version that one may go back to."""
         found: dict[str, list[str]] = {}
         for kept in list(self._open.keeper.jobs.values()):
-            settings = [kept.stored.settings, *(version.settings for version in list(kept.versions.values()))]
+            settings = [
+                kept.stored.settings,
+                *(version.settings for version in list(kept.versions.values())),
+            ]
             for sha256 in {sha256 for one in settings for sha256 in one.binaries.values()}:
                 found.setdefault(sha256, []).append(kept.name)
         return found
@@ -697,7 +738,12 @@ def _taken(lock: int) -> bool:
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
-        rows = name == "rows_per_batch" and isinstance(value, int) and not isinstance(value, bool) and value > 0
+        rows = (
+            name == "rows_per_batch"
+            and isinstance(value, int)
+            and not isinstance(value, bool)
+            and value > 0
+        )
         if not rows and not (name == "state" and value in (None, "memory", "rocksdb")):
             hint = 'options are "rows_per_batch", a number, and "state", which is "memory" or "rocksdb"'
             raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)
@@ -705,7 +751,11 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(moment, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _stopped(runtime: RuntimeStatus) -> RuntimeStatus:
@@ -717,10 +767,16 @@ def _stopped(runtime: RuntimeStatus) -> RuntimeStatus:
 def _trouble(inboxes: Sequence[InboxStatus]) -> str | None:
     """Return what keeps a job from taking events, if anything does."""
     found = next((one for one in inboxes if one.error is not None), None)
-    return None if found is None else f"inbox {found.source}/{found.partition} takes nothing: {found.error}"
+    return (
+        None
+        if found is None
+        else f"inbox {found.source}/{found.partition} takes nothing: {found.error}"
+    )
 
 
-def _with_inboxes(sources: dict[str, SourceStatus], inboxes: Sequence[InboxStatus]) -> dict[str, SourceStatus]:
+def _with_inboxes(
+    sources: dict[str, SourceStatus], inboxes: Sequence[InboxStatus]
+) -> dict[str, SourceStatus]:
     """Return what sources have brought in, with the numbers of inboxes, which the driver does not know."""
     found = dict(sources)
     for name in {one.source for one in inboxes}:
@@ -740,7 +796,13 @@ def _behind(path: Path) -> int:
         reader = journal.Reader(path)
         views = [reader.partition(number) for number in range(reader.description.partitions)]
         readers = [one.positions for one in journal.committed(path)]
-        done = [min((r.get(n, view.begin) for r in readers), default=view.begin) for n, view in enumerate(views)]
-        return sum(view.rows(max(passed, view.begin), view.end) for passed, view in zip(done, views, strict=True))
+        done = [
+            min((r.get(n, view.begin) for r in readers), default=view.begin)
+            for n, view in enumerate(views)
+        ]
+        return sum(
+            view.rows(max(passed, view.begin), view.end)
+            for passed, view in zip(done, views, strict=True)
+        )
     except (JournalError, OSError):
         return 0

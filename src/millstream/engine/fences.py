@@ -28,7 +28,10 @@ class Fences:
         """
         fence = self._known.get(node, 0)
         if generation < fence:
-            raise Fenced(f'"{node}#{generation}" was replaced by generation {fence}', hint="it may be stopped")
+            raise Fenced(
+                f'"{node}#{generation}" was replaced by generation {fence}',
+                hint="it may be stopped",
+            )
         if generation > fence:
             self._save({**self._known, node: generation})
             self._known[node] = generation

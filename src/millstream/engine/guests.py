@@ -1,6 +1,7 @@
 """Runtimes that this engine hosts for a job whose driver is on another engine.
 
-The other engine's supervisor says what to do, over HTTP. They end with this engine, and their log is the job's.
+The other engine's supervisor says what to do, over HTTP. They end with this engine, and their log
+is the job's.
 """
 
 from __future__ import annotations
@@ -47,7 +48,14 @@ class Guest:
     """The runtimes of one job. Start and end them from one thread that lives as long as this process."""
 
     def __init__(
-        self, scheme: Scheme, *, folder: Path, root: Path, programs: Mapping[str, Path], log: Path, engine: Path
+        self,
+        scheme: Scheme,
+        *,
+        folder: Path,
+        root: Path,
+        programs: Mapping[str, Path],
+        log: Path,
+        engine: Path,
     ) -> None:
         """Host nodes of `scheme` for the engine with the folder `engine`; see `Runtimes` for the others."""
         self._scheme = scheme

@@ -3,7 +3,8 @@
     runtimes/memory.json            which life each node lives, and which sources have ended
     runtimes/<job>_<node>/<place>/  the queue of a node
 
-The driver, and with it all runtimes, ends with its engine; a new one starts them on their queues, so nothing is lost.
+The driver, and with it all runtimes, ends with its engine; a new one starts them on their queues,
+so nothing is lost.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ def _placed(scheme: Scheme, memory: Path, ip: str) -> Scheme:
     places = {name: known.places.get(name) or _free(ip) for name in bare}
     if places != known.places:
         keep(memory, Memory(known.lives, known.ended, places))
-    nodes = [replace(node, addresses=(places[node.name],)) if node.name in places else node for node in scheme.nodes]
+    nodes = [
+        replace(node, addresses=(places[node.name],)) if node.name in places else node
+        for node in scheme.nodes
+    ]
     return replace(scheme, nodes=tuple(nodes))
 
 
@@ -105,12 +109,18 @@ def _supervised(scheme: Scheme, how: Run, wake: Callable[[], None]) -> tuple[Sup
     owners = {**dict.fromkeys(_addresses(placed), 0), **owners_of(scheme, how.engines)}
     here = [one for one in placed.nodes if any(owners[address] == 0 for address in one.addresses)]
     _check(here, root, programs)
-    fixed = {name: at for name in mixing.stages(placed) if (at := how.landings.get(mixing.source_of(name)))}
+    fixed = {
+        name: at
+        for name in mixing.stages(placed)
+        if (at := how.landings.get(mixing.source_of(name)))
+    }
     supervisor = Supervisor(placed, _memory(folder), wake=wake, fixed=fixed)
     heard = supervisor.exited
     own = Runtimes(placed, folder=folder / "runtimes", root=root, on_exit=heard, programs=programs)
     token = read_token(Path(how.data).parents[1] / "token") if len(how.engines) > 1 else ""
-    others = {n: Elsewhere(one.url, token, how.name, heard) for n, one in enumerate(how.engines) if n}
+    others = {
+        n: Elsewhere(one.url, token, how.name, heard) for n, one in enumerate(how.engines) if n
+    }
     return supervisor, Places(own, others, owners)
 
 
@@ -252,11 +262,16 @@ def _check(nodes: Sequence[Node], root: Path, programs: dict[str, Path]) -> None
             continue
         found = shutil.which(root / node.action) if "/" in node.action else _on_path(node)
         if found is None:
-            where = f"looked for it from {root}" if "/" in node.action else "looked for it on its PATH"
+            where = (
+                f"looked for it from {root}" if "/" in node.action else "looked for it on its PATH"
+            )
             raise InvalidScheme(
-                f'the program "{node.action}" of node "{node.name}" is not there, or may not be run', hint=where
+                f'the program "{node.action}" of node "{node.name}" is not there, or may not be run',
+                hint=where,
             )
 
 
 def _on_path(node: Node) -> str | None:
-    return shutil.which(node.action, path=dict(node.env).get("PATH", f"/usr/local/bin:{os.defpath}"))
+    return shutil.which(
+        node.action, path=dict(node.env).get("PATH", f"/usr/local/bin:{os.defpath}")
+    )

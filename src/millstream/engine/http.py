@@ -1,6 +1,7 @@
 """The way in: requests are let in, read, checked and answered; an error becomes JSON with the right status.
 
-    connection -> head -> host, rate, token -> path and method -> parameters -> body -> operation -> answer
+    connection -> head -> host, rate, token -> path and method -> parameters -> body -> operation ->
+    answer
                   408     421   429   401      404      405       400           408 413 415   4xx 503
 
 Nothing is read of a body before its sender has shown the token.
@@ -30,13 +31,21 @@ from millstream.engine.api import OPERATIONS, Api, Asked, Ready, Text
 from millstream.engine.limits import Held, Limits, Rate
 from millstream.engine.openapi import JSON, Operation, Parameter, Problem
 from millstream.engine.tokens import same
-from millstream.errors import FlowError, InternalError, MillstreamError, RequestRefused, TokenRefused
+from millstream.errors import (
+    FlowError,
+    InternalError,
+    MillstreamError,
+    RequestRefused,
+    TokenRefused,
+)
 
 _log = logging.getLogger(__name__)
 _DISCARD_S: Final = 2.0
 _OPEN: Final = frozenset({"/health", "/ready"})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_PRIVATE: Final = tuple(compile_path(operation.path)[0] for operation in OPERATIONS if operation.private)
+_PRIVATE: Final = tuple(
+    compile_path(operation.path)[0] for operation in OPERATIONS if operation.private
+)
 _AGAIN: Final = {"Retry-After": "1"}
 
 STATUS: Final[Mapping[type[MillstreamError], int]] = {
@@ -80,7 +89,12 @@ class Refused(RequestRefused):
     """A request that is refused with a status of its own."""
 
     def __init__(
-        self, status: int, message: str, *, hint: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        hint: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
@@ -100,11 +114,19 @@ def application(api: Api, token: str, *, hosts: frozenset[str] | None, reads_ope
     for operation in OPERATIONS:
         at.setdefault(operation.path, {})[operation.method] = operation
     held = Held(api.limits.held_bytes)
-    routes = [Route(path, _endpoint(api, held, known), methods=list(known)) for path, known in at.items()]
+    routes = [
+        Route(path, _endpoint(api, held, known), methods=list(known)) for path, known in at.items()
+    ]
     inner = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_thing})
     # A path that is nearly right is told so, not sent elsewhere.
     inner.router.redirect_slashes = False
-    return _Gate(inner, token, Rate(api.limits.per_second, api.limits.burst), hosts=hosts, reads_open=reads_open)
+    return _Gate(
+        inner,
+        token,
+        Rate(api.limits.per_second, api.limits.burst),
+        hosts=hosts,
+        reads_open=reads_open,
+    )
 
 
 # the gate
@@ -114,7 +136,13 @@ class _Gate:
     """Lets in who may come in."""
 
     def __init__(
-        self, inner: ASGIApp, token: str, rate: Rate, *, hosts: frozenset[str] | None, reads_open: bool
+        self,
+        inner: ASGIApp,
+        token: str,
+        rate: Rate,
+        *,
+        hosts: frozenset[str] | None,
+        reads_open: bool,
     ) -> None:
         self._inner = inner
         self._token = token
@@ -137,16 +165,24 @@ class _Gate:
         pause = self._rate.pause(client, time.monotonic())
         if pause > 0:
             wait = {"Retry-After": str(max(1, round(pause)))}
-            raise Refused(429, "too many requests at once", hint="send more events in each request", headers=wait)
+            raise Refused(
+                429,
+                "too many requests at once",
+                hint="send more events in each request",
+                headers=wait,
+            )
         if self._needs_token(request):
             self._check_token(request.headers.get("authorization", ""))
 
     def _check_host(self, host: str) -> None:
-        # A page in a browser of this host must not reach us under a name of its own that points here.
+        # A page in a browser of this host must not reach us under a name of its own that points
+        # here.
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self._hosts is not None and name.lower() not in self._hosts:
             raise Refused(
-                421, "this engine is not asked under that name", hint=f"names: {', '.join(sorted(self._hosts))}"
+                421,
+                "this engine is not asked under that name",
+                hint=f"names: {', '.join(sorted(self._hosts))}",
             )
 
     def _needs_token(self, request: Request) -> bool:
@@ -175,7 +211,9 @@ def _endpoint(api: Api, held: Held, known: Mapping[str, Operation]) -> Endpoint:
         operation = known["GET" if request.method == "HEAD" else request.method]
         began = time.monotonic()
         response = await _answered(api, held, operation, request)
-        api.metrics.answered(operation.method, operation.path, response.status_code, time.monotonic() - began)
+        api.metrics.answered(
+            operation.method, operation.path, response.status_code, time.monotonic() - began
+        )
         return response
 
     return endpoint
@@ -200,7 +238,11 @@ async def _answered(api: Api, held: Held, operation: Operation, request: Request
         return Response(status_code=400)  # nobody reads it
     except Exception as error:  # noqa: BLE001 (it is logged whole, and told without its inside)
         _log.exception("a request failed unexpectedly: %s %s", operation.method, operation.path)
-        return _refusal(InternalError(f"the engine failed: {type(error).__name__}", hint="its log has the whole story"))
+        return _refusal(
+            InternalError(
+                f"the engine failed: {type(error).__name__}", hint="its log has the whole story"
+            )
+        )
     finally:
         held.release(size)
 
@@ -232,7 +274,9 @@ def _value(parameter: Parameter, request: Request) -> Any:
     try:
         return _converted(found[0], parameter.type)
     except msgspec.ValidationError as exc:
-        raise RequestRefused(f'"{parameter.name}" makes no sense: {exc}', hint=parameter.about) from exc
+        raise RequestRefused(
+            f'"{parameter.name}" makes no sense: {exc}', hint=parameter.about
+        ) from exc
 
 
 def _converted(text: str, kind: Any) -> Any:
@@ -248,10 +292,18 @@ def _media(operation: Operation, request: Request) -> str:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
         said = f'"{given}"' if given else "no Content-Type"
-        raise Refused(415, f"the body has {said}, which is not taken here", hint=f"send {' or '.join(allowed)}")
+        raise Refused(
+            415,
+            f"the body has {said}, which is not taken here",
+            hint=f"send {' or '.join(allowed)}",
+        )
     packed = request.headers.get("content-encoding", "identity").lower()
     if packed != "identity":
-        raise Refused(415, f'the body is packed as "{packed}", which is not taken here', hint="send it as it is")
+        raise Refused(
+            415,
+            f'the body is packed as "{packed}", which is not taken here',
+            hint="send it as it is",
+        )
     return given
 
 
@@ -280,7 +332,9 @@ class _Body:
                 await self._all()
             whole = True
         except TimeoutError:
-            raise Refused(408, "the body came too slowly", headers={"Connection": "close"}) from None
+            raise Refused(
+                408, "the body came too slowly", headers={"Connection": "close"}
+            ) from None
         finally:
             if not whole:
                 self._held.release(self._size)
@@ -321,7 +375,9 @@ def _response(operation: Operation, answer: Any) -> Response:
     if isinstance(answer, Text):
         return Response(answer.body, media_type=answer.media)
     status = 503 if isinstance(answer, Ready) and not answer.ready else operation.status
-    return Response(msgspec.json.encode(answer, enc_hook=_plain), status_code=status, media_type=JSON)
+    return Response(
+        msgspec.json.encode(answer, enc_hook=_plain), status_code=status, media_type=JSON
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -349,9 +405,15 @@ def _refusal(error: MillstreamError) -> Response:
     if status >= 500:
         _log.warning("refused with %d: %s", status, error)
     name = "RequestRefused" if isinstance(error, Refused) else type(error).__name__
-    where = str(error.where).strip() if isinstance(error, FlowError) and error.where is not None else None
+    where = (
+        str(error.where).strip()
+        if isinstance(error, FlowError) and error.where is not None
+        else None
+    )
     problem = Problem(name, error.message, error.hint, where)
-    return Response(msgspec.json.encode(problem), status_code=status, headers=headers, media_type=JSON)
+    return Response(
+        msgspec.json.encode(problem), status_code=status, headers=headers, media_type=JSON
+    )
 
 
 async def _no_such_thing(request: Request, error: Exception) -> Response:
@@ -359,10 +421,17 @@ async def _no_such_thing(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         refused = Refused(
-            405, f"{request.method} is not for this path", hint=f"it is for {headers.get('Allow', '')}", headers=headers
+            405,
+            f"{request.method} is not for this path",
+            hint=f"it is for {headers.get('Allow', '')}",
+            headers=headers,
         )
     else:
-        refused = Refused(error.status_code, "there is nothing at this path", hint="/openapi.json has what there is")
+        refused = Refused(
+            error.status_code,
+            "there is nothing at this path",
+            hint="/openapi.json has what there is",
+        )
     return _refusal(refused)
 
 

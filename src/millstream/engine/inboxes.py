@@ -51,7 +51,9 @@ class _Open:
 class Inboxes:
     """The inboxes of jobs that live on this node: partition p on node p mod N."""
 
-    def __init__(self, folder: Path, listening: Listening, *, node: int, of: int, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, listening: Listening, *, node: int, of: int, clock: Clock
+    ) -> None:
         """Take a port, the one of before if it is free; nothing is answered before `start`."""
         self._node, self._of, self._clock = node, of, clock
         self._security = listening.security
@@ -101,9 +103,10 @@ class Inboxes:
     ) -> None:
         """Open the inboxes of a job that live here, and let them be found; again changes nothing.
 
-        With its driver here, those that live elsewhere are followed, and all partitions are kept level. Journals of sources
-        that an earlier version of the job had are there still: `only` names those that it has now. Those that have fewer
-        than so many `partitions`, all of them here, get more.
+        With its driver here, those that live elsewhere are followed, and all partitions are kept
+        level. Journals of sources that an earlier version of the job had are there still: `only`
+        names those that it has now. Those that have fewer than so many `partitions`, all of them
+        here, get more.
 
         Raises:
             JournalError: A journal cannot be opened; none of them is then.
@@ -111,7 +114,11 @@ class Inboxes:
         with self._guard:
             if job in self._jobs:
                 return
-            found = {name: one for name, one in declared_inboxes(folder).items() if only is None or name in only}
+            found = {
+                name: one
+                for name, one in declared_inboxes(folder).items()
+                if only is None or name in only
+            }
             found = found if places or self._of > 1 else self._grown(found, partitions or {})
             _check_places(found, places)
             opened = _Open({})
@@ -122,14 +129,23 @@ class Inboxes:
             if self._started:
                 _listen(opened)
 
-    def _grown(self, found: Mapping[str, Source], partitions: Mapping[str, int]) -> dict[str, Source]:
+    def _grown(
+        self, found: Mapping[str, Source], partitions: Mapping[str, int]
+    ) -> dict[str, Source]:
         return {
-            name: (ingest.grow(description, settings, partitions.get(name, 0), self._clock), settings)
+            name: (
+                ingest.grow(description, settings, partitions.get(name, 0), self._clock),
+                settings,
+            )
             for name, (description, settings) in found.items()
         }
 
     def _take_in(
-        self, job: str, opened: _Open, found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]
+        self,
+        job: str,
+        opened: _Open,
+        found: Mapping[str, Source],
+        places: Mapping[str, Sequence[Place]],
     ) -> None:
         """Open the inboxes of sources, all of them or none, and let them be found."""
         with contextlib.ExitStack() as stack:
@@ -152,12 +168,19 @@ class Inboxes:
         return found
 
     def _let_find(
-        self, job: str, name: str, inboxes: Sequence[Inbox], settings: Settings, places: Sequence[Place]
+        self,
+        job: str,
+        name: str,
+        inboxes: Sequence[Inbox],
+        settings: Settings,
+        places: Sequence[Place],
     ) -> None:
         if inboxes:
             at = [Address(p.ip, p.port, p.node, p.folder) for p in places]
             allowed = settings.producers
-            self._listener.host(f"{job}.{name}", inboxes, key=settings.key, places=at or None, allowed=allowed)
+            self._listener.host(
+                f"{job}.{name}", inboxes, key=settings.key, places=at or None, allowed=allowed
+            )
 
     def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
         """Open the inboxes of sources that a new version of a job adds, which all live here; again changes nothing.
@@ -193,11 +216,20 @@ class Inboxes:
         with self._guard:
             opened = self._jobs.get(job)
             for name, one in declared_inboxes(folder).items() if opened is not None else ():
-                if opened is not None and 0 < len(opened.sources.get(name, ())) < partitions.get(name, 0):
-                    opened.sources[name] = self._anew(job, name, one, opened.sources[name], partitions)
+                if opened is not None and 0 < len(opened.sources.get(name, ())) < partitions.get(
+                    name, 0
+                ):
+                    opened.sources[name] = self._anew(
+                        job, name, one, opened.sources[name], partitions
+                    )
 
     def _anew(
-        self, job: str, name: str, source: Source, before: Sequence[Inbox], partitions: Mapping[str, int]
+        self,
+        job: str,
+        name: str,
+        source: Source,
+        before: Sequence[Inbox],
+        partitions: Mapping[str, int],
     ) -> list[Inbox]:
         """Close the inboxes of a source, let its journal grow, and open all of them."""
         paused = any(inbox.paused for inbox in before)
@@ -206,7 +238,10 @@ class Inboxes:
             inbox.close()
         try:
             source = self._grown({name: source}, partitions)[name]
-        except (JournalError, OSError) as error:  # it goes on as it was, and the next start tries again
+        except (
+            JournalError,
+            OSError,
+        ) as error:  # it goes on as it was, and the next start tries again
             _log.error("the journal of %s.%s could not grow: %s", job, name, error)
         with contextlib.ExitStack() as stack:
             inboxes = self._opened(source, stack)
@@ -223,7 +258,11 @@ class Inboxes:
             opened = self._jobs.get(job)
             if opened is None:
                 return
-            gone = {name: opened.sources.pop(name) for name in list(opened.sources) if name not in sources}
+            gone = {
+                name: opened.sources.pop(name)
+                for name in list(opened.sources)
+                if name not in sources
+            }
             landings = {name: opened.landings.pop(name) for name in gone if name in opened.landings}
             for name in gone:
                 self._listener.withdraw(f"{job}.{name}")
@@ -258,7 +297,11 @@ class Inboxes:
             return {name: landing.at for name, landing in found.items() if landing.open}
 
     def _follow(
-        self, job: str, opened: _Open, found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]
+        self,
+        job: str,
+        opened: _Open,
+        found: Mapping[str, Source],
+        places: Mapping[str, Sequence[Place]],
     ) -> None:
         following = opened.following = Following(
             job, found, places, node=self._node, security=self._security, clock=self._clock
@@ -348,7 +391,9 @@ class Inboxes:
         """Return which partition of a job cannot be followed, and why, if there is one."""
         found = next((one for one in self.followed(job) if one.error is not None), None)
         return (
-            None if found is None else f"partition {found.partition} of {found.source} is not followed: {found.error}"
+            None
+            if found is None
+            else f"partition {found.partition} of {found.source} is not followed: {found.error}"
         )
 
     def away(self, job: str) -> tuple[str, ...]:
@@ -399,7 +444,9 @@ class Inboxes:
             sources = {} if opened is None else opened.sources
             landings = {} if opened is None else opened.landings
             return tuple(
-                self._status(name, inbox, landings.get(name)) for name, inboxes in sources.items() for inbox in inboxes
+                self._status(name, inbox, landings.get(name))
+                for name, inboxes in sources.items()
+                for inbox in inboxes
             )
 
     def _status(self, source: str, inbox: Inbox, landing: Landing | None) -> InboxStatus:
@@ -433,9 +480,16 @@ def _check_places(found: Mapping[str, Source], places: Mapping[str, Sequence[Pla
     """Refuse to spread a journal over engines that is not laid out as the job is: nobody would look after some partitions."""
     for name, (description, _) in found.items():
         if name in places and (description.earlier or len(places[name]) != description.partitions):
-            made = f"and was made with {description.lasting}" if description.earlier else f"not {len(places[name])}"
+            made = (
+                f"and was made with {description.lasting}"
+                if description.earlier
+                else f"not {len(places[name])}"
+            )
             fact = f'the journal of source "{name}" has {description.partitions} partitions, {made}'
-            raise SchemaConflict(fact, hint="on several engines they stay as they were made: deploy under another name")
+            raise SchemaConflict(
+                fact,
+                hint="on several engines they stay as they were made: deploy under another name",
+            )
 
 
 def _listen(opened: _Open) -> None:

@@ -4,9 +4,10 @@
     application/json                            an array of such objects
     application/vnd.apache.arrow.stream         an Arrow IPC stream
 
-Rows are numbered by their place in what the sender has: its header says the number of the first. What an inbox has of
-that sender up to that number is counted and not stored again, so a request whose answer was lost may be repeated.
-A request without a name is sent under one of the engine's own, and is new each time.
+Rows are numbered by their place in what the sender has: its header says the number of the first.
+What an inbox has of that sender up to that number is counted and not stored again, so a request
+whose answer was lost may be repeated. A request without a name is sent under one of the engine's
+own, and is new each time.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _raw: Final = msgspec.json.Decoder(list[msgspec.Raw])
 class Taken(msgspec.Struct, frozen=True):
     """What became of the rows of a request; they are durable.
 
-    `repeated` were there already from this sender, `refused` are dead letters; the next row of this sender has
-    the number `next`.
+    `repeated` were there already from this sender, `refused` are dead letters; the next row of this
+    sender has the number `next`.
     """
 
     taken: int
@@ -68,31 +69,38 @@ class Numbering:
 class Intake:
     """Hands rows to the inboxes behind an engine's listener. Any thread may call."""
 
-    def __init__(self, address: Callable[[], Address], *, keys: KeyPair | None = None, at_once: int = 16) -> None:
+    def __init__(
+        self, address: Callable[[], Address], *, keys: KeyPair | None = None, at_once: int = 16
+    ) -> None:
         """Send to where `address` says; with `keys`, which all engines share, also to inboxes of other engines."""
         self._address = address
         self._keys = keys
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
-        # As many names of our own as requests at once: a journal keeps the numbers of every name it has ever seen.
+        # As many names of our own as requests at once: a journal keeps the numbers of every name it
+        # has ever seen.
         self._ours: queue.SimpleQueue[Numbering] = queue.SimpleQueue()
         engine = uuid.uuid4().hex
         for number in range(at_once):
             self._ours.put(Numbering(f"http:{engine}:{number}", 0))
 
-    def take(self, target: str, media: str, body: bytes, numbering: Numbering | None, *, limit_s: float) -> Taken:
+    def take(
+        self, target: str, media: str, body: bytes, numbering: Numbering | None, *, limit_s: float
+    ) -> Taken:
         """Put the rows of a body into the journal of "job.source".
 
         Raises:
             NotThere: There is no such source.
             Ended: It has ended.
             RequestRefused: The body is not what its type says; nothing of it was taken.
-            RowsRefused: The columns of an Arrow stream do not fit the source's; nothing of it was taken.
+            RowsRefused: The columns of an Arrow stream do not fit the source's; nothing of it was
+                taken.
             NoAnswer: The inboxes had no room for too long; some of the rows may be there.
         """
         if numbering is None:
             with self._borrowed() as own:
                 return self._send(target, media, body, own, limit_s)
-        # Of one sender one at a time: rows that come after others of a higher number would be taken for repeated.
+        # Of one sender one at a time: rows that come after others of a higher number would be taken
+        # for repeated.
         with self._locks[hash(numbering.sender) % _LOCKS]:
             return self._send(target, media, body, numbering, limit_s)
 
@@ -104,7 +112,9 @@ class Intake:
         finally:
             self._ours.put(Numbering(own.sender, own.first + _MOST))
 
-    def _send(self, target: str, media: str, body: bytes, numbering: Numbering, limit_s: float) -> Taken:
+    def _send(
+        self, target: str, media: str, body: bytes, numbering: Numbering, limit_s: float
+    ) -> Taken:
         client = Client(
             str(self._address()),
             sender=numbering.sender,
@@ -115,7 +125,9 @@ class Intake:
         )
         try:
             if client.ended(target):
-                raise Ended(f'"{target}" has ended: it takes no more events', hint="deploy the job anew")
+                raise Ended(
+                    f'"{target}" has ended: it takes no more events', hint="deploy the job anew"
+                )
             blocks = _blocks(media, body, client.schema(target), numbering.first, target)
             taken = _Sending(client, target, numbering).all(blocks)
             client.close()
@@ -137,19 +149,25 @@ class _Sending:
         letters = buried = 0
         waiting = []
         for rows in blocks:
-            # Before the rows around them: what the journal remembers of a sender covers its dead letters too.
+            # Before the rows around them: what the journal remembers of a sender covers its dead
+            # letters too.
             if rows.refused:
                 letters += len(rows.refused)
                 buried += self._client.refuse(self._target, rows.refused)
             if len(rows):
                 numbers: Any = rows.numbers
                 waiting.append(self._client.send_nowait(self._target, rows.batch, numbers=numbers))
-            self._next = max([self._next, *(one.number + 1 for one in rows.refused[-1:]), *_after(rows)])
+            self._next = max(
+                [self._next, *(one.number + 1 for one in rows.refused[-1:]), *_after(rows)]
+            )
         self._client.flush()
         for future in waiting:
             future.result(0)
         numbers_of = self._client.statistics()
-        repeated, refused = sum(one.repeated for one in numbers_of), sum(one.refused for one in numbers_of)
+        repeated, refused = (
+            sum(one.repeated for one in numbers_of),
+            sum(one.refused for one in numbers_of),
+        )
         acknowledged = sum(one.acknowledged for one in numbers_of)
         return Taken(
             taken=acknowledged - repeated - refused,
@@ -189,11 +207,16 @@ def _arrow(body: bytes, schema: pa.Schema, first: int, target: str) -> list[Rows
         with pa.ipc.open_stream(body) as stream:
             batches = [_validated(batch) for batch in stream if batch.num_rows]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
-        raise RequestRefused(f"the body is not an Arrow stream: {exc}", hint="write it with pa.ipc.new_stream") from exc
+        raise RequestRefused(
+            f"the body is not an Arrow stream: {exc}", hint="write it with pa.ipc.new_stream"
+        ) from exc
     rows = []
     for batch in batches:
         fitting = to_batch(batch, schema, source=target)
-        rows += [numbered(fitting.slice(at, _ROWS), first + at) for at in range(0, fitting.num_rows, _ROWS)]
+        rows += [
+            numbered(fitting.slice(at, _ROWS), first + at)
+            for at in range(0, fitting.num_rows, _ROWS)
+        ]
         first += fitting.num_rows
     return rows
 

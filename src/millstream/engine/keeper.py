@@ -4,8 +4,8 @@
     calls of the engine          ─┼─▶ lifecycle.advance ─▶ store ─▶ orders: drivers, inboxes, files
     moments that are due         ─┘
 
-Jobs change on this thread alone, and it waits for nobody: what other engines or a slow disk hold up is waited for
-elsewhere. A report counts only if it comes from the driver that the job has now.
+Jobs change on this thread alone, and it waits for nobody: what other engines or a slow disk hold up
+is waited for elsewhere. A report counts only if it comes from the driver that the job has now.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class Kept:
     @property
     def current(self) -> int:
         """The version that runs: the old one until a switch is done."""
-        return max((one.number for one in self.versions.values() if one.current_at is not None), default=1)
+        return max(
+            (one.number for one in self.versions.values() if one.current_at is not None), default=1
+        )
 
     @property
     def before(self) -> int | None:
@@ -109,7 +111,11 @@ class Kept:
     @property
     def needed(self) -> set[int]:
         """The versions that a driver may need: the one that runs, and one that it is switched to."""
-        going = {one.number for one in self.versions.values() if one.switch is not None and not one.switch.over}
+        going = {
+            one.number
+            for one in self.versions.values()
+            if one.switch is not None and not one.switch.over
+        }
         return {self.current} | going
 
 
@@ -199,7 +205,9 @@ class Keeper:
         """Write down a new job, and keep it."""
         first = first_version(self._folders.flow(stored.name))
         self._store.add(stored, package, noted, first=first)
-        kept = self.jobs[stored.name] = Kept(stored, driver=driver, versions=self._versions(stored.id))
+        kept = self.jobs[stored.name] = Kept(
+            stored, driver=driver, versions=self._versions(stored.id)
+        )
         return kept
 
     def _go_on(self, kept: Kept) -> None:
@@ -242,7 +250,11 @@ class Keeper:
 
     def _pause(self) -> float:
         now, real = self._now(), time.monotonic()
-        due = [kept.job.paused_until - now for kept in self.jobs.values() if kept.job.paused_until is not None]
+        due = [
+            kept.job.paused_until - now
+            for kept in self.jobs.values()
+            if kept.job.paused_until is not None
+        ]
         due += [kept.leave_by - real for kept in self.jobs.values() if kept.leaving is not None]
         due.append(_ENDING_S if self._inboxes.ending() else self._tick_at - real)
         return max(0.0, min(due))
@@ -255,7 +267,9 @@ class Keeper:
             if kept.job.paused_until is not None and now >= kept.job.paused_until:
                 self.happened(kept, life.PauseOver())
             if kept.leaving is not None and real >= kept.leave_by:
-                _log.warning("driver %s of job %s did not stop in time", kept.leaving.pid, kept.name)
+                _log.warning(
+                    "driver %s of job %s did not stop in time", kept.leaving.pid, kept.name
+                )
                 kept.leaving.kill()
                 kept.leave_by = real + STOP_S
             if kept.job.state is JobState.DRAINING:
@@ -312,9 +326,15 @@ class Keeper:
             return Noted(self._now(), "engine stopping")
         if isinstance(event, life.EngineStarted):
             return None  # noted already
-        if before.state is after.state and before.flush == after.flush and before.missed == after.missed:
+        if (
+            before.state is after.state
+            and before.flush == after.flush
+            and before.missed == after.missed
+        ):
             return None
-        return Noted(self._now(), after.state, after.reason or ("with flush" if after.flush else None))
+        return Noted(
+            self._now(), after.state, after.reason or ("with flush" if after.flush else None)
+        )
 
     def happened(self, kept: Kept, event: Event) -> None:
         """Let something happen that nobody has asked for: if it cannot be written down, again in a moment."""
@@ -330,7 +350,9 @@ class Keeper:
             self.happened(kept, event)
 
     def _owner(self, driver: Driver) -> Kept | None:
-        return next((kept for kept in self.jobs.values() if driver in (kept.driver, kept.leaving)), None)
+        return next(
+            (kept for kept in self.jobs.values() if driver in (kept.driver, kept.leaving)), None
+        )
 
     def _heard(self, driver: Driver, report: Report) -> None:
         kept = self._owner(driver)
@@ -396,7 +418,10 @@ class Keeper:
         except (MillstreamError, OSError) as error:
             _log.error("job %s: %s failed: %s", kept.name, type(order).__name__, error)
             if isinstance(order, life.OpenInboxes | life.StartDriver):
-                hopeless, waiting = isinstance(order, life.OpenInboxes), isinstance(error, EngineAway | NoRoom)
+                hopeless, waiting = (
+                    isinstance(order, life.OpenInboxes),
+                    isinstance(error, EngineAway | NoRoom),
+                )
                 self.happened(kept, life.DriverDied(str(error), hopeless, waiting))
                 return False
         return True
@@ -421,7 +446,11 @@ class Keeper:
         match order:
             case life.OpenInboxes():
                 settings, folder = kept.stored.settings, self._folders.flow(kept.name)
-                wanted = {name for number in kept.needed for name in kept.versions[number].settings.inboxes}
+                wanted = {
+                    name
+                    for number in kept.needed
+                    for name in kept.versions[number].settings.inboxes
+                }
                 self._inboxes.open(
                     kept.name,
                     folder,
@@ -446,7 +475,9 @@ class Keeper:
             # A driver begins where the partitions do: of those elsewhere that has to be known.
             waits.append(partial(self._inboxes.meet, kept.name, MEET_S))
         # After a start of the engine every program is read once, which may be half a gigabyte.
-        unread = [one for one in self._programs(kept).values() if not self._binaries.contents.checked(one)]
+        unread = [
+            one for one in self._programs(kept).values() if not self._binaries.contents.checked(one)
+        ]
         waits += [partial(self._binaries.path, sha256) for sha256 in unread]
         if waits:
             self._hold(kept, order, partial(_each, waits), start)
@@ -455,18 +486,25 @@ class Keeper:
 
     def _programs(self, kept: Kept) -> dict[str, str]:
         """Return the programs of the versions that are needed: the content of each name."""
-        return {name: sha for n in sorted(kept.needed) for name, sha in kept.versions[n].settings.binaries.items()}
+        return {
+            name: sha
+            for n in sorted(kept.needed)
+            for name, sha in kept.versions[n].settings.binaries.items()
+        }
 
     def _drain_soon(self, kept: Kept, order: life.DrainDriver) -> None:
         name, drain = kept.name, partial(self._drain_driver, kept, order.flush)
-        # With a flush the driver reads up to the end that is written into every partition, behind all that was taken.
+        # With a flush the driver reads up to the end that is written into every partition, behind
+        # all that was taken.
         if order.flush or (self._inboxes.settled(name) and not self._inboxes.elsewhere(name)):
             kept.held = None
             drain()
             return
         self._hold(kept, order, partial(self._inboxes.catch_up, name), drain)
 
-    def _hold(self, kept: Kept, order: Order, wait: Callable[[], None], then: Callable[[], None]) -> None:
+    def _hold(
+        self, kept: Kept, order: Order, wait: Callable[[], None], then: Callable[[], None]
+    ) -> None:
         """Carry out an order when `wait` is over, which is done elsewhere: other jobs are not held up by it."""
         mark = kept.held = object()
 
@@ -485,7 +523,9 @@ class Keeper:
                 waited.set_exception(error)
             self._soon(lambda: self._attempt(kept, order, partial(work, waited)))
 
-        threading.Thread(target=wait_for_it, name=f"{type(order).__name__} {kept.name}", daemon=True).start()
+        threading.Thread(
+            target=wait_for_it, name=f"{type(order).__name__} {kept.name}", daemon=True
+        ).start()
 
     def _drain_driver(self, kept: Kept, flush: bool) -> None:
         if kept.driver is not None:
@@ -494,7 +534,10 @@ class Keeper:
     def _start_driver(self, kept: Kept) -> None:
         self._kill_leaving(kept)
         if self._full():
-            raise NoRoom(f"the disk of {self._folders.data} is full", hint="the job goes on when there is room")
+            raise NoRoom(
+                f"the disk of {self._folders.data} is full",
+                hint="the job goes on when there is room",
+            )
         settings = kept.stored.settings
         files = {number: self._unpacked(kept, number) for number in sorted(kept.needed)}
         if kept.driver is None or not kept.driver.alive:
@@ -510,7 +553,10 @@ class Keeper:
                 options=settings.options,
                 engines=settings.engines,
                 landings=self._inboxes.landings(kept.name),
-                binaries={name: str(self._binaries.path(sha256)) for name, sha256 in self._programs(kept).items()},
+                binaries={
+                    name: str(self._binaries.path(sha256))
+                    for name, sha256 in self._programs(kept).items()
+                },
                 version=str(kept.current),
                 versions={str(number): str(file) for number, file in files.items()},
             )
@@ -525,7 +571,9 @@ class Keeper:
             hosting.loaded(self._unpacked(kept, kept.current), kept.name),
             folder=self._folders.flow(job) / "runtimes",
             root=self._folders.root(settings),
-            programs={name: self._binaries.path(sha256) for name, sha256 in settings.binaries.items()},
+            programs={
+                name: self._binaries.path(sha256) for name, sha256 in settings.binaries.items()
+            },
             log=self._folders.log(job),
             engine=self._folders.data,
         )
@@ -537,7 +585,10 @@ class Keeper:
         if not folder.is_dir():
             packed = self._store.package(kept.stored.id, number)
             if packed is None:
-                raise EngineError(f'the package of job "{kept.name}" is gone', hint="undeploy it, and deploy it anew")
+                raise EngineError(
+                    f'the package of job "{kept.name}" is gone',
+                    hint="undeploy it, and deploy it anew",
+                )
             package.unpack(packed, folder)
         return folder / settings.flow
 
@@ -581,7 +632,11 @@ class Keeper:
 
     def _sweep_packages(self) -> None:
         """Remove what deployments that were never finished have left."""
-        known = {version.settings.package for kept in self.jobs.values() for version in kept.versions.values()}
+        known = {
+            version.settings.package
+            for kept in self.jobs.values()
+            for version in kept.versions.values()
+        }
         if self._folders.packages.is_dir():
             for folder in self._folders.packages.iterdir():
                 if folder.name not in known:

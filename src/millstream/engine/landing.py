@@ -3,10 +3,11 @@
     runtime ── hello, messages ──▶ landing ── rows ──▶ inboxes ──▶ journal
             ◀───────── acks ────── when they are durable
 
-A message is a row. Its sender is a node in one of its lives, and its id, unwrapped to 64 bits, the row's number: what
-comes again is in the journal once, whoever was killed, and neither a wrap of ids nor a spare that begins at 1 is taken
-for a repetition. A life that was replaced is fenced for good. Of a sender that says no generation nothing is known: what
-it sends again after its connection broke is there again.
+A message is a row. Its sender is a node in one of its lives, and its id, unwrapped to 64 bits, the
+row's number: what comes again is in the journal once, whoever was killed, and neither a wrap of ids
+nor a spare that begins at 1 is taken for a repetition. A life that was replaced is fenced for good.
+Of a sender that says no generation nothing is known: what it sends again after its connection broke
+is there again.
 
 A message that is no row becomes a dead letter of the source, and is acknowledged.
 """
@@ -121,7 +122,10 @@ class Landing:
             if self._listener is not None and not self._accepting:
                 self._accepting = True
                 threading.Thread(
-                    target=self._accept, args=(self._listener,), name=f"landing {self.target}", daemon=True
+                    target=self._accept,
+                    args=(self._listener,),
+                    name=f"landing {self.target}",
+                    daemon=True,
                 ).start()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -152,7 +156,11 @@ class Landing:
         with self._guard:
             self._fences.pass_(hello.node, hello.generation)
             name = f"runtime:{hello}"
-            earlier = [key for key in self._senders if key.startswith(f"runtime:{hello.node}#") and key != name]
+            earlier = [
+                key
+                for key in self._senders
+                if key.startswith(f"runtime:{hello.node}#") and key != name
+            ]
             gone = [self._senders.pop(key) for key in earlier]
             known = self._senders.get(name)
             if known is not None and known.failed is not None:
@@ -160,7 +168,9 @@ class Landing:
                 known = None
             if known is None:
                 highest = max(NONE, self._highest(name))
-                known = self._senders[name] = _Sender(self, name, self._connect(name), anchor=highest)
+                known = self._senders[name] = _Sender(
+                    self, name, self._connect(name), anchor=highest
+                )
         for other in gone:
             other.end()
         known.connect(one)
@@ -261,7 +271,13 @@ class _Sender:
     """A node in one of its lives: what was handed on of it, and what is to be acknowledged."""
 
     def __init__(
-        self, landing: Landing, name: str, client: Client, *, anchor: int = NONE, first: int | None = None
+        self,
+        landing: Landing,
+        name: str,
+        client: Client,
+        *,
+        anchor: int = NONE,
+        first: int | None = None,
     ) -> None:
         """Number messages by their ids, near `anchor`; or from `first` on, whatever their ids are."""
         self.name = name
@@ -317,8 +333,15 @@ class _Sender:
         target, client = self._landing.target, self._client
         if client.ended(target):
             raise Ended(f'"{target}" has ended: it takes no more messages')
-        rows = rows_of(payloads, numbers, client.schema(target), self._landing.format, self._landing.clock.now_us())
-        # Before the rows around them: what the journal remembers of a sender covers its dead letters too.
+        rows = rows_of(
+            payloads,
+            numbers,
+            client.schema(target),
+            self._landing.format,
+            self._landing.clock.now_us(),
+        )
+        # Before the rows around them: what the journal remembers of a sender covers its dead
+        # letters too.
         if rows.refused:
             client.refuse(target, rows.refused)
         if len(rows):
@@ -333,7 +356,8 @@ class _Sender:
         if self._counted:
             self.next += 1
             return self.next - 1
-        # The anchor says near which number ids are; whether a row is there, the inbox that has it says.
+        # The anchor says near which number ids are; whether a row is there, the inbox that has it
+        # says.
         serial = nearest(id_, max(self._taken, self._anchor))
         if serial <= self._taken:
             return None
@@ -397,6 +421,8 @@ def connecting(address: Address, keys: KeyPair | None) -> Connect:
     server = None if keys is None else keys.public
 
     def connect(sender: str) -> Client:
-        return Client(address, sender=sender, key=keys, server=server, time_limit_s=_PATIENCE_S, linger_s=0.0)
+        return Client(
+            address, sender=sender, key=keys, server=server, time_limit_s=_PATIENCE_S, linger_s=0.0
+        )
 
     return connect

@@ -14,17 +14,20 @@
 
     FINISHED, DRAINED, FAILED, DEPLOYED, and by force all others ── UndeployAsked ──▶ UNDEPLOYED
 
-Inboxes are open in all states but UNDEPLOYED, so nobody upstream ever waits for one that is gone; they take nothing
-(they answer "full", and senders hold on to what they have) from when a job is to drain until it is resumed. A job that drains with
-`flush` has END_OF_STREAM in every partition: it FINISHES, and never takes an event again. Of a job that is fed by runtimes
-of its own (`hosted`) these end first, so its inboxes stay open: the driver ends each when nobody has anything more for it.
-A driver that dies while its job drains is started again and drains on.
+Inboxes are open in all states but UNDEPLOYED, so nobody upstream ever waits for one that is gone;
+they take nothing (they answer "full", and senders hold on to what they have) from when a job is to
+drain until it is resumed. A job that drains with `flush` has END_OF_STREAM in every partition: it
+FINISHES, and never takes an event again. Of a job that is fed by runtimes of its own (`hosted`)
+these end first, so its inboxes stay open: the driver ends each when nobody has anything more for
+it. A driver that dies while its job drains is started again and drains on.
 
-The job is written down before its orders are carried out, and every order can be carried out twice: an engine that
-dies between any two steps begins again with `EngineStarted`, whose orders lead on from the state that was written.
+The job is written down before its orders are carried out, and every order can be carried out twice:
+an engine that dies between any two steps begins again with `EngineStarted`, whose orders lead on
+from the state that was written.
 
-A job of a cluster has its driver on one engine; the others hold inboxes only (`driver` is False). A peer that does not
-answer while a job drains is missed, after a time limit: the job says which, and blocks nobody.
+A job of a cluster has its driver on one engine; the others hold inboxes only (`driver` is False). A
+peer that does not answer while a job drains is missed, after a time limit: the job says which, and
+blocks nobody.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ class JobState(StrEnum):
 
 
 #: States in which a job has, or will have, a driver.
-ALIVE: Final = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RESTARTING, JobState.DRAINING})
+ALIVE: Final = frozenset(
+    {JobState.STARTING, JobState.RUNNING, JobState.RESTARTING, JobState.DRAINING}
+)
 #: States that a job leaves only when it is asked to.
 SETTLED: Final = frozenset({JobState.DRAINED, JobState.FINISHED, JobState.FAILED})
 
@@ -109,8 +114,8 @@ class DriverReady:
 class DriverDied:
     """The driver is gone, or could not be started.
 
-    `hopeless` if it would fail in the same way again; `waiting` if another engine has to come first, or room on the disk:
-    that is no fault of the job's, and is not counted.
+    `hopeless` if it would fail in the same way again; `waiting` if another engine has to come
+    first, or room on the disk: that is no fault of the job's, and is not counted.
     """
 
     reason: str
@@ -282,7 +287,9 @@ def advance(job: Job, event: Event, now: float) -> Step:
             return _peer_missed(job, event, now)
 
 
-def _told(job: Job, event: DriverReady | DriverDied | PauseOver | Drained | Finished, now: float) -> Step:
+def _told(
+    job: Job, event: DriverReady | DriverDied | PauseOver | Drained | Finished, now: float
+) -> Step:
     match event:
         case DriverReady():
             return _ready(job, now)
@@ -296,7 +303,9 @@ def _told(job: Job, event: DriverReady | DriverDied | PauseOver | Drained | Fini
             return _finished(job, now)
 
 
-def _asked(job: Job, event: Deployed | DrainAsked | ResumeAsked | UndeployAsked, now: float) -> Step:
+def _asked(
+    job: Job, event: Deployed | DrainAsked | ResumeAsked | UndeployAsked, now: float
+) -> Step:
     match event:
         case Deployed():
             return _deployed(job, event, now)
@@ -344,7 +353,9 @@ def _died(job: Job, event: DriverDied, now: float) -> Step:
         return job, []
     counted = 0 if event.waiting else 1
     deaths = counted if _ran_well(job, now) else job.deaths + counted
-    dead = replace(job, deaths=deaths, restarts=job.restarts + counted, ready_at=None, reason=event.reason)
+    dead = replace(
+        job, deaths=deaths, restarts=job.restarts + counted, ready_at=None, reason=event.reason
+    )
     if event.hopeless or deaths >= MOST_DEATHS:
         return _to(dead, JobState.FAILED, now, paused_until=None), []
     if job.stopping:
@@ -380,7 +391,14 @@ def _drain_asked(job: Job, event: DrainAsked, now: float) -> Step:
     orders: list[Order] = _flushed(job) if event.flush else [PauseIntake()]
     # A new drain asks everybody again.
     missed = job.missed if job.state is JobState.DRAINING else ()
-    draining = _to(job, JobState.DRAINING, now, flush=event.flush, intake=event.flush and job.hosted, missed=missed)
+    draining = _to(
+        job,
+        JobState.DRAINING,
+        now,
+        flush=event.flush,
+        intake=event.flush and job.hosted,
+        missed=missed,
+    )
     if not job.driver:
         return draining, orders
     if job.ready_at is not None:
@@ -398,10 +416,15 @@ def _flushed(job: Job) -> list[Order]:
 def _drained(job: Job, now: float) -> Step:
     if job.state is not JobState.DRAINING:
         # Drained because the engine closes: it goes on with the next one.
-        return (replace(job, ready_at=None), [StopDriver()]) if job.stopping and job.state in ALIVE else (job, [])
+        return (
+            (replace(job, ready_at=None), [StopDriver()])
+            if job.stopping and job.state in ALIVE
+            else (job, [])
+        )
     down = replace(job, ready_at=None, paused_until=None)
     if job.flush:
-        # The flush was asked for after the driver had drained: it has to be there for the end as well.
+        # The flush was asked for after the driver had drained: it has to be there for the end as
+        # well.
         return (down, [StopDriver(), StartDriver()]) if job.driver else (down, [])
     return _to(down, JobState.DRAINED, now, deaths=0, reason=None), [StopDriver()]
 
@@ -409,16 +432,21 @@ def _drained(job: Job, now: float) -> Step:
 def _finished(job: Job, now: float) -> Step:
     if job.state not in ALIVE:
         return job, []
-    return _to(job, JobState.FINISHED, now, ready_at=None, paused_until=None, deaths=0, reason=None), [StopDriver()]
+    return _to(
+        job, JobState.FINISHED, now, ready_at=None, paused_until=None, deaths=0, reason=None
+    ), [StopDriver()]
 
 
 def _peer_missed(job: Job, event: PeerMissed, now: float) -> Step:
     if job.state is not JobState.DRAINING or event.peer in job.missed:
         return job, []
     missed = replace(job, missed=(*job.missed, event.peer))
-    # What is there cannot be processed, nor ended. Without a driver, and nothing to end, all is done that is to be.
+    # What is there cannot be processed, nor ended. Without a driver, and nothing to end, all is
+    # done that is to be.
     state = JobState.FAILED if job.driver or job.flush else JobState.DRAINED
-    return _to(missed, state, now, ready_at=None, paused_until=None, reason=_missing(missed)), [StopDriver()]
+    return _to(missed, state, now, ready_at=None, paused_until=None, reason=_missing(missed)), [
+        StopDriver()
+    ]
 
 
 def _missing(job: Job) -> str:
@@ -435,12 +463,18 @@ def _resume_asked(job: Job, now: float) -> Step:
         case JobState.DRAINED | JobState.FAILED:
             fresh = replace(job, deaths=0, reason=None, ready_at=None, paused_until=None, missed=())
             if job.flush:
-                return _to(fresh, JobState.DRAINING, now), [OpenInboxes(), *_flushed(job), *_driver(job)]
+                return _to(fresh, JobState.DRAINING, now), [
+                    OpenInboxes(),
+                    *_flushed(job),
+                    *_driver(job),
+                ]
             state = JobState.STARTING if job.driver else JobState.RUNNING
             return _to(fresh, state, now, intake=True), [OpenInboxes(), OpenIntake(), *_driver(job)]
         case JobState.FINISHED:
             hint = f"millstream undeploy {job.name}, and deploy it anew"
-            raise InvalidTransition(f'job "{job.name}" has finished: its sources have ended for good', hint=hint)
+            raise InvalidTransition(
+                f'job "{job.name}" has finished: its sources have ended for good', hint=hint
+            )
         case JobState.DRAINING:
             hint = f"millstream wait {job.name}, then resume it"
             raise InvalidTransition(f'job "{job.name}" is still draining', hint=hint)

@@ -49,15 +49,21 @@ def _sources(field: str) -> Of:
 
 
 def _inboxes(field: str) -> Of:
-    return lambda job: [([one.source, str(one.partition)], float(getattr(one, field))) for one in job.inboxes]
+    return lambda job: [
+        ([one.source, str(one.partition)], float(getattr(one, field))) for one in job.inboxes
+    ]
 
 
 def _copies(field: str) -> Of:
-    return lambda job: [([one.source, str(one.partition)], float(getattr(one, field))) for one in job.copies]
+    return lambda job: [
+        ([one.source, str(one.partition)], float(getattr(one, field))) for one in job.copies
+    ]
 
 
 def _watermarks(job: JobStatus) -> Iterable[Row]:
-    return [([one.name], one.watermark_ms / 1000) for one in job.groups if one.watermark_ms is not None]
+    return [
+        ([one.name], one.watermark_ms / 1000) for one in job.groups if one.watermark_ms is not None
+    ]
 
 
 _GROUP: Final = ("group",)
@@ -67,22 +73,57 @@ _INBOX: Final = ("source", "partition")
 # name, what it says, labels beside the job's, values; "_total" at the end of a name is a counter's.
 _TABLE: Final[Sequence[tuple[str, str, tuple[str, ...], Of]]] = (
     ("job_restarts_total", "Restarts of the job's driver", (), _jobs(lambda job: job.restarts)),
-    ("job_unprocessed_rows", "Rows in journals that are not processed", (), _jobs(lambda job: job.unprocessed)),
+    (
+        "job_unprocessed_rows",
+        "Rows in journals that are not processed",
+        (),
+        _jobs(lambda job: job.unprocessed),
+    ),
     ("job_late_rows_total", "Rows that came too late", (), _jobs(lambda job: job.late)),
     ("job_dead_letters_total", "Records that were not taken", (), _jobs(lambda job: job.dead)),
-    ("group_rows_in_total", "Rows that the group has read since its driver started", _GROUP, _groups("rows_in")),
+    (
+        "group_rows_in_total",
+        "Rows that the group has read since its driver started",
+        _GROUP,
+        _groups("rows_in"),
+    ),
     ("group_rows_out_total", "Rows that it has published since then", _GROUP, _groups("rows_out")),
     ("group_batch_seconds", "How long its last micro-batch took", _GROUP, _groups("batch_seconds")),
     ("group_batch_number", "The number of its last micro-batch", _GROUP, _groups("batch")),
-    ("group_lag_rows", "Rows in its journals that it has not processed", _GROUP, _groups("lag_rows")),
+    (
+        "group_lag_rows",
+        "Rows in its journals that it has not processed",
+        _GROUP,
+        _groups("lag_rows"),
+    ),
     ("group_lag_seconds", "The age of the oldest of them", _GROUP, _groups("lag_seconds")),
     ("group_state_rows", "Rows of state that it keeps", _GROUP, _groups("state_rows")),
     ("group_watermark_timestamp_seconds", "Up to where event time has passed", _GROUP, _watermarks),
-    ("source_rows_total", "Rows that a source has taken since the engine or driver started", _SOURCE, _sources("rows")),
+    (
+        "source_rows_total",
+        "Rows that a source has taken since the engine or driver started",
+        _SOURCE,
+        _sources("rows"),
+    ),
     ("source_bytes_total", "Bytes that it has read since then", _SOURCE, _sources("bytes")),
-    ("source_refused_total", "Records that it has refused since then", _SOURCE, _sources("refused")),
-    ("inbox_rows_total", "Rows that an inbox has taken since the engine started", _INBOX, _inboxes("rows")),
-    ("inbox_repeated_total", "Rows that came again since then, and were not stored", _INBOX, _inboxes("repeated")),
+    (
+        "source_refused_total",
+        "Records that it has refused since then",
+        _SOURCE,
+        _sources("refused"),
+    ),
+    (
+        "inbox_rows_total",
+        "Rows that an inbox has taken since the engine started",
+        _INBOX,
+        _inboxes("rows"),
+    ),
+    (
+        "inbox_repeated_total",
+        "Rows that came again since then, and were not stored",
+        _INBOX,
+        _inboxes("repeated"),
+    ),
     ("inbox_waiting_rows", "Rows in an inbox that wait for the disk", _INBOX, _inboxes("waiting")),
     ("inbox_free_rows", "Rows that an inbox has room for", _INBOX, _inboxes("free")),
     ("inbox_senders", "Senders that an inbox knows", _INBOX, _inboxes("senders")),
@@ -93,7 +134,12 @@ _TABLE: Final[Sequence[tuple[str, str, tuple[str, ...], Of]]] = (
         _INBOX,
         _copies("behind_bytes"),
     ),
-    ("copy_live", "1 if the copy was complete then, and its engine answers", _INBOX, _copies("live")),
+    (
+        "copy_live",
+        "1 if the copy was complete then, and its engine answers",
+        _INBOX,
+        _copies("live"),
+    ),
 )
 
 
@@ -117,7 +163,10 @@ class Metrics:
             registry=self._registry,
         )
         self._bytes = Counter(
-            "millstream_http_received_bytes", "Bytes of bodies over HTTP", ("path",), registry=self._registry
+            "millstream_http_received_bytes",
+            "Bytes of bodies over HTTP",
+            ("path",),
+            registry=self._registry,
         )
         self._seconds = Histogram(
             "millstream_http_request_seconds",
@@ -143,7 +192,9 @@ class Metrics:
 class _Sizes:
     """The sizes of a job's journals, looked at every now and then."""
 
-    def __init__(self, journals: Callable[[str], Sequence[Summary]], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, journals: Callable[[str], Sequence[Summary]], clock: Callable[[], float]
+    ) -> None:
         self._journals = journals
         self._clock = clock
         self._known: dict[str, tuple[float, list[tuple[str, int, int]]]] = {}
@@ -162,7 +213,10 @@ class _Sizes:
 
 class _Engine(Collector):
     def __init__(
-        self, engine: Callable[[], EngineStatus], jobs: Callable[[], Sequence[JobStatus]], sizes: _Sizes
+        self,
+        engine: Callable[[], EngineStatus],
+        jobs: Callable[[], Sequence[JobStatus]],
+        sizes: _Sizes,
     ) -> None:
         self._engine = engine
         self._jobs = jobs
@@ -179,8 +233,12 @@ class _Engine(Collector):
 
     def _journals(self, jobs: Sequence[JobStatus]) -> Iterator[Metric]:
         labels = ("job", "journal")
-        rows = GaugeMetricFamily("millstream_journal_rows", "Rows that a journal holds", labels=labels)
-        size = GaugeMetricFamily("millstream_journal_bytes", "Bytes that it takes on disk", labels=labels)
+        rows = GaugeMetricFamily(
+            "millstream_journal_rows", "Rows that a journal holds", labels=labels
+        )
+        size = GaugeMetricFamily(
+            "millstream_journal_bytes", "Bytes that it takes on disk", labels=labels
+        )
         for job, journal, count, taken in self._sizes.of(jobs):
             rows.add_metric([job, journal], count)
             size.add_metric([job, journal], taken)
@@ -196,7 +254,9 @@ def _about(engine: EngineStatus, jobs: Sequence[JobStatus]) -> Iterator[Metric]:
     for state in JobState:
         states.add_metric([str(state)], sum(job.state is state for job in jobs))
     yield states
-    running = GaugeMetricFamily("millstream_job_state", "1 for the state that a job is in", labels=("job", "state"))
+    running = GaugeMetricFamily(
+        "millstream_job_state", "1 for the state that a job is in", labels=("job", "state")
+    )
     for job in jobs:
         running.add_metric([job.name, str(job.state)], 1)
     yield running

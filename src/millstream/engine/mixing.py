@@ -3,7 +3,8 @@
     numgen (runtime) ──▶ inbox "filter2_in" ──▶ stage "filter2" ──▶ journal "filter2_out" ──▶ printer (runtime)
                               Spark, every message once
 
-What the stages of a scheme are is a flow like any other; its rows are messages, in the column "value".
+What the stages of a scheme are is a flow like any other; its rows are messages, in the column
+"value".
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def journal_of(node: str) -> str:
 def sending(scheme: Scheme) -> tuple[str, ...]:
     """Return the stages that runtimes get messages of."""
     inside = stages(scheme)
-    return tuple(name for name in inside if any(one not in inside for one in scheme.downstreams(name)))
+    return tuple(
+        name for name in inside if any(one not in inside for one in scheme.downstreams(name))
+    )
 
 
 def flow_of(scheme: Scheme) -> Flow | None:

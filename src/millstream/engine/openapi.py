@@ -1,7 +1,8 @@
 """What can be asked over HTTP, as data, and its description in OpenAPI 3.1.
 
-An `Operation` is a method and a path with the types of all that goes in and out. The API serves what the table of
-operations says, and the description is made from the same table: they cannot differ.
+An `Operation` is a method and a path with the types of all that goes in and out. The API serves
+what the table of operations says, and the description is made from the same table: they cannot
+differ.
 """
 
 from __future__ import annotations
@@ -82,11 +83,15 @@ class Operation:
 def describe(operations: Sequence[Operation], *, version: str) -> dict[str, Any]:
     """Return the description of all operations."""
     types = list(_types(operations))
-    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas, components = msgspec.json.schema_components(
+        types, ref_template="#/components/schemas/{name}"
+    )
     named = dict(zip(map(_key, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, named)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(
+            operation, named
+        )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -155,9 +160,16 @@ def _parameter(parameter: Parameter, named: Mapping[str, Any]) -> dict[str, Any]
 def _responses(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]:
     text = isinstance(operation.answer, str)
     content = (
-        {operation.answer: {"schema": {"type": "string"}}} if text else {JSON: {"schema": _schema(operation, named)}}
+        {operation.answer: {"schema": {"type": "string"}}}
+        if text
+        else {JSON: {"schema": _schema(operation, named)}}
     )
-    responses = {str(operation.status): {"description": HTTPStatus(operation.status).phrase, "content": content}}
+    responses = {
+        str(operation.status): {
+            "description": HTTPStatus(operation.status).phrase,
+            "content": content,
+        }
+    }
     # Reads need the token too where others can reach the engine.
     for status in sorted({401, *ALWAYS, *operation.refusals, *_refusals(operation)}):
         problem = {JSON: {"schema": named[_key(Problem)]}}

@@ -5,8 +5,8 @@
     airports.py          a module beside it
     prices/__init__.py   a package beside it, whole
 
-Tables, recordings and programs that the flow names by path are not in it: they are read where the flow was deployed
-from, if the engine can see that folder.
+Tables, recordings and programs that the flow names by path are not in it: they are read where the
+flow was deployed from, if the engine can see that folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ MOST_FILES: Final = 2_000
 _MANIFEST: Final = "millstream.json"
 _SUFFIXES: Final = (".py", ".yaml", ".yml", ".json")
 #: What reading a damaged zip can raise.
-_UNREADABLE: Final = (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE: Final = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 #: The oldest moment that a zip can hold: the same files make the same bytes.
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -50,14 +57,21 @@ def pack(flow: Path) -> bytes:
     if not flow.is_file():
         raise NotLoadable(f'there is no file "{flow}"', hint="name a flow.py or a flow.yaml")
     if flow.suffix not in _SUFFIXES:
-        raise NotLoadable(f'"{flow}" is neither Python nor YAML', hint="name a flow.py, a flow.yaml or a scheme.yaml")
+        raise NotLoadable(
+            f'"{flow}" is neither Python nor YAML',
+            hint="name a flow.py, a flow.yaml or a scheme.yaml",
+        )
     files = {flow.name: flow, **dict(_beside(flow.resolve().parent))}
     _check_size(len(files), sum(file.stat().st_size for file in files.values()))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(zipfile.ZipInfo(_MANIFEST, _WHEN), msgspec.json.encode(Manifest(flow.name)))
+        archive.writestr(
+            zipfile.ZipInfo(_MANIFEST, _WHEN), msgspec.json.encode(Manifest(flow.name))
+        )
         for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name, _WHEN), files[name].read_bytes(), zipfile.ZIP_DEFLATED)
+            archive.writestr(
+                zipfile.ZipInfo(name, _WHEN), files[name].read_bytes(), zipfile.ZIP_DEFLATED
+            )
     return packed.getvalue()
 
 
@@ -95,7 +109,8 @@ def unpack(package: bytes, folder: Path) -> Path:
     """Write the files of a package into a folder, in place of what is there, and return the path of the flow's.
 
     Raises:
-        BadPackage: It is no package, is too large, or would write elsewhere; the folder is as it was.
+        BadPackage: It is no package, is too large, or would write elsewhere; the folder is as it
+            was.
     """
     fresh = folder.with_name(f"{folder.name}.new")
     with _opened(package) as archive:
@@ -116,7 +131,9 @@ def _opened(package: bytes) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(io.BytesIO(package))
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise BadPackage("what was deployed is not a zip", hint="millstream deploy makes one of a flow") from error
+        raise BadPackage(
+            "what was deployed is not a zip", hint="millstream deploy makes one of a flow"
+        ) from error
 
 
 def _checked(archive: zipfile.ZipFile) -> Manifest:
@@ -125,7 +142,12 @@ def _checked(archive: zipfile.ZipFile) -> Manifest:
     for entry in entries:
         path = PurePosixPath(entry.filename)
         odd = "\\" in entry.filename or ":" in entry.filename or not path.parts
-        if path.is_absolute() or ".." in path.parts or odd or stat.S_ISLNK(entry.external_attr >> 16):
+        if (
+            path.is_absolute()
+            or ".." in path.parts
+            or odd
+            or stat.S_ISLNK(entry.external_attr >> 16)
+        ):
             raise BadPackage(f'a package holds "{entry.filename}", which lies outside of it')
     try:
         found = msgspec.json.decode(archive.read(_MANIFEST), type=Manifest)
@@ -133,5 +155,7 @@ def _checked(archive: zipfile.ZipFile) -> Manifest:
         raise BadPackage(f"a package has no {_MANIFEST} that can be read") from error
     flow = PurePosixPath(found.flow)
     if found.flow not in archive.namelist() or len(flow.parts) != 1 or flow.suffix not in _SUFFIXES:
-        raise BadPackage(f'a package has no flow "{found.flow}"', hint="a flow.py or a flow.yaml, at its top")
+        raise BadPackage(
+            f'a package has no flow "{found.flow}"', hint="a flow.py or a flow.yaml, at its top"
+        )
     return found

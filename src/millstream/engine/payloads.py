@@ -18,7 +18,13 @@ from millstream.flow.sources import Payload
 from millstream.ingest import Refused, Rows
 
 
-def rows_of(payloads: Sequence[bytes], numbers: Sequence[int], schema: pa.Schema, format: Payload, now_us: int) -> Rows:
+def rows_of(
+    payloads: Sequence[bytes],
+    numbers: Sequence[int],
+    schema: pa.Schema,
+    format: Payload,
+    now_us: int,
+) -> Rows:
     """Return messages with these numbers as rows; those that are none are refused, with the reason."""
     found = _raw(payloads, schema, now_us) if format == "raw" else _json(payloads, schema)
     given = np.asarray(numbers, np.int64)
@@ -28,17 +34,26 @@ def rows_of(payloads: Sequence[bytes], numbers: Sequence[int], schema: pa.Schema
 
 def _json(payloads: Sequence[bytes], schema: pa.Schema) -> Rows:
     # A newline in JSON lies between its parts, never inside one. Blank lines would be passed over.
-    lines = [payload.replace(b"\n", b" ").replace(b"\r", b" ").strip() or b"null" for payload in payloads]
+    lines = [
+        payload.replace(b"\n", b" ").replace(b"\r", b" ").strip() or b"null" for payload in payloads
+    ]
     return ingest.parse_rows(lines, schema)
 
 
 def _raw(payloads: Sequence[bytes], schema: pa.Schema, now_us: int) -> Rows:
     text = any(pa.types.is_string(field.type) for field in schema)
-    bad = {place: reason for place, payload in enumerate(payloads) if text and (reason := _no_text(payload))}
+    bad = {
+        place: reason
+        for place, payload in enumerate(payloads)
+        if text and (reason := _no_text(payload))
+    }
     good = [place for place in range(len(payloads)) if place not in bad]
     columns = [_column(field, [payloads[place] for place in good], now_us) for field in schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    refused = [Refused(place, reason, payloads[place].decode(errors="replace")) for place, reason in bad.items()]
+    refused = [
+        Refused(place, reason, payloads[place].decode(errors="replace"))
+        for place, reason in bad.items()
+    ]
     return Rows(batch, np.asarray(good, np.int64), tuple(refused))
 
 
@@ -52,5 +67,7 @@ def _no_text(payload: bytes) -> str | None:
 
 def _column(field: pa.Field, payloads: list[bytes], now_us: int) -> Any:
     if pa.types.is_timestamp(field.type):
-        return pa.array([now_us] * len(payloads), pa.int64()).cast(pa.timestamp("us")).cast(field.type)
+        return (
+            pa.array([now_us] * len(payloads), pa.int64()).cast(pa.timestamp("us")).cast(field.type)
+        )
     return pa.array(payloads, pa.binary()).cast(field.type)

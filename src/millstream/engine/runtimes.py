@@ -61,7 +61,8 @@ class Runtimes:
             folder: Where their queues are kept.
             root: What the paths of programs count from.
             on_exit: Told, from another thread, when a runtime is gone that nobody has ended here.
-            programs: The files of programs that an engine keeps, by the name that the scheme has for them.
+            programs: The files of programs that an engine keeps, by the name that the scheme has
+                for them.
             log: Where they and their programs say what they have to; None: where this process does.
             env: Their environment; None: that of this process. Programs have their own.
         """
@@ -85,10 +86,15 @@ class Runtimes:
         )
         source = self._scheme.role(order.node) == "source"
         command = hosted.command(replace(settings, once=source, drain=source and drain))
-        process = subprocess.Popen(command, cwd=self._root, stdin=subprocess.DEVNULL, stderr=self._log, env=self._env)
+        process = subprocess.Popen(
+            command, cwd=self._root, stdin=subprocess.DEVNULL, stderr=self._log, env=self._env
+        )
         self._processes[order.node] = (order.generation, process)
         threading.Thread(
-            target=self._await, args=(order.node, order.generation, process), name=f"runtime {order.node}", daemon=True
+            target=self._await,
+            args=(order.node, order.generation, process),
+            name=f"runtime {order.node}",
+            daemon=True,
         ).start()
 
     def _service(self, node: str) -> Path:

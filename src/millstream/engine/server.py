@@ -1,7 +1,8 @@
 """The HTTP server of an engine: one thread beside it.
 
-It is bound to this host alone unless somebody says otherwise: `guard` refuses an address that others can reach, since
-tokens would travel there in the clear, without TLS or the word that the network is trusted.
+It is bound to this host alone unless somebody says otherwise: `guard` refuses an address that
+others can reach, since tokens would travel there in the clear, without TLS or the word that the
+network is trusted.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def _ip(host: str) -> Any:
         return ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError as exc:
         raise InvalidAddress(
-            f'"{host}" is not an IP address', hint="give one of this host's, or 0.0.0.0 for all of them"
+            f'"{host}" is not an IP address',
+            hint="give one of this host's, or 0.0.0.0 for all of them",
         ) from exc
 
 
@@ -81,7 +83,12 @@ class Server:
     """An engine's API, served by a thread of this process."""
 
     def __init__(
-        self, engine: Served, data: Path, serving: Serving | None = None, *, keys: KeyPair | None = None
+        self,
+        engine: Served,
+        data: Path,
+        serving: Serving | None = None,
+        *,
+        keys: KeyPair | None = None,
     ) -> None:
         """Bind the port; `start` answers.
 
@@ -105,7 +112,9 @@ class Server:
         self._socket = _bound(self._serving)
         self._port = int(self._socket.getsockname()[1])
         self.token = tokens.token_of(data)
-        self.api = Api(engine, self._about, limits=self._serving.limits, stop=self._stop_soon, keys=keys)
+        self.api = Api(
+            engine, self._about, limits=self._serving.limits, stop=self._stop_soon, keys=keys
+        )
         self._uvicorn = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -153,7 +162,10 @@ class Server:
         while not self._uvicorn.started and self._thread.is_alive():
             time.sleep(0.005)
         if not self._thread.is_alive():
-            raise EngineError(f"the HTTP server at {self.url} did not start", hint="the engine's log has the reason")
+            raise EngineError(
+                f"the HTTP server at {self.url} did not start",
+                hint="the engine's log has the reason",
+            )
         tokens.note(self._data, self.url)
 
     def close(self) -> None:
@@ -184,7 +196,8 @@ class Server:
 
 def _bound(serving: Serving) -> socket.socket:
     family = socket.AF_INET6 if _ip(serving.host).version == 6 else socket.AF_INET
-    # Named as TCP: only then asyncio sends small answers at once, and not after the 40 ms of a delayed acknowledgement.
+    # Named as TCP: only then asyncio sends small answers at once, and not after the 40 ms of a
+    # delayed acknowledgement.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -234,7 +247,9 @@ def _impatient(seconds: float) -> type[H11Protocol]:
                 self._giving_up = None
 
         def _give_up(self) -> None:
-            _log.warning("closed a connection that has asked nothing for %g s: %s", seconds, self.client)
+            _log.warning(
+                "closed a connection that has asked nothing for %g s: %s", seconds, self.client
+            )
             self.transport.abort()
 
     return Impatient

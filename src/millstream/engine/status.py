@@ -1,7 +1,7 @@
 """What an engine says about a job: plain data, for the API, the command line and the page.
 
-The numbers of groups and sources are those of `spark.run.RunStatistics`, spelled out here so that an engine, which
-runs no Spark itself, need not load it to speak of them.
+The numbers of groups and sources are those of `spark.run.RunStatistics`, spelled out here so that
+an engine, which runs no Spark itself, need not load it to speak of them.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ class Happening(msgspec.Struct, frozen=True):
 class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A switch of a job: one that goes on, or the last one; moments are ISO 8601 in UTC.
 
-    `cut` is a moment in event time: results that start before it are the old version's. `left_s` is how much event time the old
-    version still has to read. `probation` says how the new version does, if it is watched, and `shadow` how it compares, if it only
-    runs in the shadow of the old one. `share` is the part of the keys that the new version has from the cut on, and `wanted` the
+    `cut` is a moment in event time: results that start before it are the old version's. `left_s` is
+    how much event time the old version still has to read. `probation` says how the new version
+    does, if it is watched, and `shadow` how it compares, if it only runs in the shadow of the old
+    one. `share` is the part of the keys that the new version has from the cut on, and `wanted` the
     part that it is to have, if they are shared out.
     """
 

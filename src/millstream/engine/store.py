@@ -1,7 +1,7 @@
 """The store of an engine: its jobs, what was deployed, what has happened to them, and the names of programs.
 
-A job is written down before anything is done about it: what the store says is where a new engine goes on.
-Undeployed jobs stay, for their history; their packages go.
+A job is written down before anything is done about it: what the store says is where a new engine
+goes on. Undeployed jobs stay, for their history; their packages go.
 """
 
 from __future__ import annotations
@@ -157,9 +157,12 @@ class Store:
         """Return a new id for a job of a name, and its number; neither is given again."""
         with self._changing() as sql:
             sql.execute(
-                "INSERT INTO numbers VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET number = number + 1", (name,)
+                "INSERT INTO numbers VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET number = number + 1",
+                (name,),
             )
-            number = int(sql.execute("SELECT number FROM numbers WHERE name = ?", (name,)).fetchone()[0])
+            number = int(
+                sql.execute("SELECT number FROM numbers WHERE name = ?", (name,)).fetchone()[0]
+            )
         return f"{name}-{number}", number
 
     def add(self, stored: Stored, package: bytes, noted: Noted, *, first: int = 1) -> None:
@@ -171,15 +174,24 @@ class Store:
                 (*row, msgspec.json.encode(stored.settings), msgspec.json.encode(stored.job)),
             )
             at = stored.deployed_at
-            _put(sql, stored.id, Version(number=first, added_at=at, current_at=at, settings=stored.settings), package)
+            _put(
+                sql,
+                stored.id,
+                Version(number=first, added_at=at, current_at=at, settings=stored.settings),
+                package,
+            )
             _note(sql, stored.id, noted)
 
-    def update(self, id: str, job: Job, noted: Noted | None = None, settings: JobSettings | None = None) -> None:
+    def update(
+        self, id: str, job: Job, noted: Noted | None = None, settings: JobSettings | None = None
+    ) -> None:
         """Write down what has become of a job."""
         with self._changing() as sql:
             sql.execute("UPDATE jobs SET job = ? WHERE id = ?", (msgspec.json.encode(job), id))
             if settings is not None:
-                sql.execute("UPDATE jobs SET settings = ? WHERE id = ?", (msgspec.json.encode(settings), id))
+                sql.execute(
+                    "UPDATE jobs SET settings = ? WHERE id = ?", (msgspec.json.encode(settings), id)
+                )
             if noted is not None:
                 _note(sql, id, noted)
 
@@ -193,7 +205,9 @@ class Store:
     def jobs(self) -> list[Stored]:
         """Return the jobs that are deployed, oldest first."""
         with self._reading() as sql:
-            rows = sql.execute(f"SELECT {_COLUMNS} FROM jobs WHERE NOT undeployed ORDER BY deployed_at, id")  # noqa: S608
+            rows = sql.execute(
+                f"SELECT {_COLUMNS} FROM jobs WHERE NOT undeployed ORDER BY deployed_at, id"  # noqa: S608
+            )
             return [_stored(row) for row in rows]
 
     def job(self, id: str) -> Stored | None:
@@ -218,7 +232,10 @@ class Store:
                 (version.current_at, *_encoded(version), id, version.number),
             )
             if version.current_at is not None:
-                sql.execute("UPDATE jobs SET settings = ? WHERE id = ?", (msgspec.json.encode(version.settings), id))
+                sql.execute(
+                    "UPDATE jobs SET settings = ? WHERE id = ?",
+                    (msgspec.json.encode(version.settings), id),
+                )
             for one in noted:
                 _note(sql, id, one)
 
@@ -233,7 +250,9 @@ class Store:
 
     def package(self, id: str, number: int = 1) -> bytes | None:
         with self._reading() as sql:
-            row = sql.execute("SELECT package FROM versions WHERE job = ? AND number = ?", (id, number)).fetchone()
+            row = sql.execute(
+                "SELECT package FROM versions WHERE job = ? AND number = ?", (id, number)
+            ).fetchone()
             return None if row is None else bytes(row[0])
 
     # what happens
@@ -245,7 +264,9 @@ class Store:
     def history(self, id: str) -> list[Noted]:
         """Return what has happened to a job, oldest first."""
         with self._reading() as sql:
-            rows = sql.execute("SELECT at, what, detail FROM history WHERE job = ? ORDER BY number", (id,))
+            rows = sql.execute(
+                "SELECT at, what, detail FROM history WHERE job = ? ORDER BY number", (id,)
+            )
             return [Noted(*row) for row in rows]
 
     # programs
@@ -257,21 +278,31 @@ class Store:
                 "INSERT INTO binary_versions VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET version = version + 1",
                 (name,),
             )
-            number = int(sql.execute("SELECT version FROM binary_versions WHERE name = ?", (name,)).fetchone()[0])
-            sql.execute("INSERT INTO binaries VALUES (?, ?, ?, ?, ?)", (name, number, sha256, size, at))
+            number = int(
+                sql.execute(
+                    "SELECT version FROM binary_versions WHERE name = ?", (name,)
+                ).fetchone()[0]
+            )
+            sql.execute(
+                "INSERT INTO binaries VALUES (?, ?, ?, ?, ?)", (name, number, sha256, size, at)
+            )
         return Binary(name, number, sha256, size, at)
 
     def binaries(self) -> list[Binary]:
         """Return all versions of all programs, by name, oldest first."""
         with self._reading() as sql:
-            rows = sql.execute("SELECT name, version, sha256, bytes, added_at FROM binaries ORDER BY name, version")
+            rows = sql.execute(
+                "SELECT name, version, sha256, bytes, added_at FROM binaries ORDER BY name, version"
+            )
             return [Binary(*row) for row in rows]
 
     def remove_binaries(self, gone: Sequence[Binary]) -> None:
         """Forget versions of programs: all of them, or none."""
         with self._changing() as sql:
             for one in gone:
-                sql.execute("DELETE FROM binaries WHERE name = ? AND version = ?", (one.name, one.version))
+                sql.execute(
+                    "DELETE FROM binaries WHERE name = ? AND version = ?", (one.name, one.version)
+                )
 
     # facts
 
@@ -324,7 +355,8 @@ def _put(sql: sqlite3.Connection, id: str, version: Version, package: bytes) -> 
 
 def _note(sql: sqlite3.Connection, id: str, noted: Noted) -> None:
     sql.execute(
-        "INSERT INTO history (job, at, what, detail) VALUES (?, ?, ?, ?)", (id, noted.at, noted.what, noted.detail)
+        "INSERT INTO history (job, at, what, detail) VALUES (?, ?, ?, ?)",
+        (id, noted.at, noted.what, noted.detail),
     )
     sql.execute(
         "DELETE FROM history WHERE job = ?1 AND number <= "
@@ -346,4 +378,6 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreBroken(f"the engine's store refuses: {error}", hint="is its disk full?") from error
+        raise StoreBroken(
+            f"the engine's store refuses: {error}", hint="is its disk full?"
+        ) from error

@@ -3,11 +3,11 @@
     exits, answers ─▶ queue ─▶ rules ─▶ orders: start, stop, ping, change_out
     moments         ─┘            └──▶ memory: which life each node lives, on disk before it begins
 
-It belongs to one thread, which calls `step` whenever it was woken or its time has come. Commands are given to runtimes by
-others, so that one that is silent holds up nobody.
+It belongs to one thread, which calls `step` whenever it was woken or its time has come. Commands
+are given to runtimes by others, so that one that is silent holds up nobody.
 
-Sources end first: when nothing of what they made is left in their queues, all that was made of it has arrived, because a
-runtime acknowledges an input only when all downstreams have what came of it.
+Sources end first: when nothing of what they made is left in their queues, all that was made of it
+has arrived, because a runtime acknowledges an input only when all downstreams have what came of it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,11 @@ class Supervisor:
         """Start all nodes on `host` that have not ended."""
         self._host = host
         self._state, orders = rules.begin(
-            self._scheme, time.monotonic(), known=self._memory.lives, ended=self._ended, fixed=self._fixed
+            self._scheme,
+            time.monotonic(),
+            known=self._memory.lives,
+            ended=self._ended,
+            fixed=self._fixed,
         )
         self._obey(orders)
 
@@ -177,7 +181,11 @@ class Supervisor:
 
     def outs(self, node: str) -> tuple[str, ...]:
         """Return where the runtimes are now that a node sends to."""
-        return tuple(self._state.address(one) for one in self._scheme.downstreams(node) if one in self._state.lives)
+        return tuple(
+            self._state.address(one)
+            for one in self._scheme.downstreams(node)
+            if one in self._state.lives
+        )
 
     def status(self) -> tuple[RuntimeStatus, ...]:
         """Return how each runtime is doing."""
@@ -189,7 +197,15 @@ class Supervisor:
         if life is None or self._host is None:
             return RuntimeStatus(node=name, role=role, state="ended", restarts=health.restarts)
         silent = life.unanswered > 1
-        state = "starting" if not life.answered else "silent" if silent else "running" if health.running else "waiting"
+        state = (
+            "starting"
+            if not life.answered
+            else "silent"
+            if silent
+            else "running"
+            if health.running
+            else "waiting"
+        )
         return RuntimeStatus(
             node=name,
             role=role,
@@ -234,7 +250,11 @@ class Supervisor:
     def _hurry(self, now: float) -> None:
         """Ask those that have just been started more often, to know when they are there."""
         for name, life in self._state.lives.items():
-            if not life.answered and name not in self._waiting and now >= self._health[name].asked_at + _HURRY_S:
+            if (
+                not life.answered
+                and name not in self._waiting
+                and now >= self._health[name].asked_at + _HURRY_S
+            ):
                 self._ask(name)
 
     def _happened(self, event: _Exited | _Answered | _Changed) -> None:
@@ -275,7 +295,9 @@ class Supervisor:
                 hint="the job's log has its last words",
             )
         self._health[event.node].restarts += 1
-        self._state, orders = rules.exited(self._state, event.node, event.generation, time.monotonic())
+        self._state, orders = rules.exited(
+            self._state, event.node, event.generation, time.monotonic()
+        )
         self._obey(orders)
 
     # draining

@@ -108,7 +108,12 @@ class Switches:
         keeper: Keeper,
         now: Callable[[], float],
     ) -> None:
-        self._folders, self._store, self._inboxes, self._binaries = folders, store, inboxes, binaries
+        self._folders, self._store, self._inboxes, self._binaries = (
+            folders,
+            store,
+            inboxes,
+            binaries,
+        )
         self._keeper, self._now = keeper, now
         self._one = threading.Lock()
         self._unsaved: dict[tuple[str, int], tuple[Version, list[Noted]]] = {}
@@ -123,10 +128,13 @@ class Switches:
         Raises:
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
-            SwitchRefused: It would be another share of a switch that goes on, of which everything is known.
+            SwitchRefused: It would be another share of a switch that goes on, of which everything
+                is known.
         """
         if wanted.package is None and (wanted.share is not None or _shares(kept)):
-            raise SwitchRefused("another share has no plan: it is one more cut of the switch that goes on")
+            raise SwitchRefused(
+                "another share has no plan: it is one more cut of the switch that goes on"
+            )
         with self._one, self._arrived(kept, wanted) as new:
             try:
                 return self._planned(kept, wanted, new)
@@ -139,7 +147,8 @@ class Switches:
         Raises:
             FlowError: The new version has a mistake.
             SwitchImpossible: It cannot take the place of the one that runs.
-            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go back to.
+            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
+                back to.
             InvalidTransition: The job does not run.
         """
         if wanted.package is None and (wanted.share is not None or _shares(kept)):
@@ -163,7 +172,9 @@ class Switches:
             self.give_up(kept)
             return
         if kept.driver is None:
-            raise DriverFailed(f'job "{kept.name}" has no driver now', hint="ask again when it runs")
+            raise DriverFailed(
+                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+            )
         answer = kept.driver.ask(Command(share=Share(wanted.share or 0, wanted.limit_s)), PLAN_S)
         if answer.unplanned is not None:
             raise error_of(answer.unplanned)
@@ -196,16 +207,24 @@ class Switches:
         if kept.job.state is not JobState.RUNNING:
             hint = f"millstream status {kept.name} says more; one that is drained or has failed is resumed first"
             raise InvalidTransition(
-                f'job "{kept.name}" is {kept.job.state}, and only one that runs can be switched', hint=hint
+                f'job "{kept.name}" is {kept.job.state}, and only one that runs can be switched',
+                hint=hint,
             )
         now = kept.stored.settings
         if described_in(self._folders.package(now) / now.flow):
             hint = f"drain {kept.name}, undeploy it, and deploy the new one"
-            raise SwitchRefused(f'job "{kept.name}" is a scheme of runtimes, and only flows can be switched', hint=hint)
+            raise SwitchRefused(
+                f'job "{kept.name}" is a scheme of runtimes, and only flows can be switched',
+                hint=hint,
+            )
         back_to = None if wanted.package is not None else kept.before
-        package = wanted.package if back_to is None else self._store.package(kept.stored.id, back_to)
+        package = (
+            wanted.package if back_to is None else self._store.package(kept.stored.id, back_to)
+        )
         if package is None:
-            raise SwitchRefused(f'job "{kept.name}" has no version before {kept.current} to go back to')
+            raise SwitchRefused(
+                f'job "{kept.name}" has no version before {kept.current} to go back to'
+            )
         folder = self._folders.packages / uuid.uuid4().hex
         try:
             yield _New(package, folder, packages.unpack(package, folder), back_to)
@@ -216,9 +235,13 @@ class Switches:
     def _planned(self, kept: Kept, wanted: Wanted, new: _New) -> Planned:
         driver = kept.driver
         if driver is None:
-            raise DriverFailed(f'job "{kept.name}" has no driver now', hint="ask again when it runs")
+            raise DriverFailed(
+                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+            )
         mode = _mode(wanted)
-        answer = driver.ask(Command(compare=Compare(str(new.flow), wanted.consent, mode, wanted.since)), PLAN_S)
+        answer = driver.ask(
+            Command(compare=Compare(str(new.flow), wanted.consent, mode, wanted.since)), PLAN_S
+        )
         if answer.unplanned is not None:
             raise error_of(answer.unplanned)
         if answer.planned is None:
@@ -252,13 +275,20 @@ class Switches:
         # What paths count from stays: where the first version was deployed from, or unpacked.
         root = str(self._folders.root(now))
         return replace(
-            now, flow=new.flow.name, package=new.folder.name, root=root, inboxes=planned.inboxes, binaries=pinned
+            now,
+            flow=new.flow.name,
+            package=new.folder.name,
+            root=root,
+            inboxes=planned.inboxes,
+            binaries=pinned,
         )
 
     def _add(self, kept: Kept, wanted: Wanted, new: _New, settings: JobSettings) -> None:
         _check_idle(kept)
         if kept.driver is None:
-            raise DriverFailed(f'job "{kept.name}" has no driver now', hint="ask again when it runs")
+            raise DriverFailed(
+                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+            )
         now, number = self._now(), max(kept.versions) + 1
         switch = Switch(
             version=number,
@@ -274,10 +304,14 @@ class Switches:
             wanted=wanted.share if wanted.share != WHOLE else None,
         )
         version = Version(number=number, added_at=now, settings=settings, switch=switch)
-        text = f"from version {kept.current} to {number}" + (f", back to {new.back_to}" if new.back_to else "")
+        text = f"from version {kept.current} to {number}" + (
+            f", back to {new.back_to}" if new.back_to else ""
+        )
         text += "" if wanted.shadow_s is None else ", in the shadow"
         text += "" if wanted.share is None else f", with {percent(wanted.share)} of the keys"
-        self._store.add_version(kept.stored.id, version, new.package, Noted(now, "switch asked", text))
+        self._store.add_version(
+            kept.stored.id, version, new.package, Noted(now, "switch asked", text)
+        )
         kept.versions[number] = version
         kept.driver.send(
             Command(
@@ -287,7 +321,10 @@ class Switches:
                     consent=wanted.consent,
                     since=wanted.since,
                     limit_s=wanted.limit_s,
-                    binaries={name: str(self._binaries.path(sha256)) for name, sha256 in settings.binaries.items()},
+                    binaries={
+                        name: str(self._binaries.path(sha256))
+                        for name, sha256 in settings.binaries.items()
+                    },
                     shadow_s=wanted.shadow_s,
                     share=WHOLE if wanted.share is None else wanted.share,
                 )
@@ -314,7 +351,9 @@ class Switches:
         if switch == before:
             return
         done = switch.state is SwitchState.DONE
-        version = replace(version, switch=switch, current_at=switch.ended_at if done else version.current_at)
+        version = replace(
+            version, switch=switch, current_at=switch.ended_at if done else version.current_at
+        )
         kept.versions[version.number] = version
         if (switch.state, switch.steps, switch.trial) != (before.state, before.steps, before.trial):
             self._save(kept, version, list(_notes(before, switch)))
@@ -327,14 +366,20 @@ class Switches:
         assert switch is not None
         match switch.state:
             case SwitchState.GOING_ON:
-                self._inboxes.extend(kept.name, self._folders.flow(kept.name), version.settings.inboxes)
+                self._inboxes.extend(
+                    kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                )
             case SwitchState.DONE:
                 kept.stored = replace(kept.stored, settings=version.settings)
-                self._inboxes.extend(kept.name, self._folders.flow(kept.name), version.settings.inboxes)
+                self._inboxes.extend(
+                    kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                )
                 self._inboxes.reduce(kept.name, version.settings.inboxes)
                 self._sweep(kept)
                 if not version.settings.places:
-                    self._inboxes.grow(kept.name, self._folders.flow(kept.name), version.settings.inboxes)
+                    self._inboxes.grow(
+                        kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                    )
             case SwitchState.GIVEN_UP | SwitchState.REFUSED | SwitchState.COMPARED:
                 self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
                 shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
@@ -368,7 +413,12 @@ class Switches:
         if switch is not None and switch.state is SwitchState.DONE and switch.trial is not None:
             self._watch(kept, switch, switch.trial)
         coming = kept.switch
-        if coming is not None and not coming.over and coming.cut_us is not None and coming.trial is not None:
+        if (
+            coming is not None
+            and not coming.over
+            and coming.cut_us is not None
+            and coming.trial is not None
+        ):
             # It runs since the cut, and what it does from there counts once it is the current one.
             self._look(kept, coming)
 
@@ -395,12 +445,16 @@ class Switches:
 
     def _failed(self, kept: Kept, switch: Switch, trial: Trial, wrong: str) -> None:
         if not trial.back:
-            self._end_trial(kept, replace(trial, ended=wrong), f"version {switch.version} is unwell: {wrong}")
+            self._end_trial(
+                kept, replace(trial, ended=wrong), f"version {switch.version} is unwell: {wrong}"
+            )
         elif kept.job.state is JobState.RUNNING and kept.driver is not None:
             text = f"version {switch.version} is unwell, and {switch.previous} comes back: {wrong}"
             self._end_trial(kept, replace(trial, ended=wrong), text)
             # The driver plans it first, which takes longer than the keeper may wait.
-            threading.Thread(target=self._back, args=(kept,), name=f"back {kept.name}", daemon=True).start()
+            threading.Thread(
+                target=self._back, args=(kept,), name=f"back {kept.name}", daemon=True
+            ).start()
 
     def _back(self, kept: Kept) -> None:
         try:
@@ -463,7 +517,8 @@ def check_undivided(kept: Kept) -> None:
     if switch is not None and _shares(kept):
         hint = f"end that first: millstream switch {kept.name} --share 100%, or --back; drain without --flush goes too"
         raise SwitchRefused(
-            f'versions {switch.previous} and {switch.version} of "{kept.name}" share its keys', hint=hint
+            f'versions {switch.previous} and {switch.version} of "{kept.name}" share its keys',
+            hint=hint,
         )
 
 
@@ -485,7 +540,8 @@ def _check_plan(kept: Kept, planned: Planned) -> None:
         raise SwitchImpossible(f'job "{kept.name}" cannot be switched: {fact}{more}', hint=hint)
     if not planned.plan["units"] and not planned.plan["grown"]:
         raise SwitchRefused(
-            f'the new version of job "{kept.name}" means the same as the running one', hint="there is nothing to switch"
+            f'the new version of job "{kept.name}" means the same as the running one',
+            hint="there is nothing to switch",
         )
 
 
@@ -499,7 +555,9 @@ def _notes(before: Switch, now: Switch) -> Iterator[Noted]:
 
 def _sample(kept: Kept, now: float) -> Sample:
     numbers = kept.statistics
-    lag = max((float(group.get("lag_seconds", 0.0)) for group in numbers.get("groups", ())), default=0.0)
+    lag = max(
+        (float(group.get("lag_seconds", 0.0)) for group in numbers.get("groups", ())), default=0.0
+    )
     return Sample(at=now, restarts=kept.job.restarts, dead=int(numbers.get("dead", 0)), lag_s=lag)
 
 
@@ -544,7 +602,9 @@ def version_statuses(versions: Collection[Version], current: int) -> list[Versio
             added_at=iso(one.added_at),
             current_at=None if one.current_at is None else iso(one.current_at),
             running=one.number == current,
-            back_to=None if one.switch is None or one.switch.back_to is None else str(one.switch.back_to),
+            back_to=None
+            if one.switch is None or one.switch.back_to is None
+            else str(one.switch.back_to),
             switch=switch_status(one.switch),
         )
         for one in versions
@@ -553,4 +613,8 @@ def version_statuses(versions: Collection[Version], current: int) -> list[Versio
 
 def iso(moment: float) -> str:
     """Return a moment in seconds since 1970 as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(moment, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

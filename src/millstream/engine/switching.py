@@ -6,10 +6,11 @@
       └──▶ REFUSED            ├──▶ GIVEN UP
                               └──▶ COMPARED, if the new version only ran in the shadow of the old one
 
-What decides where a switch stands is the record in the job's folder, which its driver keeps; an engine writes down what it hears.
-A driver that comes up says how the record stands: a switch that this does not know of was never begun, or was given up.
-A switch that gives the new version a share of the keys goes on until one version has them all.
-Every version of a job has a number, counted from 1, also one that is gone back to: that is a new version with an older package.
+What decides where a switch stands is the record in the job's folder, which its driver keeps; an
+engine writes down what it hears. A driver that comes up says how the record stands: a switch that
+this does not know of was never begun, or was given up. A switch that gives the new version a share
+of the keys goes on until one version has them all. Every version of a job has a number, counted
+from 1, also one that is gone back to: that is a new version with an older package.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class SwitchState(StrEnum):
 
 
 #: States that a switch does not leave.
-OVER: Final = frozenset({SwitchState.DONE, SwitchState.GIVEN_UP, SwitchState.REFUSED, SwitchState.COMPARED})
+OVER: Final = frozenset(
+    {SwitchState.DONE, SwitchState.GIVEN_UP, SwitchState.REFUSED, SwitchState.COMPARED}
+)
 
 
 class SwitchStep(msgspec.Struct, frozen=True):
@@ -145,7 +148,8 @@ class Share(msgspec.Struct, frozen=True):
 class Told(msgspec.Struct, frozen=True):
     """What a driver says about a switch: all its steps so far; `ended` is "done", "given up", "refused" or "compared".
 
-    `left_s` is how much event time the old version still has to read, `shadow` how a version in the shadow compares.
+    `left_s` is how much event time the old version still has to read, `shadow` how a version in the
+    shadow compares.
     """
 
     version: str

@@ -1,7 +1,7 @@
 """The end of a log that grows, and what has come since one looked.
 
-A log is `run.log` and, once that is large, `run.log.1` before it. A place in it is "inode:offset", so that somebody who
-follows it goes on in the older file when a new one was begun.
+A log is `run.log` and, once that is large, `run.log.1` before it. A place in it is "inode:offset",
+so that somebody who follows it goes on in the older file when a new one was begun.
 """
 
 from __future__ import annotations

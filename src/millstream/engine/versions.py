@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream import ingest
-from millstream.engine.switching import GIVEN_BACK, Begin, Compare, Planned, Share, Standing, SwitchStep, Told
+from millstream.engine.switching import (
+    GIVEN_BACK,
+    Begin,
+    Compare,
+    Planned,
+    Share,
+    Standing,
+    SwitchStep,
+    Told,
+)
 from millstream.errors import MillstreamError, RunError
 from millstream.flow.apart import load_apart, visiting
 from millstream.flow.flow import Flow
@@ -35,7 +44,11 @@ class Versions:
     """The files of all versions of a flow that a driver may need, by name, and the switch between two of them."""
 
     def __init__(
-        self, name: str, files: dict[str, str], binaries: dict[str, Path], ship: Callable[[Path], None]
+        self,
+        name: str,
+        files: dict[str, str],
+        binaries: dict[str, Path],
+        ship: Callable[[Path], None],
     ) -> None:
         """Know the files of a job's versions.
 
@@ -76,7 +89,9 @@ class Versions:
 
     # switching
 
-    def plan(self, running: FlowRun, asked: Compare, describe: Callable[[Flow], Described]) -> Planned:
+    def plan(
+        self, running: FlowRun, asked: Compare, describe: Callable[[Flow], Described]
+    ) -> Planned:
         """Say what a switch would do; nothing is touched by that.
 
         Raises:
@@ -87,7 +102,9 @@ class Versions:
             try:
                 flow = self._load(asked.flow)
                 known = describe(flow)
-                plan = running.plan_switch(flow, consent=asked.consent, mode=asked.mode, since=asked.since)
+                plan = running.plan_switch(
+                    flow, consent=asked.consent, mode=asked.mode, since=asked.since
+                )
             finally:
                 self._loaded = loaded
         return Planned(show.to_json(plan), show.table(plan), known.inboxes, known.binaries)
@@ -103,7 +120,14 @@ class Versions:
                 self._begin_shadow(running, flow, asked, timedelta(seconds=asked.shadow_s))
                 return None
             share = asked.share / WHOLE
-            running.switch(flow, asked.version, consent=asked.consent, limit=limit, since=asked.since, share=share)
+            running.switch(
+                flow,
+                asked.version,
+                consent=asked.consent,
+                limit=limit,
+                since=asked.since,
+                share=share,
+            )
         except MillstreamError as error:
             return Told(asked.version, ended="refused", why=error.message)
         self._asked = asked.version
@@ -161,7 +185,9 @@ class Versions:
     def _ended(self, running: FlowRun) -> Told:
         assert self._asked is not None
         every = running.history()
-        steps = _steps(tuple(one for one in every if one.number == every[-1].number)) if every else ()
+        steps = (
+            _steps(tuple(one for one in every if one.number == every[-1].number)) if every else ()
+        )
         if running.version == self._asked:
             return Told(self._asked, "running", steps=steps, ended="done")
         why = next((one.text for one in reversed(steps) if one.phase == "aborting"), None)

@@ -28,41 +28,62 @@ class Checked:
 
 def checked(site: Site, argv: Sequence[str], contract: str, format: str, attempts: int) -> Checked:
     """Return what a stage was told, or say what is wrong with it."""
-    if isinstance(argv, str) or not argv or not all(isinstance(one, str) and one for one in argv[:1]):
+    if (
+        isinstance(argv, str)
+        or not argv
+        or not all(isinstance(one, str) and one for one in argv[:1])
+    ):
         raise site.mistake(
-            InvalidOption, f"runs {argv!r}", hint='name the program and its arguments: ["./score", "-v"]'
+            InvalidOption,
+            f"runs {argv!r}",
+            hint='name the program and its arguments: ["./score", "-v"]',
         )
     if "@" in argv[0] and "/" not in argv[0] and binary.parse(argv[0]) is None:
         hint = "a program that an engine keeps is named like score@2 or score@latest"
         raise site.mistake(InvalidOption, f'runs "{argv[0]}"', hint=hint)
     if attempts < 1:
-        raise site.mistake(InvalidOption, f"tries a row {attempts} times", hint="try it at least once")
-    for said, known, what in ((contract, get_args(Contract), "contract"), (format, get_args(Format), "format")):
+        raise site.mistake(
+            InvalidOption, f"tries a row {attempts} times", hint="try it at least once"
+        )
+    for said, known, what in (
+        (contract, get_args(Contract), "contract"),
+        (format, get_args(Format), "format"),
+    ):
         if said not in known:
-            raise site.mistake(InvalidOption, f'has the {what} "{said}"', hint=f"it is one of {', '.join(known)}")
+            raise site.mistake(
+                InvalidOption, f'has the {what} "{said}"', hint=f"it is one of {', '.join(known)}"
+            )
     if format == "arrow" and contract == "stream":
         hint = 'let the answer have a column "_row" that says which row of the batch each of its rows is of'
         raise site.mistake(InvalidOption, "has the format arrow and the contract stream", hint=hint)
     return Checked(tuple(str(one) for one in argv), _contract(contract), _format(format))
 
 
-def check_format(site: Site, told: Checked, columns: tuple[str, ...], given: Schema | None, output: Schema) -> None:
+def check_format(
+    site: Site, told: Checked, columns: tuple[str, ...], given: Schema | None, output: Schema
+) -> None:
     """Check that columns fit the format: raw bytes are one column in, one column out."""
     if told.format != "raw":
         return
     if len(columns) != 1 or len(output) != 1:
         raise site.mistake(
-            InvalidOption, "has the format raw", hint="name one column: input=..., and one as output=..."
+            InvalidOption,
+            "has the format raw",
+            hint="name one column: input=..., and one as output=...",
         )
     kinds = [output.fields[0].type, (found := given and given.find(columns[0])) and found.type]
     if any(kind not in (None, "binary", "string") for kind in kinds):
-        raise site.mistake(InvalidOption, "has the format raw", hint="its columns are of type binary or string")
+        raise site.mistake(
+            InvalidOption, "has the format raw", hint="its columns are of type binary or string"
+        )
 
 
 def check_whitelist(site: Site, addresses: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return where a program may connect to, or say what is wrong with it."""
     if isinstance(addresses, str):
-        raise site.mistake(InvalidOption, f"may connect to {addresses!r}", hint="give a list of addresses, IP:port")
+        raise site.mistake(
+            InvalidOption, f"may connect to {addresses!r}", hint="give a list of addresses, IP:port"
+        )
     for address in addresses or ():
         if not whitelisted(address):
             hint = "name an IP address and a port, like 10.0.0.5:5432"

@@ -1,7 +1,7 @@
 """Two versions of a flow in one process: each has modules of its own, also where these have the same names.
 
-A flow's functions keep the modules that they were loaded with. What is imported later, by a function that runs, is found beside the
-version that was loaded last.
+A flow's functions keep the modules that they were loaded with. What is imported later, by a
+function that runs, is found beside the version that was loaded last.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def visiting(path: str | PathLike[str]) -> Iterator[None]:
     finally:
         for name in [name for name in sys.modules if name not in before and _beside(name, folder)]:
             del sys.modules[name]
-        sys.modules.update({name: module for name, module in before.items() if sys.modules.get(name) is not module})
+        sys.modules.update(
+            {name: module for name, module in before.items() if sys.modules.get(name) is not module}
+        )
         sys.path[:] = paths
 
 

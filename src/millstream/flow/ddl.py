@@ -1,7 +1,7 @@
 """Spark SQL column lists, read without Spark.
 
-The types are those that a journal can hold. Each has one spelling here, Spark's own short one ("long" becomes "bigint"), so that
-schemas can be compared as text.
+The types are those that a journal can hold. Each has one spelling here, Spark's own short one
+("long" becomes "bigint"), so that schemas can be compared as text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _PLAIN = {
 _WITH_LENGTH = ("varchar", "char", "character")
 _DECIMAL = ("decimal", "dec", "numeric")
 _NESTED = ("array", "map", "struct")
-_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|([A-Za-z0-9_]+)|([<>(),:]))")
+_TOKEN = re.compile(
+    r"\s*(?:(`(?:[^`]|``)+`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|([A-Za-z0-9_]+)|([<>(),:]))"
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_DECIMAL = 38
 _HINT = 'write columns as in Spark SQL: "flight string, delay double, at timestamp"'
@@ -104,7 +106,9 @@ class _Reader:
 
     def wrong(self, expected: str) -> InvalidSchema:
         found = f'"{self.next}"' if self.next else "the end"
-        return InvalidSchema(f'the schema "{self.text}" has {found} where {expected} should be', hint=_HINT)
+        return InvalidSchema(
+            f'the schema "{self.text}" has {found} where {expected} should be', hint=_HINT
+        )
 
     def column(self) -> tuple[str, str]:
         name = self.name()

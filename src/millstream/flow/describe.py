@@ -32,14 +32,19 @@ def describe(flow: Flow) -> dict[str, Data]:
     return {
         "flow": flow.name,
         "window": durations.format(flow.window),
-        "stages": [{**describe_stage(stage), **_stream(flow, stage)} for stage in flow.stages.values()],
+        "stages": [
+            {**describe_stage(stage), **_stream(flow, stage)} for stage in flow.stages.values()
+        ],
         "sinks": [{**describe_stage(sink), **_place(sink.where)} for sink in flow.sinks.values()],
     }
 
 
 def describe_stage(stage: Stage | Sink) -> dict[str, Data]:
     """Return what a stage says, without the place that says it."""
-    data = {field.name: _value(field.name, getattr(stage, field.name)) for field in dataclasses.fields(stage)}
+    data = {
+        field.name: _value(field.name, getattr(stage, field.name))
+        for field in dataclasses.fields(stage)
+    }
     del data["where"]
     # A window has a kind of its own: it is a tumbling, sliding or session one.
     own = {"shape": data.pop("kind")} if "kind" in data else {}
@@ -55,7 +60,11 @@ def _stream(flow: Flow, stage: Stage) -> dict[str, Data]:
     stream = flow.stream(stage.name)
     facts = {"time": stream.time, "key": stream.key, "lateness": durations.format(stream.lateness)}
     columns = None if stream.schema is None else _value("columns", stream.schema)
-    return {"inputs": list(stage.inputs), "output": {"columns": columns, **facts}, **_place(stage.where)}
+    return {
+        "inputs": list(stage.inputs),
+        "output": {"columns": columns, **facts},
+        **_place(stage.where),
+    }
 
 
 def _place(where: Where | None) -> dict[str, Data]:

@@ -85,7 +85,9 @@ class Entry:
 
     def wrong(self, node: yaml.Node, fact: str, expected: str) -> NotLoadable:
         """Return the error for a value at its place."""
-        return NotLoadable(fact, hint=f"expected {expected}", where=self.file.where(node.start_mark))
+        return NotLoadable(
+            fact, hint=f"expected {expected}", where=self.file.where(node.start_mark)
+        )
 
     def entries(self, key: str, kind: str) -> dict[str, Entry]:
         """Return the mappings under a key, by name."""
@@ -178,16 +180,26 @@ class Entry:
         found = [kind for kind in kinds if kind in self.values]
         if len(found) == 1:
             return found[0]
-        fact = f"{self.title} says {' and '.join(found)} at once" if found else f"{self.title} does not say what it is"
-        raise NotLoadable(fact, hint=f"expected one of {', '.join(kinds)}{self._python()}", where=self.where)
+        fact = (
+            f"{self.title} says {' and '.join(found)} at once"
+            if found
+            else f"{self.title} does not say what it is"
+        )
+        raise NotLoadable(
+            fact, hint=f"expected one of {', '.join(kinds)}{self._python()}", where=self.where
+        )
 
     def finish(self) -> None:
         """Refuse keys that nobody asked for."""
         for name, (key, _) in self.values.items():
             if name not in self.asked:
                 close = get_close_matches(name, self.asked, n=1)
-                options = f'"{close[0]}"' if close else f"one of {', '.join(dict.fromkeys(self.asked))}"
-                raise self.wrong(key, f'{self.title} has "{name}", which means nothing here', options)
+                options = (
+                    f'"{close[0]}"' if close else f"one of {', '.join(dict.fromkeys(self.asked))}"
+                )
+                raise self.wrong(
+                    key, f'{self.title} has "{name}", which means nothing here', options
+                )
 
     def _python(self) -> str:
         calls = [name for name in ("apply", "fold") if name in self.values]

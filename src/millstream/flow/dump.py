@@ -48,8 +48,14 @@ def dump(flow: Flow) -> str:
     tree = {
         "name": flow.name,
         "window": None if flow.given_window is None else shown(flow.given_window),
-        "sources": {stage.name: _source(stage) for stage in stages if isinstance(stage, Source | Reads)},
-        "stages": {stage.name: _stage(flow, stage) for stage in stages if not isinstance(stage, Source | Reads)},
+        "sources": {
+            stage.name: _source(stage) for stage in stages if isinstance(stage, Source | Reads)
+        },
+        "stages": {
+            stage.name: _stage(flow, stage)
+            for stage in stages
+            if not isinstance(stage, Source | Reads)
+        },
         "sinks": {sink.name: _sink(sink) for sink in flow.sinks.values()},
     }
     filled = {key: value for key, value in tree.items() if value}
@@ -63,16 +69,27 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not (letter in "yYnNoO" and tag.endswith(":bool"))]
+    letter: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if not (letter in "yYnNoO" and tag.endswith(":bool"))
+    ]
     for letter, resolvers in yaml.SafeDumper.yaml_implicit_resolvers.items()
 }
 
 
-_STYLE: dict[str, Any] = {"Dumper": _Dumper, "sort_keys": False, "allow_unicode": True, "width": 110}
+_STYLE: dict[str, Any] = {
+    "Dumper": _Dumper,
+    "sort_keys": False,
+    "allow_unicode": True,
+    "width": 110,
+}
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    )
 
 
 def _list(dumper: yaml.SafeDumper, items: list[str]) -> yaml.SequenceNode:
@@ -94,7 +111,10 @@ def _columns(names: tuple[str, ...]) -> str | list[str]:
 def _source(stage: Source | Reads) -> Tree:
     if isinstance(stage, Reads):
         return _given({"reads": stage.journal, "schema": stage.schema.ddl, "time": stage.time})
-    common: Tree = {"time": stage.time, "lateness": shown(stage.lateness) if stage.lateness else None}
+    common: Tree = {
+        "time": stage.time,
+        "lateness": shown(stage.lateness) if stage.lateness else None,
+    }
     more = {
         "key": stage.key,
         "ahead": None if stage.ahead == timedelta(days=1) else shown(stage.ahead),
@@ -135,13 +155,19 @@ def _stage(flow: Flow, stage: Stage) -> Tree:
         case Lookup():
             return _lookup(stage)
         case Distinct():
-            return {"from": stage.input, "distinct": _columns(stage.by), "within": shown(stage.within)}
+            return {
+                "from": stage.input,
+                "distinct": _columns(stage.by),
+                "within": shown(stage.within),
+            }
         case Journal():
             return _journal(flow, stage)
         case Apply() | Fold():
             site = Site(flow.name, stage.name, "stage", stage.where)
             hint = "keep this flow in Python, or say it with sql"
-            raise site.mistake(InvalidFunction, "calls a function, which YAML cannot hold", hint=hint)
+            raise site.mistake(
+                InvalidFunction, "calls a function, which YAML cannot hold", hint=hint
+            )
         case Match():
             return _match(flow, stage)
         case Action():
@@ -151,11 +177,27 @@ def _stage(flow: Flow, stage: Stage) -> Tree:
 
 
 def _action(stage: Action) -> Tree:
-    tree: Tree = {"from": stage.input, "action": list(stage.argv), "input": _columns(stage.columns) or None}
-    tree |= {"output": stage.output.ddl, "contract": None if stage.contract == "one" else stage.contract}
-    tree |= {"format": None if stage.format == "json" else stage.format, "env": dict(stage.env) or None}
-    tree |= {"files": list(stage.files) or None, "memory_bytes": stage.memory_bytes, "cpu_seconds": stage.cpu_seconds}
-    tree |= {"time_limit": None if stage.time_limit == timedelta(minutes=1) else shown(stage.time_limit)}
+    tree: Tree = {
+        "from": stage.input,
+        "action": list(stage.argv),
+        "input": _columns(stage.columns) or None,
+    }
+    tree |= {
+        "output": stage.output.ddl,
+        "contract": None if stage.contract == "one" else stage.contract,
+    }
+    tree |= {
+        "format": None if stage.format == "json" else stage.format,
+        "env": dict(stage.env) or None,
+    }
+    tree |= {
+        "files": list(stage.files) or None,
+        "memory_bytes": stage.memory_bytes,
+        "cpu_seconds": stage.cpu_seconds,
+    }
+    tree |= {
+        "time_limit": None if stage.time_limit == timedelta(minutes=1) else shown(stage.time_limit)
+    }
     tree |= {"attempts": None if stage.attempts == 3 else stage.attempts, "user": stage.user}
     listed = stage.conn_whitelist
     return _given({**tree, "conn_whitelist": None if listed is None else list(listed)})
@@ -177,11 +219,17 @@ def _match(flow: Flow, stage: Match) -> Tree:
 
 def _window(stage: Window) -> Tree:
     if stage.gap is not None:
-        lengths: Tree = {"session": shown(stage.gap), "longest": stage.longest and shown(stage.longest)}
+        lengths: Tree = {
+            "session": shown(stage.gap),
+            "longest": stage.longest and shown(stage.longest),
+        }
     else:
         assert stage.every is not None
         assert stage.size is not None
-        lengths = {"window": shown(stage.every), "size": None if stage.kind == "tumbling" else shown(stage.size)}
+        lengths = {
+            "window": shown(stage.every),
+            "size": None if stage.kind == "tumbling" else shown(stage.size),
+        }
     plain = all(text == column(name) for name, text in stage.by)
     by = _columns(tuple(name for name, _ in stage.by)) if plain else dict(stage.by)
     return _given({"from": stage.input, **lengths, "by": by, "aggregates": dict(stage.aggregates)})
@@ -196,7 +244,11 @@ def _lookup(stage: Lookup) -> Tree:
 def _journal(flow: Flow, stage: Journal) -> Tree:
     kept = stage.keep_for and shown(stage.keep_for)
     tree = _given(
-        {"journal": stage.input, "partitions": None if stage.partitions == 1 else stage.partitions, "keep_for": kept}
+        {
+            "journal": stage.input,
+            "partitions": None if stage.partitions == 1 else stage.partitions,
+            "keep_for": kept,
+        }
     )
     tree |= _given({"keep_bytes": stage.keep_bytes})
     # The key is written only where it is not the stream's own: also that there is none.
@@ -215,4 +267,7 @@ def _sink(sink: Sink) -> Tree:
             options = _given({"key": key, "server": server, "end": end or None})
             return {"from": sink.input, "outbox": address, "source": source, **options}
         case target:
-            return {"from": sink.input, type(target).__name__.lower().replace("jsonlines", "jsonl"): target.path}
+            return {
+                "from": sink.input,
+                type(target).__name__.lower().replace("jsonlines", "jsonl"): target.path,
+            }

@@ -1,6 +1,7 @@
 """Spark SQL expressions, read without Spark: the columns they use, whether they aggregate, their type, their normal form.
 
-sqlglot reads them in its Spark dialect. A type that is not plain to see is None: Spark tells it at planning.
+sqlglot reads them in its Spark dialect. A type that is not plain to see is None: Spark tells it at
+planning.
 """
 
 from __future__ import annotations
@@ -152,15 +153,20 @@ def columns_in(tree: exp.Expr, tables: Collection[str] = ()) -> Iterator[tuple[s
 def aggregates_in(tree: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the aggregate functions in a tree."""
     for node in tree.walk():
-        if isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES):
+        if isinstance(node, exp.AggFunc) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES
+        ):
             yield node
 
 
 def unaggregated(tree: exp.Expr) -> Iterator[str]:
     """Yield the columns that an expression uses outside of any aggregate."""
     inside = {id(inner) for node in aggregates_in(tree) for inner in node.walk()}
-    # In max(x) FILTER (WHERE y) the condition is the aggregate's too, as is the order in WITHIN GROUP.
-    inside |= {id(inner) for node in tree.find_all(exp.Filter, exp.WithinGroup) for inner in node.walk()}
+    # In max(x) FILTER (WHERE y) the condition is the aggregate's too, as is the order in WITHIN
+    # GROUP.
+    inside |= {
+        id(inner) for node in tree.find_all(exp.Filter, exp.WithinGroup) for inner in node.walk()
+    }
     return (name for name, node in columns_in(tree) if id(node) not in inside)
 
 
@@ -209,7 +215,15 @@ def type_in(node: exp.Expr | None, schema: Schema) -> str | None:
             return _sum(type_in(node.this, schema))
         case exp.Avg():
             return _average(type_in(node.this, schema))
-        case exp.Min() | exp.Max() | exp.First() | exp.Last() | exp.AnyValue() | exp.ArgMax() | exp.ArgMin():
+        case (
+            exp.Min()
+            | exp.Max()
+            | exp.First()
+            | exp.Last()
+            | exp.AnyValue()
+            | exp.ArgMax()
+            | exp.ArgMin()
+        ):
             return type_in(node.this, schema)
     return None
 

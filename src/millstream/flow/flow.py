@@ -34,14 +34,15 @@ from millstream.flow.windows import service_window
 class Flow:
     """A named graph of stages; building it runs nothing.
 
-        flow = Flow("flights", window="1 hour")
-        departures = flow.source("departures", ms.inbox("origin string, at timestamp"), time="at")
-        departures.window("hourly", every="1 hour", by="origin", flights="count(*)").sink("hourly", ms.console())
+        flow = Flow("flights", window="1 hour") departures = flow.source("departures",
+        ms.inbox("origin string, at timestamp"), time="at") departures.window("hourly", every="1
+        hour", by="origin", flights="count(*)").sink("hourly", ms.console())
 
     Args:
         name: The flow's name; its files are found under it.
-        window: The service window: a switch to a new version is made at a multiple of it, one to two of them after the newest event. If it
-            is left out, the shortest at whose end all tumbling windows end, from ten seconds to an hour.
+        window: The service window: a switch to a new version is made at a multiple of it, one to
+            two of them after the newest event. If it is left out, the shortest at whose end all
+            tumbling windows end, from ten seconds to an hour.
 
     Two flows are equal if their stages and sinks are.
     """
@@ -53,7 +54,9 @@ class Flow:
             self._window = None if window is None else duration(window)
         if self._window is not None and not self._window:
             raise site.mistake(
-                InvalidDuration, "has a window of no length", hint='give a time above zero, like "1 hour"'
+                InvalidDuration,
+                "has a window of no length",
+                hint='give a time above zero, like "1 hour"',
             )
         self._name = name
         self._stages: dict[str, Stage] = {}
@@ -111,12 +114,17 @@ class Flow:
             name: The source's name, and that of its journal.
             spec: Where they come from: ms.inbox(...), ms.files(...), ms.rate(...), ms.replay(...).
             time: The column that says when an event happened.
-            lateness: How far an event's time may lie behind the latest in its partition; later ones go to the dead letters.
-            key: The column that windows and folds group by unless told otherwise, and by which events find their partition.
-            ahead: How far an event's time may lie ahead of the clock; further ones go to the dead letters.
+            lateness: How far an event's time may lie behind the latest in its partition; later ones
+                go to the dead letters.
+            key: The column that windows and folds group by unless told otherwise, and by which
+                events find their partition.
+            ahead: How far an event's time may lie ahead of the clock; further ones go to the dead
+                letters.
             idle: After how long without events a partition stops holding up the others.
-            partitions: In how many parts the journal is written, at least: one that has more keeps them.
-            keep_for: Keep what all groups have read for so long; for good if neither this nor `keep_bytes` is given.
+            partitions: In how many parts the journal is written, at least: one that has more keeps
+                them.
+            keep_for: Keep what all groups have read for so long; for good if neither this nor
+                `keep_bytes` is given.
             keep_bytes: Keep so many bytes, per partition, of what all groups have read.
         """
         site = Site(self.name, name, "source", here())
@@ -124,22 +132,40 @@ class Flow:
         if not isinstance(spec, get_args(SourceSpec)):
             fact = f"is made of {type(spec).__name__}"
             raise site.mistake(
-                InvalidOption, fact, hint="say where from: ms.inbox(...), ms.files(...), ms.rate(...), ms.replay(...)"
+                InvalidOption,
+                fact,
+                hint="say where from: ms.inbox(...), ms.files(...), ms.rate(...), ms.replay(...)",
             )
         if partitions < 1:
-            raise site.mistake(InvalidOption, f"has {partitions} partitions", hint="give at least one")
+            raise site.mistake(
+                InvalidOption, f"has {partitions} partitions", hint="give at least one"
+            )
         column = _time(site, spec.schema, time)
         late = _length(site, lateness, "lateness")
         if late and column is None:
-            raise site.mistake(NoTime, "has a lateness and no time", hint='name its time column: time="at"')
+            raise site.mistake(
+                NoTime, "has a lateness and no time", hint='name its time column: time="at"'
+            )
         routed = None if key is None else site.column(spec.schema, key, name, verb="is keyed by")
         limits = _length(site, ahead, "ahead"), _length(site, idle, "idle")
         if keep_bytes is not None and keep_bytes < 0:
-            raise site.mistake(InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes")
+            raise site.mistake(
+                InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes"
+            )
         kept = None if keep_for is None else _length(site, keep_for, "keep_for")
         origin = spec.timed_by(column) if isinstance(spec, Replay) else spec
         stage = Source(
-            name, origin, spec.schema, column, late, routed, *limits, partitions, kept, keep_bytes, site.where
+            name,
+            origin,
+            spec.schema,
+            column,
+            late,
+            routed,
+            *limits,
+            partitions,
+            kept,
+            keep_bytes,
+            site.where,
         )
         return self._add(stage, Stream(self, name, spec.schema, column, routed, late))
 
@@ -163,9 +189,15 @@ class Flow:
             read = queries.tables_in(query)
         known = next((table for table in read if table in self._streams), None)
         if known is None:
-            fact = f'reads FROM "{read[0]}", which is not a stream' if read else "has a query that reads no stream"
+            fact = (
+                f'reads FROM "{read[0]}", which is not a stream'
+                if read
+                else "has a query that reads no stream"
+            )
             raise site.mistake(
-                UnknownStream, fact, hint=f"its streams are {', '.join(self._streams) or 'still to come'}"
+                UnknownStream,
+                fact,
+                hint=f"its streams are {', '.join(self._streams) or 'still to come'}",
             )
         return self._streams[known].sql(name, query)
 
@@ -179,7 +211,8 @@ class Flow:
     ) -> Stream:
         """Return the stream of a journal that this flow writes further down: the way to build a cycle.
 
-        Its schema must be given, since the stage that writes it is not there yet; the journal is checked against it.
+        Its schema must be given, since the stage that writes it is not there yet; the journal is
+        checked against it.
 
         Args:
             journal: The name that `Stream.journal` will be given.
@@ -206,7 +239,11 @@ class Flow:
         """
         if name not in self._streams:
             msg = f'flow "{self.name}" has no stage "{name}"'
-            raise UnknownStream(msg, hint=f"its stages are {', '.join(self._streams) or 'still to come'}", where=here())
+            raise UnknownStream(
+                msg,
+                hint=f"its stages are {', '.join(self._streams) or 'still to come'}",
+                where=here(),
+            )
         return self._streams[name]
 
     def check(self) -> None:
@@ -225,7 +262,11 @@ class Flow:
                     if journals
                     else f'write it with .journal("{stage.journal}")'
                 )
-                raise site.mistake(UnknownJournal, f'reads journal "{stage.journal}", which no stage writes', hint=hint)
+                raise site.mistake(
+                    UnknownJournal,
+                    f'reads journal "{stage.journal}", which no stage writes',
+                    hint=hint,
+                )
         if not self.sinks and not journals:
             msg = f'flow "{self.name}" has no sinks, so nothing would run'
             raise NoOutputs(msg, hint='send a stream somewhere: stream.sink("out", ms.console())')
@@ -234,7 +275,10 @@ class Flow:
         """Return the stages that no sink and no journal reads, directly or through others."""
         journals = [stage for stage in self.stages.values() if isinstance(stage, Journal)]
         used = {stage.name for stage in journals}
-        waiting = [*(sink.input for sink in self.sinks.values()), *(stage.input for stage in journals)]
+        waiting = [
+            *(sink.input for sink in self.sinks.values()),
+            *(stage.input for stage in journals),
+        ]
         while waiting:
             name = waiting.pop()
             if name not in used:
@@ -259,7 +303,9 @@ class Flow:
     def _add_sink(self, sink: Sink) -> None:
         site = Site(self.name, sink.name, "sink", sink.where)
         self._check_unique(site, self._sinks, "sink")
-        journals = {name: stage for name, stage in self._stages.items() if isinstance(stage, Journal)}
+        journals = {
+            name: stage for name, stage in self._stages.items() if isinstance(stage, Journal)
+        }
         self._check_unique(site, journals, "journal")
         self._sinks[sink.name] = sink
 
@@ -279,7 +325,9 @@ class Flow:
     def _check_readers(self, journal: Journal, stream: Stream) -> None:
         for stage in self._stages.values():
             if isinstance(stage, Reads) and stage.journal == journal.name:
-                self._check_same(stage, stream, Site(self.name, journal.name, "journal", journal.where))
+                self._check_same(
+                    stage, stream, Site(self.name, journal.name, "journal", journal.where)
+                )
 
     def _check_same(self, reader: Reads, written: Stream, site: Site) -> None:
         found = (
@@ -288,11 +336,17 @@ class Flow:
             else joins.differences(written.name, written.schema, reader.name, reader.schema)
         )
         if found:
-            fact = f'is written and read ("{reader.name}") with different columns: {"; ".join(found)}'
-            raise site.mistake(SchemasDiffer, fact, hint="give reads(...) the columns that are written")
+            fact = (
+                f'is written and read ("{reader.name}") with different columns: {"; ".join(found)}'
+            )
+            raise site.mistake(
+                SchemasDiffer, fact, hint="give reads(...) the columns that are written"
+            )
         if reader.time != written.time:
             fact = f'is written with the time {written.time or "none"} and read ("{reader.name}") with {reader.time or "none"}'
-            raise site.mistake(TimesDiffer, fact, hint="give reads(...) the time column that is written")
+            raise site.mistake(
+                TimesDiffer, fact, hint="give reads(...) the time column that is written"
+            )
 
 
 def _content(flow: Flow) -> tuple[object, ...]:
@@ -310,10 +364,14 @@ def _time(site: Site, schema: Schema, time: str | None) -> str | None:
         return None
     field = schema.find(time)
     if field is None:
-        raise site.mistake(UnknownColumn, f'has no column "{time}" to tell the time', hint=_timestamps(schema))
+        raise site.mistake(
+            UnknownColumn, f'has no column "{time}" to tell the time', hint=_timestamps(schema)
+        )
     if field.type != "timestamp":
         raise site.mistake(
-            UnknownType, f'has {field.type} as the type of its time column "{time}"', hint="it must be timestamp"
+            UnknownType,
+            f'has {field.type} as the type of its time column "{time}"',
+            hint="it must be timestamp",
         )
     return field.name
 

@@ -17,7 +17,9 @@ _CLASH = 'select what you need with sql(...) before, under another name: "SELECT
 def join_kind(site: Site, how: str) -> JoinKind:
     """Return `how` two streams are joined, if there is such a join."""
     if how not in get_args(JoinKind):
-        raise site.mistake(InvalidOption, f'joins "{how}"', hint=f"how= is one of {', '.join(get_args(JoinKind))}")
+        raise site.mistake(
+            InvalidOption, f'joins "{how}"', hint=f"how= is one of {', '.join(get_args(JoinKind))}"
+        )
     return cast("JoinKind", how)
 
 
@@ -26,18 +28,25 @@ def lookup_kind(site: Site, how: str) -> LookupKind:
     if how not in get_args(LookupKind):
         fact = f'joins "{how}" with a table'
         raise site.mistake(
-            InvalidOption, fact, hint='how= is "inner" or "left": a stream never ends, so nobody knows what it lacks'
+            InvalidOption,
+            fact,
+            hint='how= is "inner" or "left": a stream never ends, so nobody knows what it lacks',
         )
     return cast("LookupKind", how)
 
 
 def columns_on(
-    site: Site, on: str | Sequence[str], left: tuple[str, Schema | None], right: tuple[str, Schema | None]
+    site: Site,
+    on: str | Sequence[str],
+    left: tuple[str, Schema | None],
+    right: tuple[str, Schema | None],
 ) -> tuple[str, ...]:
     """Return the columns that both sides are equal in."""
     names = (on,) if isinstance(on, str) else tuple(on)
     if not names:
-        raise site.mistake(InvalidOption, "joins on no column", hint='name at least one: on="flight"')
+        raise site.mistake(
+            InvalidOption, "joins on no column", hint='name at least one: on="flight"'
+        )
     columns = tuple(site.column(left[1], name, left[0], verb="joins on") for name in names)
     for name in names:
         site.column(right[1], name, right[0], verb="joins on")
@@ -45,31 +54,45 @@ def columns_on(
     return columns
 
 
-def _same_type(site: Site, name: str, left: tuple[str, Schema | None], right: tuple[str, Schema | None]) -> None:
+def _same_type(
+    site: Site, name: str, left: tuple[str, Schema | None], right: tuple[str, Schema | None]
+) -> None:
     fields = [(owner, schema.find(name)) for owner, schema in (left, right) if schema is not None]
-    known = [(owner, field.type) for owner, field in fields if field is not None and field.type is not None]
+    known = [
+        (owner, field.type)
+        for owner, field in fields
+        if field is not None and field.type is not None
+    ]
     if len({found for _, found in known}) > 1:
         said = " and ".join(f'{found} in "{owner}"' for owner, found in known)
         raise site.mistake(
-            SchemasDiffer, f'joins on column "{name}", which is {said}', hint="cast one of them in sql(...) before"
+            SchemasDiffer,
+            f'joins on column "{name}", which is {said}',
+            hint="cast one of them in sql(...) before",
         )
 
 
-def joined(site: Site, left: Schema | None, right: Schema | None, dropped: Sequence[str]) -> Schema | None:
+def joined(
+    site: Site, left: Schema | None, right: Schema | None, dropped: Sequence[str]
+) -> Schema | None:
     """Return the left's columns, then the right's without those that are dropped."""
     if left is None or right is None:
         return None
     return site.combined(left, right.without(dropped), hint=_CLASH)
 
 
-def same_columns(site: Site, first: tuple[str, Schema | None], other: tuple[str, Schema | None]) -> None:
+def same_columns(
+    site: Site, first: tuple[str, Schema | None], other: tuple[str, Schema | None]
+) -> None:
     """Refuse two streams whose columns differ, with the differences."""
     if first[1] is None or other[1] is None:
         return
     found = differences(first[0], first[1], other[0], other[1])
     if found:
         fact = f'merges "{first[0]}" and "{other[0]}", whose columns differ: {"; ".join(found)}'
-        raise site.mistake(SchemasDiffer, fact, hint="bring them to the same columns with sql(...) before")
+        raise site.mistake(
+            SchemasDiffer, fact, hint="bring them to the same columns with sql(...) before"
+        )
 
 
 def differences(name: str, schema: Schema, other_name: str, other: Schema) -> list[str]:
@@ -79,7 +102,9 @@ def differences(name: str, schema: Schema, other_name: str, other: Schema) -> li
     for field in schema:
         twin = other.find(field.name)
         if twin is not None and None not in (field.type, twin.type) and field.type != twin.type:
-            lines.append(f'"{field.name}" is {field.type} in "{name}" and {twin.type} in "{other_name}"')
+            lines.append(
+                f'"{field.name}" is {field.type} in "{name}" and {twin.type} in "{other_name}"'
+            )
     return lines
 
 
@@ -93,7 +118,13 @@ def merged(schemas: Sequence[Schema | None]) -> Schema | None:
     if not known:
         return None
     pairs = [
-        (field.name, next((twin.type for schema in known if (twin := schema.find(field.name)) and twin.type), None))
+        (
+            field.name,
+            next(
+                (twin.type for schema in known if (twin := schema.find(field.name)) and twin.type),
+                None,
+            ),
+        )
         for field in known[0]
     ]
     return Schema.of(*pairs)

@@ -19,7 +19,8 @@ _OURS = str(Path(__file__).resolve().parent.parent)
 def load(path: str | PathLike[str]) -> Flow:
     """Return the flow that a file describes.
 
-    A Python file is run as a module of its own name, with its folder on the path; it holds one Flow, or one that is called `flow`.
+    A Python file is run as a module of its own name, with its folder on the path; it holds one
+    Flow, or one that is called `flow`.
 
     Raises:
         NotLoadable: The file is not there, fails, or does not hold exactly one flow.
@@ -92,9 +93,19 @@ def _explained(error: Exception, file: Path) -> MillstreamError:
 def _where(error: Exception, file: Path) -> Where | None:
     """Return the innermost line of the user's that an error passed."""
     if isinstance(error, SyntaxError):
-        return Where(error.filename or str(file), error.lineno or 1, (error.text or "").strip(), error.offset)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_user(frame.filename, file)]
-    return Where(frames[-1].filename, frames[-1].lineno or 1, frames[-1].line or "") if frames else None
+        return Where(
+            error.filename or str(file), error.lineno or 1, (error.text or "").strip(), error.offset
+        )
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if _of_user(frame.filename, file)
+    ]
+    return (
+        Where(frames[-1].filename, frames[-1].lineno or 1, frames[-1].line or "")
+        if frames
+        else None
+    )
 
 
 def _of_user(filename: str, file: Path) -> bool:
@@ -112,7 +123,9 @@ def _flow_in(module: ModuleType, file: Path) -> Flow:
         return next(iter(flows.values()))
     if not flows:
         msg = f'"{file.name}" holds no flow'
-        raise NotLoadable(msg, hint='make one at the top level: flow = ms.Flow("name")', where=Where(str(file), 1))
+        raise NotLoadable(
+            msg, hint='make one at the top level: flow = ms.Flow("name")', where=Where(str(file), 1)
+        )
     names = ", ".join(sorted(flow.name for flow in flows.values()))
     msg = f'"{file.name}" holds {len(flows)} flows: {names}'
     raise NotLoadable(msg, hint="call the one to run `flow`", where=Where(str(file), 1))

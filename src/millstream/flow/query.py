@@ -41,10 +41,16 @@ def recognizes(query: str) -> bool:
 def tables_in(query: str) -> tuple[str, ...]:
     """Return what a query reads FROM, in order; also one with a clause that only a pattern's reader knows."""
     words = expressions.words(query)
-    return tuple(after for word, after in pairwise(words) if word.upper() == "FROM" and after not in ("(", "LATERAL"))
+    return tuple(
+        after
+        for word, after in pairwise(words)
+        if word.upper() == "FROM" and after not in ("(", "LATERAL")
+    )
 
 
-def output_of(query: str, input_name: str, schema: Schema | None, time: str | None, site: Site) -> Schema | None:
+def output_of(
+    query: str, input_name: str, schema: Schema | None, time: str | None, site: Site
+) -> Schema | None:
     """Return the columns of a query over the stream `input_name`, None where only Spark can tell.
 
     Raises:
@@ -58,7 +64,9 @@ def output_of(query: str, input_name: str, schema: Schema | None, time: str | No
         tree = expressions.parse(query)
     if not isinstance(tree, exp.Query):
         raise site.mistake(
-            InvalidSql, "has a query that is not a SELECT", hint=f"write a SELECT that reads {quoted(input_name)}"
+            InvalidSql,
+            "has a query that is not a SELECT",
+            hint=f"write a SELECT that reads {quoted(input_name)}",
         )
     _refuse_state(tree, site)
     output = _Reader(input_name, schema, site).output(tree, {})
@@ -71,7 +79,11 @@ def _keep_time(tree: exp.Query, time: str, output: Schema | None, site: Site) ->
     for item in (item for select in tree.find_all(exp.Select) for item in select.expressions):
         if item.alias.lower() == time.lower() and item.this.name.lower() != time.lower():
             fact = f'puts "{item.this.sql(dialect="spark")}" into the time column "{time}"'
-            raise site.mistake(TimeDropped, fact, hint=f'keep "{time}" as it is and give the new value another name')
+            raise site.mistake(
+                TimeDropped,
+                fact,
+                hint=f'keep "{time}" as it is and give the new value another name',
+            )
     if output is not None and time not in output:
         fact = f'drops the time column "{time}"'
         raise site.mistake(TimeDropped, fact, hint=f'add "{time}" to the SELECT list')
@@ -85,13 +97,18 @@ def _refuse_state(tree: exp.Query, site: Site) -> None:
             else "a stream has no end that one could wait for: leave it out"
         )
         raise site.mistake(
-            StatefulSql, f"has {what} in its query, and what needs state must be a stage of its own", hint=hint
+            StatefulSql,
+            f"has {what} in its query, and what needs state must be a stage of its own",
+            hint=hint,
         )
 
 
 def _stateful(tree: exp.Query) -> Iterator[tuple[str, str | None]]:
     for operation in tree.find_all(exp.SetOperation):
-        yield type(operation).__name__.upper(), "merge(...)" if isinstance(operation, exp.Union) else "join(...)"
+        yield (
+            type(operation).__name__.upper(),
+            "merge(...)" if isinstance(operation, exp.Union) else "join(...)",
+        )
     for select in tree.find_all(exp.Select, exp.Subquery, exp.Table):
         yield from (found for name, found in _CLAUSES.items() if select.args.get(name))
     if tree.find(exp.Window):
@@ -99,7 +116,10 @@ def _stateful(tree: exp.Query) -> Iterator[tuple[str, str | None]]:
     if any(_correlated(node) for node in tree.find_all(exp.Exists, exp.In, exp.Subquery)):
         yield "a subquery", "join(...)"
     for function in expressions.aggregates_in(tree):
-        yield f'the aggregate "{function.sql(dialect="spark", normalize_functions="lower")}"', "window(...)"
+        yield (
+            f'the aggregate "{function.sql(dialect="spark", normalize_functions="lower")}"',
+            "window(...)",
+        )
 
 
 def _correlated(node: exp.Expr) -> bool:
@@ -140,7 +160,9 @@ class _Reader:
             self.check(select, schema, table)
         return self.columns(select, schema, table)
 
-    def read(self, table: exp.Expr, named: dict[str, Schema | None]) -> tuple[Schema | None, set[str]]:
+    def read(
+        self, table: exp.Expr, named: dict[str, Schema | None]
+    ) -> tuple[Schema | None, set[str]]:
         if isinstance(table, exp.Subquery):
             return self.output(table, named), {table.alias}
         names = {table.name, table.alias_or_name}

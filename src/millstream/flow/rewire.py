@@ -9,7 +9,11 @@ from millstream.flow.stages import Sink, Source
 
 
 def rewired(
-    flow: Flow, *, source: Callable[[Source], Source], sink: Callable[[Sink], Sink], more: Iterable[Sink] = ()
+    flow: Flow,
+    *,
+    source: Callable[[Source], Source],
+    sink: Callable[[Sink], Sink],
+    more: Iterable[Sink] = (),
 ) -> Flow:
     """Return a copy of `flow` whose sources and sinks are what the functions make of them, with `more` sinks.
 
@@ -18,9 +22,14 @@ def rewired(
     copy = Flow(flow.name, flow.given_window)
     # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
     copy._streams.update(flow._streams)
-    copy._sinks.update({name: sink(one) for name, one in flow.sinks.items()} | {one.name: one for one in more})
+    copy._sinks.update(
+        {name: sink(one) for name, one in flow.sinks.items()} | {one.name: one for one in more}
+    )
     copy._stages.update(
-        {name: source(stage) if isinstance(stage, Source) else stage for name, stage in flow.stages.items()}
+        {
+            name: source(stage) if isinstance(stage, Source) else stage
+            for name, stage in flow.stages.items()
+        }
     )
     return copy
 

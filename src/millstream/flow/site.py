@@ -74,10 +74,18 @@ class Site:
     def check_name(self) -> None:
         """Refuse a name that is missing, malformed or reserved."""
         if not isinstance(self.name, str) or not self.name:
-            msg = "a flow has no name" if self.kind == "flow" else f'a {self.kind} of flow "{self.flow}" has no name'
-            raise InvalidName(msg, hint=f"the first argument is the name of the {self.kind}", where=self.where)
+            msg = (
+                "a flow has no name"
+                if self.kind == "flow"
+                else f'a {self.kind} of flow "{self.flow}" has no name'
+            )
+            raise InvalidName(
+                msg, hint=f"the first argument is the name of the {self.kind}", where=self.where
+            )
         if self.name.startswith("__"):
-            raise self.mistake(InvalidName, "has a reserved name", hint='names that start with "__" are ours')
+            raise self.mistake(
+                InvalidName, "has a reserved name", hint='names that start with "__" are ours'
+            )
         if not _NAME.fullmatch(self.name):
             hint = 'use letters, digits, "_" and "-", starting with a letter'
             raise self.mistake(InvalidName, "has a name that is not one word", hint=hint)
@@ -87,12 +95,16 @@ class Site:
         for name in schema.names:
             if name.startswith("__"):
                 hint = 'names that start with "__" are ours'
-                raise self.mistake(InvalidName, f'has a column "{name}", whose name is reserved', hint=hint)
+                raise self.mistake(
+                    InvalidName, f'has a column "{name}", whose name is reserved', hint=hint
+                )
 
     def column(self, schema: Schema | None, name: str, owner: str, *, verb: str = "reads") -> str:
         """Return the column's name as the schema spells it."""
         if not isinstance(name, str) or not name:
-            raise self.mistake(InvalidName, f"{verb} a column without a name", hint="name the column as text")
+            raise self.mistake(
+                InvalidName, f"{verb} a column without a name", hint="name the column as text"
+            )
         if schema is None:
             return name
         return self.field(schema, name, owner, verb=verb).name
@@ -102,7 +114,9 @@ class Site:
         found = schema.find(name)
         if found is None:
             raise self.mistake(
-                UnknownColumn, f'{verb} column "{name}", which "{owner}" does not have', hint=meant(schema, name)
+                UnknownColumn,
+                f'{verb} column "{name}", which "{owner}" does not have',
+                hint=meant(schema, name),
             )
         return found
 
@@ -111,7 +125,9 @@ class Site:
         fields: list[Field] = []
         for field in (field for part in parts for field in part):
             if any(other.name.lower() == field.name.lower() for other in fields):
-                raise self.mistake(DuplicateColumn, f'would have two columns "{field.name}"', hint=hint)
+                raise self.mistake(
+                    DuplicateColumn, f'would have two columns "{field.name}"', hint=hint
+                )
             fields.append(field)
         return Schema(tuple(fields))
 

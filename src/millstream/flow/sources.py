@@ -28,8 +28,8 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]*):[0-9]{1,5}")
 class Inbox:
     """Events that programs send: `millstream send FLOW.SOURCE`, or `ms.connect`.
 
-    `producers` are the names of the keys that may send over a network; None: all that the host knows. At `runtimes`,
-    host:port, runtimes send messages too, each a row of `format`.
+    `producers` are the names of the keys that may send over a network; None: all that the host
+    knows. At `runtimes`, host:port, runtimes send messages too, each a row of `format`.
     """
 
     schema: Schema
@@ -96,46 +96,70 @@ SourceSpec = Inbox | Files | Rate | Replay
 
 
 def inbox(
-    ddl: str, *, producers: Sequence[str] | None = None, runtimes: str | None = None, format: str = "json"
+    ddl: str,
+    *,
+    producers: Sequence[str] | None = None,
+    runtimes: str | None = None,
+    format: str = "json",
 ) -> Inbox:
     """Events of this schema, sent by programs.
 
     Args:
         ddl: The columns, as in Spark SQL.
-        producers: The names of the keys that may send over a network; without it, all that the host knows.
-        runtimes: host:port, where runtimes send to (`millstream runtime --out`): plain TCP, without keys.
-        format: What their messages hold: "json", an object each, or "raw", the bytes of the one column of binary or
-            string; a timestamp beside it gets the moment of arrival.
+        producers: The names of the keys that may send over a network; without it, all that the host
+            knows.
+        runtimes: host:port, where runtimes send to (`millstream runtime --out`): plain TCP, without
+            keys.
+        format: What their messages hold: "json", an object each, or "raw", the bytes of the one
+            column of binary or string; a timestamp beside it gets the moment of arrival.
 
     >>> inbox("flight string, delay double, at timestamp").schema.names
     ('flight', 'delay', 'at')
     """
     schema = Schema.parse(ddl)
-    if runtimes is not None and (not _ADDRESS.fullmatch(runtimes) or int(runtimes.rpartition(":")[2]) > 65535):
+    if runtimes is not None and (
+        not _ADDRESS.fullmatch(runtimes) or int(runtimes.rpartition(":")[2]) > 65535
+    ):
         raise InvalidOption(f'runtimes cannot send to "{runtimes}"', hint="expected host:port")
-    return Inbox(schema, None if producers is None else tuple(producers), runtimes, _payload(schema, format))
+    return Inbox(
+        schema, None if producers is None else tuple(producers), runtimes, _payload(schema, format)
+    )
 
 
 def _payload(schema: Schema, format: str) -> Payload:
     if format not in get_args(Payload):
-        raise InvalidOption(f'messages cannot be of format "{format}"', hint='formats are "json" and "raw"')
+        raise InvalidOption(
+            f'messages cannot be of format "{format}"', hint='formats are "json" and "raw"'
+        )
     if format == "raw" and raw_column(schema) is None:
         columns = ", ".join(f"{field.name} {field.type}" for field in schema)
         msg = f"raw messages do not fit the columns {columns}"
-        raise InvalidOption(msg, hint="one column of binary or string, and if you like one of timestamp")
+        raise InvalidOption(
+            msg, hint="one column of binary or string, and if you like one of timestamp"
+        )
     return cast("Payload", format)
 
 
 def raw_column(schema: Schema) -> str | None:
     """Return the column that takes the bytes of raw messages; None if the columns are others."""
     bytes_, moments = (
-        [field.name for field in schema if field.type in types] for types in (("binary", "string"), ("timestamp",))
+        [field.name for field in schema if field.type in types]
+        for types in (("binary", "string"), ("timestamp",))
     )
-    return bytes_[0] if len(bytes_) == 1 and len(moments) <= 1 and len(bytes_) + len(moments) == len(schema) else None
+    return (
+        bytes_[0]
+        if len(bytes_) == 1 and len(moments) <= 1 and len(bytes_) + len(moments) == len(schema)
+        else None
+    )
 
 
 def files(
-    path: str | PathLike[str], ddl: str, *, format: str | None = None, follow: bool = False, **options: str | int | bool
+    path: str | PathLike[str],
+    ddl: str,
+    *,
+    format: str | None = None,
+    follow: bool = False,
+    **options: str | int | bool,
 ) -> Files:
     """The rows of files: Parquet, JSON lines or CSV (`format` is told by the suffix if it is left out).
 
@@ -171,7 +195,8 @@ def replay(
 ) -> Replay:
     """The rows of a recorded file, `speed` times as fast as they happened (None: as fast as they can be read).
 
-    The rows must be in the order in which they should come; `time` is the source's time column if it is left out.
+    The rows must be in the order in which they should come; `time` is the source's time column if
+    it is left out.
     """
     if speed is not None and speed <= 0:
         msg = f"a replay at {speed} times the speed never ends"
@@ -186,7 +211,10 @@ def format_of(path: str, format: str | None) -> Format:
     if format is not None:
         msg = f'files at "{path}" cannot be of format "{format}"'
         raise InvalidOption(msg, hint='formats are "parquet", "jsonl" and "csv"')
-    found = next((kind for suffix, kind in _SUFFIXES.items() if path.lower().rstrip("/").endswith(suffix)), None)
+    found = next(
+        (kind for suffix, kind in _SUFFIXES.items() if path.lower().rstrip("/").endswith(suffix)),
+        None,
+    )
     if found is None:
         msg = f'the suffix of "{path}" does not tell its format'
         raise InvalidOption(msg, hint='say format="parquet", "jsonl" or "csv"')

@@ -1,7 +1,7 @@
 """The stages of a flow: frozen data, linked by name.
 
-A stage holds what its user said, with every default filled in, so that nothing further down needs to know where a value came
-from. `where` is the user's line and plays no part in comparisons.
+A stage holds what its user said, with every default filled in, so that nothing further down needs
+to know where a value came from. `where` is the user's line and plays no part in comparisons.
 """
 
 from __future__ import annotations
@@ -149,8 +149,9 @@ class Merge:
 class Join:
     """Pairs of rows of two streams, equal in the `on` columns and at most `within` apart in time.
 
-    Its columns are the left's, then the right's without `on` and without the right's time column if that has the left's name.
-    Its time is the left's; the right's where an outer join has no left row.
+    Its columns are the left's, then the right's without `on` and without the right's time column if
+    that has the left's name. Its time is the left's; the right's where an outer join has no left
+    row.
     """
 
     name: str
@@ -221,7 +222,8 @@ class Fold:
 class Match:
     """The matches of a pattern among the rows of each value of the `by` columns, in event time.
 
-    Its columns are those that it emits, then the input's time column: the moment at which a match is certain.
+    Its columns are those that it emits, then the input's time column: the moment at which a match
+    is certain.
     """
 
     name: str
@@ -298,5 +300,19 @@ class Sink:
         return (self.input,)
 
 
-Stage = Source | Reads | Apply | Sql | Window | Merge | Join | Lookup | Distinct | Fold | Match | Action | Journal
+Stage = (
+    Source
+    | Reads
+    | Apply
+    | Sql
+    | Window
+    | Merge
+    | Join
+    | Lookup
+    | Distinct
+    | Fold
+    | Match
+    | Action
+    | Journal
+)
 """What has a stream; a Sink has none and is kept apart."""

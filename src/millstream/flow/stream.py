@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 class Stream:
     """The output of a stage.
 
-    `schema` is None, or has types that are None, where only Spark can tell at planning. `key` is the column that windows and folds
-    group by unless they are told otherwise.
+    `schema` is None, or has types that are None, where only Spark can tell at planning. `key` is
+    the column that windows and folds group by unless they are told otherwise.
     """
 
     flow: Flow = field(repr=False, compare=False)
@@ -65,13 +65,16 @@ class Stream:
     def columns(self) -> tuple[str, ...] | None:
         return None if self.schema is None else self.schema.names
 
-    def apply(self, name: str, function: Callable[..., Any], schema: str | Schema | None = None) -> Stream:
+    def apply(
+        self, name: str, function: Callable[..., Any], schema: str | Schema | None = None
+    ) -> Stream:
         """Return what `function` makes of this stream, a DataFrame to DataFrame; it must be stateless and keep the time column.
 
         Args:
             name: The stage's name.
             function: Called with the DataFrame when the flow is planned.
-            schema: The columns that come out, if they should be known (and checked) before Spark has seen them.
+            schema: The columns that come out, if they should be known (and checked) before Spark
+                has seen them.
         """
         site = self._site(name)
         _check_callable(site, function, 1, "function(dataframe)")
@@ -84,8 +87,9 @@ class Stream:
 
             departures.sql("late", "SELECT * FROM departures WHERE delay > 60")
 
-        What needs state (GROUP BY, DISTINCT, joins, window functions) has stages of its own. A query with a MATCH_RECOGNIZE clause is
-        one: a pattern that is matched behind the watermark, with a stateless query around it.
+        What needs state (GROUP BY, DISTINCT, joins, window functions) has stages of its own. A
+        query with a MATCH_RECOGNIZE clause is one: a pattern that is matched behind the watermark,
+        with a stateless query around it.
         """
         site = self._site(name)
         if queries.recognizes(query):
@@ -95,7 +99,14 @@ class Stream:
         if output is not None:
             site.check_columns(output)
             # The column may be spelled in another case now.
-            time = next((name for name in output.names if time is not None and name.lower() == time.lower()), None)
+            time = next(
+                (
+                    name
+                    for name in output.names
+                    if time is not None and name.lower() == time.lower()
+                ),
+                None,
+            )
         return self._add(Sql(name, self.name, query, site.where), output, time)
 
     def _recognize(self, site: Site, query: str) -> Stream:
@@ -106,7 +117,9 @@ class Stream:
         if found.output is not None:
             site.check_columns(found.output)
         return self._add(
-            Match(site.name, self.name, found.pattern, found.by, where=site.where), found.output, found.time
+            Match(site.name, self.name, found.pattern, found.by, where=site.where),
+            found.output,
+            found.time,
         )
 
     def window(
@@ -122,15 +135,19 @@ class Stream:
     ) -> Stream:
         """Return aggregates over windows of event time.
 
-            departures.window("hourly", every="1 hour", by="origin", flights="count(*)", delay="avg(delay)")
+            departures.window("hourly", every="1 hour", by="origin", flights="count(*)",
+            delay="avg(delay)")
 
         Args:
             name: The stage's name.
             every: How often a window starts.
-            size: How long it is; as long as `every` if it is left out (a tumbling window), else longer (a sliding one).
+            size: How long it is; as long as `every` if it is left out (a tumbling window), else
+                longer (a sliding one).
             gap: Instead: a session ends when nothing came for so long.
-            longest: How long a session lasts at most, as you know; a longer one is not cut. Without it a switch waits for open sessions.
-            by: A column, several, or {"name": "expression"}; the stream's key if it is left out, [] for one window over all.
+            longest: How long a session lasts at most, as you know; a longer one is not cut. Without
+                it a switch waits for open sessions.
+            by: A column, several, or {"name": "expression"}; the stream's key if it is left out, []
+                for one window over all.
             aggregates: Spark SQL, by name.
         """
         lengths = {"every": every, "size": size, "gap": gap, "longest": longest}
@@ -147,7 +164,8 @@ class Stream:
         by: windows.By | None,
         aggregates: Mapping[str, str],
     ) -> Stream:
-        # Apart from `window`: an aggregate may have the name of an argument, if it comes from a file.
+        # Apart from `window`: an aggregate may have the name of an argument, if it comes from a
+        # file.
         site = self._site(name)
         self._check_timed(site, "window")
         named = windows.grouping(site, self.name, self.schema, by, self.key)
@@ -211,7 +229,9 @@ class Stream:
             stream._check_timed(site, "join of streams")
         if within is None:
             fact = f'joins the streams "{self.name}" and "{other.name}" without a bound in time'
-            raise site.mistake(UnboundedJoin, fact, hint='say how far apart rows may be: within="1 hour"')
+            raise site.mistake(
+                UnboundedJoin, fact, hint='say how far apart rows may be: within="1 hour"'
+            )
         with site.naming("within"):
             bound = duration(within)
         columns = joins.columns_on(site, on, (self.name, self.schema), (other.name, other.schema))
@@ -230,8 +250,12 @@ class Stream:
         self._check_timed(site, "distinct")
         columns = self._columns(site, by, "is distinct by")
         if not columns:
-            raise site.mistake(InvalidOption, "is distinct by no column", hint='name at least one: by="flight"')
-        stage = Distinct(name, self.name, columns, windows.positive(site, within, "within"), where=site.where)
+            raise site.mistake(
+                InvalidOption, "is distinct by no column", hint='name at least one: by="flight"'
+            )
+        stage = Distinct(
+            name, self.name, columns, windows.positive(site, within, "within"), where=site.where
+        )
         return self._next(stage, self.schema)
 
     def fold(
@@ -246,21 +270,24 @@ class Stream:
     ) -> Stream:
         """Return what `step` makes of the rows of each key, with a state of its own: step(state, row) -> (state, row or None).
 
-        Rows come in the order of event time, behind the watermark. With order="arrival" they come as they are read, which is faster
-        and not the same at every replay.
+        Rows come in the order of event time, behind the watermark. With order="arrival" they come
+        as they are read, which is faster and not the same at every replay.
 
         Args:
             name: The stage's name.
             step: A plain function; `row` is a dictionary.
             initial: The state of a key that has none yet, or a function that makes it.
             output: The columns of the rows that `step` returns, among them the time column.
-            by: The columns that make a key; the stream's key if it is left out, [] for one state over all.
+            by: The columns that make a key; the stream's key if it is left out, [] for one state
+                over all.
             order: "time" or "arrival".
         """
         site = self._site(name)
         _check_callable(site, step, 2, "step(state, row)")
         if order not in ("time", "arrival"):
-            raise site.mistake(InvalidOption, f'folds in the order "{order}"', hint='order= is "time" or "arrival"')
+            raise site.mistake(
+                InvalidOption, f'folds in the order "{order}"', hint='order= is "time" or "arrival"'
+            )
         if order == "time":
             self._check_timed(site, "fold in the order of time", hint='or say order="arrival"')
         columns = self._columns(site, (self.key or ()) if by is None else by, "folds by")
@@ -281,26 +308,37 @@ class Stream:
     ) -> Stream:
         """Return the matches of a pattern in this stream, in the order of event time, behind the watermark.
 
-            slow = ms.Pattern().begin("first", "delay > 60").followed_by("worse", "delay > first.delay").within("2 hours")
-            departures.match("slow", slow, emit="origin, first.at as began, worse.delay as delay")
+            slow = ms.Pattern().begin("first", "delay > 60").followed_by("worse", "delay >
+            first.delay").within("2 hours") departures.match("slow", slow, emit="origin, first.at as
+            began, worse.delay as delay")
 
-        The time of a match is the moment at which it is certain: its last event, or, where something must not come, when the time is up.
+        The time of a match is the moment at which it is certain: its last event, or, where
+        something must not come, when the time is up.
 
         Args:
             name: The stage's name.
             pattern: A Pattern, or a Phenomenon of several.
-            by: The columns that make a key; the pattern's own key, else the stream's, if it is left out, [] for one sequence over all.
-            emit: The columns of a match; the pattern's own, or its key and the events of each block, if it is left out.
+            by: The columns that make a key; the pattern's own key, else the stream's, if it is left
+                out, [] for one sequence over all.
+            emit: The columns of a match; the pattern's own, or its key and the events of each
+                block, if it is left out.
             strict: Refuse a pattern whose runs may live for ever; without it the plan warns of it.
-            shards: Over how many parts keys are spread, the most that work at once; another number is another stage.
+            shards: Over how many parts keys are spread, the most that work at once; another number
+                is another stage.
         """
         site = self._site(name)
         self._check_timed(site, "match")
         if shards < 1:
-            raise site.mistake(InvalidOption, f"spreads its keys over {shards} shards", hint="give at least one")
+            raise site.mistake(
+                InvalidOption, f"spreads its keys over {shards} shards", hint="give at least one"
+            )
         if not isinstance(pattern, Matchable):
             fact = f"is given {type(pattern).__name__} where a pattern should be"
-            raise site.mistake(InvalidOption, fact, hint='say what to look for: ms.Pattern().begin("a", "x > 1")...')
+            raise site.mistake(
+                InvalidOption,
+                fact,
+                hint='say what to look for: ms.Pattern().begin("a", "x > 1")...',
+            )
         if strict and pattern.warnings:
             fact = f"would keep what nothing limits: {pattern.warnings[0]}"
             raise site.mistake(UnboundedState, fact, hint='say within("1 hour")')
@@ -311,7 +349,9 @@ class Stream:
         if self.schema is not None:
             output = pattern.outcome(self.schema, time=self.time, key=columns, emit=emit)
             site.check_columns(output)
-        return self._next(Match(name, self.name, pattern, columns, emit, shards, where=site.where), output)
+        return self._next(
+            Match(name, self.name, pattern, columns, emit, shards, where=site.where), output
+        )
 
     def action(
         self,
@@ -333,19 +373,24 @@ class Stream:
     ) -> Stream:
         """Return this stream's rows with the columns that a program answers to each of them.
 
-            scored = orders.action("score", ["./score", "--model", "m.bin"], input="amount, card", output="score double")
+            scored = orders.action("score", ["./score", "--model", "m.bin"], input="amount, card",
+            output="score double")
 
-        The program reads and writes frames (see sdk/). It is kept between batches; it must be idempotent, as a batch may be run
-        again, but its answers are published once. A row that it fails at time and again becomes a dead letter, alone.
+        The program reads and writes frames (see sdk/). It is kept between batches; it must be
+        idempotent, as a batch may be run again, but its answers are published once. A row that it
+        fails at time and again becomes a dead letter, alone.
 
         Args:
             name: The stage's name.
-            argv: The program and its arguments; no shell reads them. `./score` counts from the flow's file and is shipped;
-                `score@2` and `score@latest` are kept by the engine that the flow is deployed on.
+            argv: The program and its arguments; no shell reads them. `./score` counts from the
+                flow's file and is shipped; `score@2` and `score@latest` are kept by the engine that
+                the flow is deployed on.
             output: The columns of an answer; one that the stream has already is replaced.
             input: The columns that the program gets; all of them if it is left out.
-            contract: "one" answer for each row, or none; or "stream": several, closed by an empty one.
-            format: "json", "msgpack", "raw" (one column of bytes or text, as it is), or "arrow" (a whole batch a frame).
+            contract: "one" answer for each row, or none; or "stream": several, closed by an empty
+                one.
+            format: "json", "msgpack", "raw" (one column of bytes or text, as it is), or "arrow" (a
+                whole batch a frame).
             env: The program's environment; it has no other.
             files: More files to ship; they are in the program's working directory.
             time_limit: How long a batch may take.
@@ -353,8 +398,9 @@ class Stream:
             memory_bytes: The address space that the program may use.
             cpu_seconds: The CPU time that it may use.
             user: Whom to run it as.
-            conn_whitelist: The addresses (IP:port, TCP) that it may connect to, and no other; [] for none at all. Where the
-                system does not permit to close a network, the program is not started.
+            conn_whitelist: The addresses (IP:port, TCP) that it may connect to, and no other; []
+                for none at all. Where the system does not permit to close a network, the program is
+                not started.
         """
         site = self._site(name)
         checked = actions.checked(site, argv, contract, format, attempts)
@@ -362,8 +408,12 @@ class Stream:
         columns = self._action_columns(site, input)
         actions.check_format(site, checked, columns, self.schema, schema)
         if self.time is not None and self.time in schema:
-            fact = f'answers with the column "{self.time}", which is the time of stream "{self.name}"'
-            raise site.mistake(TimesDiffer, fact, hint="a row keeps its time: give the answer's another name")
+            fact = (
+                f'answers with the column "{self.time}", which is the time of stream "{self.name}"'
+            )
+            raise site.mistake(
+                TimesDiffer, fact, hint="a row keeps its time: give the answer's another name"
+            )
         stage = Action(
             name,
             self.name,
@@ -382,7 +432,9 @@ class Stream:
             actions.check_whitelist(site, conn_whitelist),
             site.where,
         )
-        added = None if self.schema is None else Schema((*self.schema.without(schema.names), *schema))
+        added = (
+            None if self.schema is None else Schema((*self.schema.without(schema.names), *schema))
+        )
         if added is not None:
             site.check_columns(added)
         return self._next(stage, added)
@@ -397,7 +449,10 @@ class Stream:
         """Return the same stream with another key (None: without); windows, folds and journals below take it as their default."""
         site = Site(self.flow.name, self.name, "stream", here())
         return replace(
-            self, key=None if column is None else site.column(self.schema, column, self.name, verb="is keyed by")
+            self,
+            key=None
+            if column is None
+            else site.column(self.schema, column, self.name, verb="is keyed by"),
         )
 
     def journal(
@@ -420,10 +475,18 @@ class Stream:
         """
         site = replace(self._site(name), kind="journal")
         if partitions < 1:
-            raise site.mistake(InvalidOption, f"has {partitions} partitions", hint="give at least one")
+            raise site.mistake(
+                InvalidOption, f"has {partitions} partitions", hint="give at least one"
+            )
         if keep_bytes is not None and keep_bytes < 0:
-            raise site.mistake(InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes")
-        column = self.key if key is None else site.column(self.schema, key, self.name, verb="is keyed by")
+            raise site.mistake(
+                InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes"
+            )
+        column = (
+            self.key
+            if key is None
+            else site.column(self.schema, key, self.name, verb="is keyed by")
+        )
         with site.naming("keep_for"):
             kept = None if keep_for is None else duration(keep_for)
         stage = Journal(name, self.name, partitions, column, kept, keep_bytes, site.where)
@@ -436,12 +499,20 @@ class Stream:
         site.check_name()
         if not isinstance(target, TargetSpec):
             fact = f"has {type(target).__name__} as its target"
-            raise site.mistake(InvalidOption, fact, hint='say where to: ms.parquet("out/results"), ms.console(), ...')
+            raise site.mistake(
+                InvalidOption,
+                fact,
+                hint='say where to: ms.parquet("out/results"), ms.console(), ...',
+            )
         self.flow._add_sink(Sink(name, self.name, target, site.where))
 
-    def _lookup(self, site: Site, table: Table, on: str | Sequence[str], within: object, how: str) -> Stream:
+    def _lookup(
+        self, site: Site, table: Table, on: str | Sequence[str], within: object, how: str
+    ) -> Stream:
         if within is not None:
-            raise site.mistake(InvalidOption, "has within= for a table", hint="a table has no time: leave it out")
+            raise site.mistake(
+                InvalidOption, "has within= for a table", hint="a table has no time: leave it out"
+            )
         kind = joins.lookup_kind(site, how)
         columns = joins.columns_on(site, on, (self.name, self.schema), (table.path, table.schema))
         output = joins.joined(site, self.schema, table.schema, columns)
@@ -463,7 +534,9 @@ class Stream:
     def _check_own(self, site: Site, other: object) -> None:
         if not isinstance(other, Stream):
             fact = f"is given {type(other).__name__} where a stream should be"
-            raise site.mistake(InvalidOption, fact, hint="pass what source(), window() and the others return")
+            raise site.mistake(
+                InvalidOption, fact, hint="pass what source(), window() and the others return"
+            )
         if other.flow is not self.flow:
             fact = f'reads stream "{other.name}" of another flow, "{other.flow.name}"'
             raise site.mistake(ForeignStream, fact, hint="build both streams on one Flow")
@@ -471,7 +544,9 @@ class Stream:
     def _check_timed(self, site: Site, what: str, hint: str = "") -> None:
         if self.time is None:
             said = 'give its source a time column: time="at"' + (f", {hint}" if hint else "")
-            raise site.mistake(NoTime, f'is a {what}, and stream "{self.name}" has no time', hint=said)
+            raise site.mistake(
+                NoTime, f'is a {what}, and stream "{self.name}" has no time', hint=said
+            )
 
     def _check_time_kept(self, site: Site, output: Schema | None, what: str) -> None:
         if output is not None:
@@ -485,7 +560,9 @@ class Stream:
 
     def _add(self, stage: Stage, output: Schema | None, time: str | None) -> Stream:
         kept = self.key if output is None or (self.key is not None and self.key in output) else None
-        return self.flow._add(stage, Stream(self.flow, stage.name, output, time, kept, self.lateness))
+        return self.flow._add(
+            stage, Stream(self.flow, stage.name, output, time, kept, self.lateness)
+        )
 
 
 def _said(time: str | None) -> str:
@@ -514,5 +591,7 @@ def _check_callable(site: Site, function: object, parameters: int, shape: str) -
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         name = cast("Any", function).__name__
         raise site.mistake(
-            InvalidFunction, f'is given "{name}", which does not return its result', hint="use a plain function"
+            InvalidFunction,
+            f'is given "{name}", which does not return its result',
+            hint="use a plain function",
         )

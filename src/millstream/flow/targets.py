@@ -127,7 +127,8 @@ def outbox(
 ) -> Outbox:
     """Results as events of another flow's inbox, each once.
 
-    An epoch is in all partitions of that source or in none; who reads two of them may see it in one before the other.
+    An epoch is in all partitions of that source or in none; who reads two of them may see it in one
+    before the other.
 
     Args:
         where: "tcp://host:port", or a data folder on this host, as for `connect`.
@@ -138,18 +139,29 @@ def outbox(
     """
     address = fspath(where)
     if "://" in address and not address.startswith("tcp://"):
-        raise InvalidOption(f'"{address}" is not an address', hint='write "tcp://host:port", or a data folder')
+        raise InvalidOption(
+            f'"{address}" is not an address', hint='write "tcp://host:port", or a data folder'
+        )
     flow, _, name = source.partition(".")
     if not flow or not name:
-        raise InvalidOption(f'"{source}" does not name a source of another flow', hint='write "flow.source"')
+        raise InvalidOption(
+            f'"{source}" does not name a source of another flow', hint='write "flow.source"'
+        )
     if (key is None) != (server is None):
         raise InvalidOption(
-            "keys come in twos: our own, and the public one of the other side", hint="give key= and server="
+            "keys come in twos: our own, and the public one of the other side",
+            hint="give key= and server=",
         )
     ours, theirs = (None if file is None else fspath(file) for file in (key, server))
     return Outbox(address, source, ours, theirs, end)
 
 
-def table(path: str | PathLike[str], *, format: str | None = None, schema: str | None = None) -> Table:
+def table(
+    path: str | PathLike[str], *, format: str | None = None, schema: str | None = None
+) -> Table:
     """A static table in a file or folder, to join a stream with."""
-    return Table(fspath(path), format_of(fspath(path), format), None if schema is None else Schema.parse(schema))
+    return Table(
+        fspath(path),
+        format_of(fspath(path), format),
+        None if schema is None else Schema.parse(schema),
+    )

@@ -38,7 +38,11 @@ def window(
     aggregates: Mapping[str, str],
 ) -> Window:
     """Return the stage that these arguments describe."""
-    lengths = _session(site, gap, longest, every or size) if gap is not None else _sized(site, every, size, longest)
+    lengths = (
+        _session(site, gap, longest, every or size)
+        if gap is not None
+        else _sized(site, every, size, longest)
+    )
     named = _aggregates(site, input_name, schema, by, aggregates)
     return Window(site.name, input_name, *lengths, by, named, site.where)
 
@@ -46,18 +50,28 @@ def window(
 def service_window(stages: Iterable[Stage]) -> timedelta:
     """Return the shortest time, from ten seconds to an hour, at whose multiples tumbling windows of all these lengths end."""
     windows = [stage for stage in stages if isinstance(stage, Window) and stage.kind == "tumbling"]
-    common = lcm(*(stage.size // _MICROSECOND for stage in windows if stage.size is not None)) * _MICROSECOND
+    common = (
+        lcm(*(stage.size // _MICROSECOND for stage in windows if stage.size is not None))
+        * _MICROSECOND
+    )
     return min(common * ceil(_SHORTEST / common), _LONGEST)
 
 
 _Lengths = tuple[
-    Literal["tumbling", "sliding", "session"], timedelta | None, timedelta | None, timedelta | None, timedelta | None
+    Literal["tumbling", "sliding", "session"],
+    timedelta | None,
+    timedelta | None,
+    timedelta | None,
+    timedelta | None,
 ]
 
 
 def _session(site: Site, gap: Length, longest: Length | None, sized: Length | None) -> _Lengths:
     if sized is not None:
-        fact, hint = "has both a gap and a size", "a session has gap=, other windows have every= and size="
+        fact, hint = (
+            "has both a gap and a size",
+            "a session has gap=, other windows have every= and size=",
+        )
         raise site.mistake(InvalidOption, fact, hint=hint)
     quiet = positive(site, gap, "gap")
     limit = None if longest is None else positive(site, longest, "longest")
@@ -67,11 +81,18 @@ def _session(site: Site, gap: Length, longest: Length | None, sized: Length | No
     return "session", None, None, quiet, limit
 
 
-def _sized(site: Site, every: Length | None, size: Length | None, longest: Length | None) -> _Lengths:
+def _sized(
+    site: Site, every: Length | None, size: Length | None, longest: Length | None
+) -> _Lengths:
     if longest is not None:
-        raise site.mistake(InvalidOption, "has longest= without gap=", hint="only a session has a longest")
+        raise site.mistake(
+            InvalidOption, "has longest= without gap=", hint="only a session has a longest"
+        )
     if every is None:
-        fact, hint = "does not say how often a window starts", 'say every="1 hour", or gap= for sessions'
+        fact, hint = (
+            "does not say how often a window starts",
+            'say every="1 hour", or gap= for sessions',
+        )
         raise site.mistake(InvalidOption, fact, hint=hint)
     step = positive(site, every, "every")
     length = step if size is None else positive(site, size, "size")
@@ -86,11 +107,17 @@ def positive(site: Site, value: Length, what: str) -> timedelta:
     with site.naming(what):
         length = duration(value)
     if not length:
-        raise site.mistake(InvalidDuration, f"has a {what} of no length", hint='give a time above zero, like "1 hour"')
+        raise site.mistake(
+            InvalidDuration,
+            f"has a {what} of no length",
+            hint='give a time above zero, like "1 hour"',
+        )
     return length
 
 
-def _aggregates(site: Site, owner: str, schema: Schema | None, by: Named, aggregates: Mapping[str, str]) -> Named:
+def _aggregates(
+    site: Site, owner: str, schema: Schema | None, by: Named, aggregates: Mapping[str, str]
+) -> Named:
     if not aggregates:
         raise site.mistake(NotAnAggregate, "has no aggregates", hint='name one: flights="count(*)"')
     for name, text in aggregates.items():
@@ -115,7 +142,9 @@ def _check_aggregate(site: Site, name: str, text: str, tree: Expr) -> None:
         raise site.mistake(DistinctAggregate, fact, hint=hint)
     if expressions.windowed(tree):
         fact = f'has a window function in "{name}"'
-        raise site.mistake(NotAnAggregate, fact, hint="leave OVER (...) out: the window is this stage's own")
+        raise site.mistake(
+            NotAnAggregate, fact, hint="leave OVER (...) out: the window is this stage's own"
+        )
     if not expressions.may_aggregate(tree):
         fact = f'has "{text}" as "{name}", which is not an aggregate'
         hint = f"a window has many rows: say which, as in max({text}) or last({text})"
@@ -131,7 +160,9 @@ def _check_loose(site: Site, by: Named, name: str, tree: Expr) -> None:
         raise site.mistake(NotAnAggregate, fact, hint=hint)
 
 
-def grouping(site: Site, input_name: str, schema: Schema | None, by: By | None, key: str | None) -> Named:
+def grouping(
+    site: Site, input_name: str, schema: Schema | None, by: By | None, key: str | None
+) -> Named:
     """Return the output names and expressions that `by` stands for; the stream's key if it is None."""
     if by is None:
         by = () if key is None else key
@@ -142,7 +173,9 @@ def grouping(site: Site, input_name: str, schema: Schema | None, by: By | None, 
     return tuple((column, expressions.column(column)) for column in columns)
 
 
-def _grouped(site: Site, input_name: str, schema: Schema | None, name: str, text: str) -> tuple[str, str]:
+def _grouped(
+    site: Site, input_name: str, schema: Schema | None, name: str, text: str
+) -> tuple[str, str]:
     with site.naming(f'by "{name}"'):
         tree = expressions.expression(text)
     if schema is not None:
@@ -161,5 +194,7 @@ def output_of(site: Site, stage: Window, schema: Schema | None) -> Schema:
     hint = 'give it another name: by={"name": "expression"} or name="aggregate"'
     for name, text in stage.by:
         by = site.combined(by, Schema((Field(name, expressions.type_of(text, known)),)), hint=hint)
-    aggregates = Schema(tuple(Field(name, expressions.type_of(text, known)) for name, text in stage.aggregates))
+    aggregates = Schema(
+        tuple(Field(name, expressions.type_of(text, known)) for name, text in stage.aggregates)
+    )
     return site.combined(by, EDGES, aggregates, hint=hint)

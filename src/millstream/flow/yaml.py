@@ -74,7 +74,8 @@
         from: departures
         phenomenon:                   # several patterns by name, each with match and what goes with it
           up: {match: [{begin: a, where: delay > 60}, {next: b, where: delay > 90}], within: 1 hour}
-          down: {match: [{begin: a, where: delay > 60}, {next: b, where: delay <= 0}], within: 1 hour}
+          down: {match: [{begin: a, where: delay > 60}, {next: b, where: delay <= 0}], within: 1
+              hour}
         emit: origin, b.delay as delay
       kept:
         journal: once                 # the stream that gets a journal; also: partitions, key, keep_for, keep_bytes
@@ -83,9 +84,11 @@
       hourly:
         from: hourly
         parquet: out/hourly           # or jsonl, csv, console (rows), memory, postgres (address) with table,
-                                      # outbox (address or data folder) with source; also: key, server, end
+                                      # outbox (address or data folder) with source; also: key,
+                                      server, end
 
-Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`) are written in Python.
+Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`)
+are written in Python.
 """
 
 from __future__ import annotations
@@ -121,7 +124,10 @@ def load(path: str | PathLike[str]) -> Flow:
     file = Path(path)
     top = document.read(file)
     name, window = top.needed("name", "the flow's name"), top.text("window")
-    groups = [top.entries(key, kind) for key, kind in (("sources", "source"), ("stages", "stage"), ("sinks", "sink"))]
+    groups = [
+        top.entries(key, kind)
+        for key, kind in (("sources", "source"), ("stages", "stage"), ("sinks", "sink"))
+    ]
     top.finish()
     with _at(top):
         flow = Flow(name, window=window)
@@ -147,7 +153,11 @@ class _Builder:
     """Builds the stages in the order in which they read each other."""
 
     def __init__(
-        self, flow: Flow, sources: dict[str, Entry], stages: dict[str, Entry], sinks: dict[str, Entry]
+        self,
+        flow: Flow,
+        sources: dict[str, Entry],
+        stages: dict[str, Entry],
+        sinks: dict[str, Entry],
     ) -> None:
         self.flow = flow
         self.sources = sources
@@ -200,7 +210,9 @@ class _Builder:
         around = self.path[self.path.index(name) :]
         journal = next((stage for stage in around if self.stages[stage].has("journal")), None)
         if journal is None:
-            hint = 'give one of them a journal, and read that with "reads" and its schema in sources'
+            hint = (
+                'give one of them a journal, and read that with "reads" and its schema in sources'
+            )
         else:
             hint = f'read the journal where the cycle begins: a source with "reads: {journal}" and its schema'
         said = " -> ".join(f'"{stage}"' for stage in (*around, name))
@@ -217,7 +229,10 @@ def _inputs(entry: Entry) -> list[str]:
             fact, hint = f"{entry.title} names no streams", f'expected "{key}: [one, another]"'
             raise NotLoadable(fact, hint=hint, where=entry.where)
         if key == "join" and len(names) != 2:
-            fact, hint = f"{entry.title} joins {len(names)} streams", 'expected "join: [left, right]"'
+            fact, hint = (
+                f"{entry.title} joins {len(names)} streams",
+                'expected "join: [left, right]"',
+            )
             raise NotLoadable(fact, hint=hint, where=entry.where)
         return names
     return [entry.needed("journal" if entry.has("journal") else "from", "a stream")]
@@ -232,7 +247,13 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
         spec = _spec(kind, entry)
         given = {key: value for key in _OPTIONS if (value := entry.text(key)) is not None}
         partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
-        flow.source(name, spec, **given, partitions=1 if partitions is None else partitions, keep_bytes=keep_bytes)
+        flow.source(
+            name,
+            spec,
+            **given,
+            partitions=1 if partitions is None else partitions,
+            keep_bytes=keep_bytes,
+        )
     entry.finish()
 
 
@@ -244,11 +265,17 @@ def _spec(kind: str, entry: Entry) -> SourceSpec:
     if kind == "rate":
         entry.needed("rate", "rows a second")
         return sources.rate(entry.number("rate") or 0, rows=entry.whole("rows"))
-    path, schema, format_ = entry.needed(kind, "a path"), entry.needed("schema", "columns"), entry.text("format")
+    path, schema, format_ = (
+        entry.needed(kind, "a path"),
+        entry.needed("schema", "columns"),
+        entry.text("format"),
+    )
     if kind == "replay":
         return sources.replay(path, schema, speed=entry.number("speed"), format=format_)
     options = tuple(sorted((entry.named("options") or {}).items()))
-    return replace(sources.files(path, schema, format=format_, follow=entry.flag("follow")), options=options)
+    return replace(
+        sources.files(path, schema, format=format_, follow=entry.flag("follow")), options=options
+    )
 
 
 def _sql(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
@@ -277,22 +304,36 @@ def _join(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
 
 
 def _lookup(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    path, format_, schema = entry.needed("lookup", "a path"), entry.text("format"), entry.text("schema")
+    path, format_, schema = (
+        entry.needed("lookup", "a path"),
+        entry.text("format"),
+        entry.text("schema"),
+    )
     on, how = entry.texts("on") or [], entry.text("how")
-    return inputs[0].join(name, targets.table(path, format=format_, schema=schema), on=on, how=how or "inner")
+    return inputs[0].join(
+        name, targets.table(path, format=format_, schema=schema), on=on, how=how or "inner"
+    )
 
 
 def _distinct(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    return inputs[0].distinct(name, by=entry.texts("distinct") or [], within=entry.needed("within", "a time"))
+    return inputs[0].distinct(
+        name, by=entry.texts("distinct") or [], within=entry.needed("within", "a time")
+    )
 
 
 def _match(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     # By its name: a flow takes any pattern and knows none.
     document = import_module("millstream.patterns.document")
-    pattern = document.read_pattern(entry) if entry.has("match") else document.read_phenomenon(entry, name)
+    pattern = (
+        document.read_pattern(entry)
+        if entry.has("match")
+        else document.read_phenomenon(entry, name)
+    )
     by, emit, shards = entry.texts("by"), entry.text("emit"), entry.whole("shards")
     shards = SHARDS if shards is None else shards
-    return inputs[0].match(name, pattern, by=by, emit=emit, strict=entry.flag("strict"), shards=shards)
+    return inputs[0].match(
+        name, pattern, by=by, emit=emit, strict=entry.flag("strict"), shards=shards
+    )
 
 
 def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
@@ -301,7 +342,11 @@ def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
     # "key: null" says that there is none, not even the stream's.
     stream = inputs[0].key_by(None) if entry.has("key") and key is None else inputs[0]
     return stream.journal(
-        name, partitions=1 if partitions is None else partitions, key=key, keep_for=keep_for, keep_bytes=keep_bytes
+        name,
+        partitions=1 if partitions is None else partitions,
+        key=key,
+        keep_for=keep_for,
+        keep_bytes=keep_bytes,
     )
 
 
@@ -349,10 +394,17 @@ def _target(entry: Entry) -> TargetSpec:
         entry.get("memory")
         return targets.memory()
     if kind == "postgres":
-        return targets.postgres(entry.needed("postgres", "an address"), table=entry.needed("table", "its name"))
+        return targets.postgres(
+            entry.needed("postgres", "an address"), table=entry.needed("table", "its name")
+        )
     if kind == "outbox":
-        where, source = entry.needed("outbox", "an address"), entry.needed("source", '"flow.source"')
-        return targets.outbox(where, source, key=entry.text("key"), server=entry.text("server"), end=entry.flag("end"))
+        where, source = (
+            entry.needed("outbox", "an address"),
+            entry.needed("source", '"flow.source"'),
+        )
+        return targets.outbox(
+            where, source, key=entry.text("key"), server=entry.text("server"), end=entry.flag("end")
+        )
     return _FOLDERS[kind](entry.needed(kind, "a path"))
 
 

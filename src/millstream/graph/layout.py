@@ -1,7 +1,8 @@
 """Where to draw the nodes of a graph: in layers from left to right, nothing over anything else.
 
-Edges run between neighbouring layers only: a long one gets a stand-in, with room of its own, in each layer that it passes. So a curve
-never crosses a node. The order within a layer follows the neighbours (barycentres), a few times back and forth.
+Edges run between neighbouring layers only: a long one gets a stand-in, with room of its own, in
+each layer that it passes. So a curve never crosses a node. The order within a layer follows the
+neighbours (barycentres), a few times back and forth.
 """
 
 from __future__ import annotations
@@ -64,12 +65,19 @@ def layers(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
     """Return the layer of each node: one after the last of those that lead to it. `nodes` are in topological order."""
     found: dict[str, int] = {}
     for node in nodes:
-        found[node] = max((found[source] + 1 for source, target in edges if target == node), default=0)
+        found[node] = max(
+            (found[source] + 1 for source, target in edges if target == node), default=0
+        )
     return found
 
 
 def place(
-    sizes: Mapping[str, Size], edges: Sequence[Edge], layer: Mapping[str, int], *, gap: float, between: float
+    sizes: Mapping[str, Size],
+    edges: Sequence[Edge],
+    layer: Mapping[str, int],
+    *,
+    gap: float,
+    between: float,
 ) -> Layout:
     """Return places for nodes in given layers: `between` layers and with a `gap` between neighbours in one."""
     rows: list[list[str]] = [[] for _ in range(max(layer.values(), default=0) + 1)]
@@ -108,10 +116,18 @@ def _sort(rows: list[list[str]], links: Sequence[Edge]) -> None:
     for sweep in range(_SWEEPS):
         forth = sweep % 2 == 0
         near = before if forth else after
-        for row, other in zip(rows[1:], rows, strict=False) if forth else zip(rows[-2::-1], rows[::-1], strict=False):
+        for row, other in (
+            zip(rows[1:], rows, strict=False)
+            if forth
+            else zip(rows[-2::-1], rows[::-1], strict=False)
+        ):
             at = {name: place for place, name in enumerate(other)}
             own = {name: place for place, name in enumerate(row)}
-            row.sort(key=lambda name: _mean([at[one] for one in near.get(name, ()) if one in at], own[name]))
+            row.sort(
+                key=lambda name: _mean(
+                    [at[one] for one in near.get(name, ()) if one in at], own[name]
+                )
+            )
 
 
 def _neighbours(links: Sequence[Edge]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -127,7 +143,9 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _heights(rows: list[list[str]], links: Sequence[Edge], needs: Mapping[str, Size], gap: float) -> dict[str, float]:
+def _heights(
+    rows: list[list[str]], links: Sequence[Edge], needs: Mapping[str, Size], gap: float
+) -> dict[str, float]:
     """Return the top of each node: its axis near those of its neighbours, below the one above it."""
     before, after = _neighbours(links)
     axes = {name: float(at) for row in rows for at, name in enumerate(row)}
@@ -143,11 +161,16 @@ def _heights(rows: list[list[str]], links: Sequence[Edge], needs: Mapping[str, S
 
 
 def _spread(
-    row: Sequence[str], wanted: Sequence[float], needs: Mapping[str, Size], gap: float, axes: dict[str, float]
+    row: Sequence[str],
+    wanted: Sequence[float],
+    needs: Mapping[str, Size],
+    gap: float,
+    axes: dict[str, float],
 ) -> None:
     """Set the axes of a layer as near to the wanted ones as the order and the gap allow.
 
-    Nodes that would overlap are moved as one block around the mean of what they want (pool adjacent violators).
+    Nodes that would overlap are moved as one block around the mean of what they want (pool adjacent
+    violators).
     """
     offsets, at = [], 0.0
     for name in row:

@@ -32,11 +32,15 @@ def rounded(corners: Sequence[tuple[float, float]], radius: float = 8.0) -> str:
     steps = [f"M{corners[0][0]:.1f} {corners[0][1]:.1f}"]
     for before, corner, after in zip(corners, corners[1:], corners[2:], strict=False):
         near, far = _toward(corner, before, radius), _toward(corner, after, radius)
-        steps.append(f"L{near[0]:.1f} {near[1]:.1f}Q{corner[0]:.1f} {corner[1]:.1f} {far[0]:.1f} {far[1]:.1f}")
+        steps.append(
+            f"L{near[0]:.1f} {near[1]:.1f}Q{corner[0]:.1f} {corner[1]:.1f} {far[0]:.1f} {far[1]:.1f}"
+        )
     return "".join([*steps, f"L{corners[-1][0]:.1f} {corners[-1][1]:.1f}"])
 
 
-def _toward(point: tuple[float, float], other: tuple[float, float], distance: float) -> tuple[float, float]:
+def _toward(
+    point: tuple[float, float], other: tuple[float, float], distance: float
+) -> tuple[float, float]:
     length = abs(other[0] - point[0]) + abs(other[1] - point[1])
     share = min(0.5, distance / length) if length else 0.0
     return point[0] + (other[0] - point[0]) * share, point[1] + (other[1] - point[1]) * share
@@ -45,6 +49,15 @@ def _toward(point: tuple[float, float], other: tuple[float, float], distance: fl
 def text_width(text: str, size: float) -> float:
     """Return about how wide a text is, rather too much than too little."""
     return sum(
-        size * (0.4 if letter in _NARROW else 0.95 if letter in _WIDE else 0.68 if letter.isupper() else 0.6)
+        size
+        * (
+            0.4
+            if letter in _NARROW
+            else 0.95
+            if letter in _WIDE
+            else 0.68
+            if letter.isupper()
+            else 0.6
+        )
         for letter in text
     )

@@ -42,9 +42,16 @@ def check(rows: Rows, rules: Rules, now_us: int) -> Rows:
         return rows
     kept = np.ones(len(rows), dtype=np.bool_)
     kept[list(reasons)] = False
-    refused = [Refused(int(rows.numbers[at]), reasons[at], record(rows.batch, at)) for at in sorted(reasons)]
+    refused = [
+        Refused(int(rows.numbers[at]), reasons[at], record(rows.batch, at))
+        for at in sorted(reasons)
+    ]
     good = rows.filter(kept)
-    return Rows(good.batch, good.numbers, tuple(sorted([*rows.refused, *refused], key=lambda one: one.number)))
+    return Rows(
+        good.batch,
+        good.numbers,
+        tuple(sorted([*rows.refused, *refused], key=lambda one: one.number)),
+    )
 
 
 def _clean(batch: pa.RecordBatch, rules: Rules, now_us: int) -> bool:
@@ -57,17 +64,24 @@ def _clean(batch: pa.RecordBatch, rules: Rules, now_us: int) -> bool:
     if column.null_count or not pa.types.is_timestamp(column.type) or column.type.unit != "us":
         return False
     times = as_numpy(column, np.int64)
-    return bool(times.min() > 0 and times.max() <= now_us + rules.ahead // timedelta(microseconds=1))
+    return bool(
+        times.min() > 0 and times.max() <= now_us + rules.ahead // timedelta(microseconds=1)
+    )
 
 
-def _broken(batch: pa.RecordBatch, rules: Rules, now_us: int) -> list[tuple[npt.NDArray[np.bool_], Any]]:
+def _broken(
+    batch: pa.RecordBatch, rules: Rules, now_us: int
+) -> list[tuple[npt.NDArray[np.bool_], Any]]:
     broken: list[tuple[npt.NDArray[np.bool_], Any]] = []
     if rules.time is not None:
         times, unknown = times_us(batch, rules.time)
         name, ahead_us = rules.time, rules.ahead // timedelta(microseconds=1)
         broken = [
             (unknown, lambda _: f'time "{name}" is null'),
-            (~unknown & (times <= 0), lambda at: f'time "{name}" is {moment(int(times[at]))}, at or before 1970'),
+            (
+                ~unknown & (times <= 0),
+                lambda at: f'time "{name}" is {moment(int(times[at]))}, at or before 1970',
+            ),
             (
                 ~unknown & (times > now_us + ahead_us),
                 lambda at: (
@@ -81,12 +95,16 @@ def _broken(batch: pa.RecordBatch, rules: Rules, now_us: int) -> list[tuple[npt.
     return broken
 
 
-def times_us(batch: pa.RecordBatch, time: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def times_us(
+    batch: pa.RecordBatch, time: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the times of a batch in microseconds, 0 where they are null, and where they are."""
     column = batch.column(time)
     unknown = _nulls(column)
     moments = column.cast(
-        pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
+        pa.timestamp("us", column.type.tz)
+        if pa.types.is_timestamp(column.type)
+        else pa.timestamp("us")
     )
     return as_numpy(pc.fill_null(moments.cast(pa.int64()), 0), np.int64), unknown
 
@@ -99,7 +117,11 @@ def moment(us: int) -> str:
     """Return a moment as people read it."""
     if not -_LAST_US // 8 < us <= _LAST_US:
         return f"{us} µs after 1970"
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat(sep=" ").removesuffix("+00:00")
+    return (
+        (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us))
+        .isoformat(sep=" ")
+        .removesuffix("+00:00")
+    )
 
 
 def record(batch: pa.RecordBatch, at: int) -> str:
@@ -113,4 +135,8 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_py()
     except (OverflowError, ValueError):
         # Python's calendar does not have it.
-        return moment(scalar.value) if pa.types.is_timestamp(scalar.type) else f"a value of type {scalar.type}"
+        return (
+            moment(scalar.value)
+            if pa.types.is_timestamp(scalar.type)
+            else f"a value of type {scalar.type}"
+        )

@@ -67,7 +67,10 @@ class Feed:
 
     def highest(self, sender: str) -> int:
         """Return the place up to which everything of a sender has been dealt with, in all partitions, or -1."""
-        return min(max(one.highest(sender), dealt_with(one.partition, sender, self._earlier)) for one in self._writers)
+        return min(
+            max(one.highest(sender), dealt_with(one.partition, sender, self._earlier))
+            for one in self._writers
+        )
 
     def take(self, sender: str, rows: Rows) -> None:
         """Take rows and refused records of a sender; `flush` waits until they are durable.
@@ -99,7 +102,9 @@ class Feed:
         self.repeated += len(given) - len(rows)
         if not len(rows):
             return
-        self._waiting.append(self._writers[partition].append_nowait(sender, first_sequence(rows), rows.batch))
+        self._waiting.append(
+            self._writers[partition].append_nowait(sender, first_sequence(rows), rows.batch)
+        )
         self._rows_at[partition] = self._clock.now_us()
         self.bytes += rows.batch.nbytes
 
@@ -129,7 +134,9 @@ class Feed:
 
     def _progress(self, partition: int) -> idle.Progress:
         writer = self._writers[partition]
-        return idle.Progress(partition, writer.running_max, writer.floor, writer.ended, self._rows_at[partition])
+        return idle.Progress(
+            partition, writer.running_max, writer.floor, writer.ended, self._rows_at[partition]
+        )
 
     def end(self) -> None:
         """End the stream in every partition; again, if a crash has left it ended in some."""

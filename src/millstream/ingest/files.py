@@ -24,7 +24,11 @@ from millstream.errors import NotThere
 from millstream.flow.sources import Files
 from millstream.ingest.reading import BEGINNING, Place, packed
 
-SUFFIXES: Final = {"parquet": (".parquet",), "jsonl": (".jsonl", ".ndjson", ".json"), "csv": (".csv",)}
+SUFFIXES: Final = {
+    "parquet": (".parquet",),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "csv": (".csv",),
+}
 _END: Final = 64 << 10
 _WILD: Final = frozenset("*?[")
 
@@ -66,11 +70,13 @@ class Found:
 def find(spec: Files) -> list[Found]:
     """Return the files of a source now, in the order of their names.
 
-    Names that begin with "." or "_" and names that end in ".tmp" are passed over: a file is written under such a
-    name and moved to its place when it is whole.
+    Names that begin with "." or "_" and names that end in ".tmp" are passed over: a file is written
+    under such a name and moved to its place when it is whole.
     """
     root = Path(root_of(spec.path))
-    paths = [path for path in _paths(spec) if path.is_file() and not _hidden(path.relative_to(root))]
+    paths = [
+        path for path in _paths(spec) if path.is_file() and not _hidden(path.relative_to(root))
+    ]
     return sorted((found(path, root) for path in paths), key=lambda one: one.name)
 
 
@@ -87,9 +93,13 @@ def there(spec: Files) -> None:
     if spec.follow or Path(spec.path).exists():
         return
     if not _WILD & set(spec.path):
-        raise NotThere(f'"{spec.path}" does not exist', hint="follow=True waits for files to appear")
+        raise NotThere(
+            f'"{spec.path}" does not exist', hint="follow=True waits for files to appear"
+        )
     if not find(spec):
-        raise NotThere(f'no file matches "{spec.path}"', hint="follow=True waits for files to appear")
+        raise NotThere(
+            f'no file matches "{spec.path}"', hint="follow=True waits for files to appear"
+        )
 
 
 def _paths(spec: Files) -> Iterator[Path]:
@@ -98,7 +108,11 @@ def _paths(spec: Files) -> Iterator[Path]:
         yield path
     elif path.is_dir():
         suffixes = SUFFIXES[spec.format]
-        yield from (one for one in path.rglob("*") if one.name.lower().removesuffix(".gz").endswith(suffixes))
+        yield from (
+            one
+            for one in path.rglob("*")
+            if one.name.lower().removesuffix(".gz").endswith(suffixes)
+        )
     elif _WILD & set(spec.path):
         root = Path(root_of(spec.path))
         yield from root.glob(str(path.relative_to(root)))
@@ -123,8 +137,9 @@ State = Literal["new", "begun", "unfinished", "done", "grown", "changed"]
 def state_of(found: Found, taken: Taken | None, *, settled: bool) -> State:
     """Tell what a file is to a source; `settled` if nobody seems to be writing it any more.
 
-    A file is "new", "begun" (and to be read on), "unfinished" (it can be read only once it has settled), "done",
-    has "grown" since it was done, or was "changed" so that it no longer begins with what was taken.
+    A file is "new", "begun" (and to be read on), "unfinished" (it can be read only once it has
+    settled), "done", has "grown" since it was done, or was "changed" so that it no longer begins
+    with what was taken.
     """
     whole_only = packed(found.path) or found.path.suffix == ".parquet"
     if whole_only and not settled:
@@ -133,11 +148,14 @@ def state_of(found: Found, taken: Taken | None, *, settled: bool) -> State:
         return "new"
     if taken.left_alone:
         return "done"
-    if (found.size, found.modified) != (taken.size, taken.modified) and not _begins_as(found, taken):
+    if (found.size, found.modified) != (taken.size, taken.modified) and not _begins_as(
+        found, taken
+    ):
         return "changed"
     if not taken.done:
         return "begun"
-    # Beyond what was taken: more lines, or a last line without its end, which counts once the file has settled.
+    # Beyond what was taken: more lines, or a last line without its end, which counts once the file
+    # has settled.
     more = found.size > taken.size or (settled and found.size > taken.offset)
     return "grown" if more and not whole_only else "done"
 

@@ -6,8 +6,8 @@ while it is given a floor, an IDLE record, that brings it level with the slowest
 partition that is not idle (if all are, with the furthest). A row that comes to it
 below the floor is late from then on: a fact of the journal, the same in a replay.
 
-Who knows a source only as it was before it got more partitions ends those that it knows. The others are ended for it,
-once they are idle.
+Who knows a source only as it was before it got more partitions ends those that it knows. The others
+are ended for it, once they are idle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Progress:
         return max(known, default=None)
 
 
-def proposals(partitions: Sequence[Progress], *, now_us: int, idle_us: int, lateness_us: int) -> list[tuple[int, int]]:
+def proposals(
+    partitions: Sequence[Progress], *, now_us: int, idle_us: int, lateness_us: int
+) -> list[tuple[int, int]]:
     """Return the partitions that should be given a floor now, and which."""
     target = _target(partitions, now_us, idle_us, lateness_us)
     if target is None:
@@ -41,25 +43,38 @@ def proposals(partitions: Sequence[Progress], *, now_us: int, idle_us: int, late
     return [
         (one.partition, target - lateness_us)
         for one in partitions
-        if not one.ended and _idle(one, now_us, idle_us) and _behind(one.reached(lateness_us), target)
+        if not one.ended
+        and _idle(one, now_us, idle_us)
+        and _behind(one.reached(lateness_us), target)
     ]
 
 
-def left_over(partitions: Sequence[Progress], lasting: int, *, now_us: int, idle_us: int) -> list[int]:
+def left_over(
+    partitions: Sequence[Progress], lasting: int, *, now_us: int, idle_us: int
+) -> list[int]:
     """Return the partitions that should be ended now: all that the source was made with, the first `lasting`, are."""
     if not all(one.ended for one in partitions if one.partition < lasting):
         return []
     return [one.partition for one in partitions if not one.ended and _idle(one, now_us, idle_us)]
 
 
-def _target(partitions: Sequence[Progress], now_us: int, idle_us: int, lateness_us: int) -> int | None:
+def _target(
+    partitions: Sequence[Progress], now_us: int, idle_us: int, lateness_us: int
+) -> int | None:
     """Return how far idle partitions can be brought: to the slowest active one, without any to the furthest."""
-    active = [one.reached(lateness_us) for one in partitions if not one.ended and not _idle(one, now_us, idle_us)]
+    active = [
+        one.reached(lateness_us)
+        for one in partitions
+        if not one.ended and not _idle(one, now_us, idle_us)
+    ]
     if active:
         # One that is active and has no rows yet may still bring any time.
         known = [moment for moment in active if moment is not None]
         return min(known) if len(known) == len(active) else None
-    return max((moment for one in partitions if (moment := one.reached(lateness_us)) is not None), default=None)
+    return max(
+        (moment for one in partitions if (moment := one.reached(lateness_us)) is not None),
+        default=None,
+    )
 
 
 def _idle(one: Progress, now_us: int, idle_us: int) -> bool:

@@ -41,11 +41,14 @@ class IngestStatistics:
     error: str | None
 
 
-def open(source: Source, folder: Path, *, root: Path = Path(), clock: Clock | None = None) -> Ingest:  # noqa: A001
+def open(  # noqa: A001
+    source: Source, folder: Path, *, root: Path = Path(), clock: Clock | None = None
+) -> Ingest:
     """Make what brings a source's events into its journal; `start` begins. The journal is made if it is not there.
 
-    It gets the partitions that the source wants, if it has fewer. A source that has ended before has nothing left to
-    do. An inbox has no origin to read: programs send to it, and its host gives it more partitions.
+    It gets the partitions that the source wants, if it has fewer. A source that has ended before
+    has nothing left to do. An inbox has no origin to read: programs send to it, and its host gives
+    it more partitions.
 
     Args:
         source: The stage.
@@ -68,7 +71,9 @@ def open(source: Source, folder: Path, *, root: Path = Path(), clock: Clock | No
     return Ingest(source, folder, _pumping(source, description, settings, root, clock))
 
 
-def open_feed(description: Description, settings: Settings, clock: Clock, *, wait_s: float = 0.0) -> Feed:
+def open_feed(
+    description: Description, settings: Settings, clock: Clock, *, wait_s: float = 0.0
+) -> Feed:
     """Take all partitions of a source's journal for writing.
 
     Raises:
@@ -76,7 +81,9 @@ def open_feed(description: Description, settings: Settings, clock: Clock, *, wai
     """
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(Writer.open(description.path, partition, clock=clock, wait_s=wait_s))
+            stack.enter_context(
+                Writer.open(description.path, partition, clock=clock, wait_s=wait_s)
+            )
             for partition in range(description.partitions)
         ]
         feed = Feed(writers, settings.rules, clock, settings.idleness)
@@ -105,7 +112,9 @@ class Ingest:
         """Begin, or begin again where an earlier process has stopped."""
         if self._work is None or self._thread is not None or self.ended:
             return
-        self._thread = threading.Thread(target=self._run, args=(self._work,), name=f"ingest-{self.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(self._work,), name=f"ingest-{self.name}", daemon=True
+        )
         self._thread.start()
 
     def _run(self, work: Work) -> None:
@@ -154,21 +163,28 @@ class Ingest:
         """
         if self._error is not None:
             hint = self._error.hint if isinstance(self._error, MillstreamError) else None
-            raise SourceFailed(f'source "{self.name}" has stopped: {_said(self._error)}', hint=hint) from self._error
+            raise SourceFailed(
+                f'source "{self.name}" has stopped: {_said(self._error)}', hint=hint
+            ) from self._error
 
     def statistics(self) -> IngestStatistics:
         """Return the numbers as they are now."""
         error = None if self._error is None else _said(self._error)
         if self.feed is None:
             return IngestStatistics(0, 0, 0, self.ended, error)
-        return IngestStatistics(self.feed.rows, self.feed.refused, self.feed.bytes, self.ended, error)
+        return IngestStatistics(
+            self.feed.rows, self.feed.refused, self.feed.bytes, self.ended, error
+        )
 
     def __enter__(self) -> Ingest:
         self.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -185,7 +201,9 @@ def _check_key(description: Description, settings: Settings, partitions: int) ->
 # What there is to do
 
 
-def _pumping(source: Source, description: Description, settings: Settings, root: Path, clock: Clock) -> Work:
+def _pumping(
+    source: Source, description: Description, settings: Settings, root: Path, clock: Clock
+) -> Work:
     origin = _origin(source, description, root, clock)
 
     def pump(ingest: Ingest) -> bool:
@@ -220,7 +238,9 @@ def _origin(source: Source, description: Description, root: Path, clock: Clock) 
         case Replay() as spec:
             path = root / spec.path
             if not path.is_file():
-                raise NotThere(f'the recording "{path}" does not exist', hint="a replay reads one file")
+                raise NotThere(
+                    f'the recording "{path}" does not exist', hint="a replay reads one file"
+                )
             how = layout(spec.format, description.schema, spec.time or source.time, ())
             return ReplayOrigin(path, spec.speed, how, log, clock)
         case Rate() as spec:

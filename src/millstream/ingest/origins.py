@@ -62,7 +62,9 @@ class FilesOrigin:
                 return False
 
     def _take(self, found: Found, feed: Feed, pause: Pause) -> bool:
-        settled = not self._spec.follow or self._clock.now_us() - found.modified // 1000 >= _SETTLED_US
+        settled = (
+            not self._spec.follow or self._clock.now_us() - found.modified // 1000 >= _SETTLED_US
+        )
         taken = self._log.get(found.name)
         match files.state_of(found, taken, settled=settled):
             case "changed":
@@ -85,7 +87,9 @@ class FilesOrigin:
             feed.take(found.sender, block.rows)
             place = block.place
         feed.flush()
-        self._log.put(msgspec.structs.replace(begun, records=place.records, offset=place.offset, done=True))
+        self._log.put(
+            msgspec.structs.replace(begun, records=place.records, offset=place.offset, done=True)
+        )
         return True
 
     def _refuse_changed(self, found: Found, feed: Feed) -> None:
@@ -102,10 +106,13 @@ _YEAR_US: Final = 366 * 86_400 * _SECOND_US
 class ReplayOrigin:
     """One recorded file, in its own order; `speed` times as fast as it happened, or as fast as it can be read.
 
-    A row is due when the highest time up to it is: rows that were late when they were recorded are late again.
+    A row is due when the highest time up to it is: rows that were late when they were recorded are
+    late again.
     """
 
-    def __init__(self, path: Path, speed: float | None, how: Layout, log: Path, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, speed: float | None, how: Layout, log: Path, clock: Clock
+    ) -> None:
         self._path = path
         self._sender = f"replay:{path.name}"
         self._log = log

@@ -49,7 +49,8 @@ class Parser(Protocol):
 def parse_rows(lines: Iterable[str | bytes], schema: pa.Schema, first: int = 0) -> Rows:
     """Return the rows of JSON lines, numbered by line from `first`.
 
-    Blank lines are passed over. A field that the schema does not have is ignored, one that is missing is null.
+    Blank lines are passed over. A field that the schema does not have is ignored, one that is
+    missing is null.
     """
     return parse_lines([_bytes(line) for line in lines], json_parser(schema), schema, first)
 
@@ -122,7 +123,9 @@ class _ArrowJson:
             io.BytesIO(text),
             # One block: a line longer than a block is an error of its own.
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-            parse_options=pa_json.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore"),
+            parse_options=pa_json.ParseOptions(
+                explicit_schema=self.schema, unexpected_field_behavior="ignore"
+            ),
         )
         return one_batch(table)
 
@@ -137,7 +140,10 @@ class _PythonJson:
 
     def __call__(self, lines: Sequence[bytes]) -> pa.RecordBatch:
         rows = [self._row(json.loads(line)) for line in lines]
-        columns = [pa.array([row[at] for row in rows], column.type) for at, column in enumerate(self.schema)]
+        columns = [
+            pa.array([row[at] for row in rows], column.type)
+            for at, column in enumerate(self.schema)
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def explain(self, line: bytes, found: Exception) -> str:
@@ -242,7 +248,8 @@ def csv_parser(schema: pa.Schema, columns: Sequence[str], options: CsvOptions) -
     for column in schema:
         if pa.types.is_nested(column.type):
             raise UnsupportedColumn(
-                f'CSV cannot hold column "{column.name}" of type {column.type}', hint="use JSON lines or Parquet"
+                f'CSV cannot hold column "{column.name}" of type {column.type}',
+                hint="use JSON lines or Parquet",
             )
     return _Csv(schema, tuple(columns), options)
 
@@ -275,9 +282,13 @@ class _Csv:
         self._refuse_open_quotes(text, lines)
         table = pa_csv.read_csv(
             io.BytesIO(text),
-            read_options=pa_csv.ReadOptions(use_threads=False, column_names=self.columns, block_size=len(text) + 1),
+            read_options=pa_csv.ReadOptions(
+                use_threads=False, column_names=self.columns, block_size=len(text) + 1
+            ),
             parse_options=pa_csv.ParseOptions(
-                delimiter=self.options.delimiter, quote_char=self.options.quote, ignore_empty_lines=False
+                delimiter=self.options.delimiter,
+                quote_char=self.options.quote,
+                ignore_empty_lines=False,
             ),
             convert_options=pa_csv.ConvertOptions(
                 column_types={column.name: _csv_type(column.type) for column in self.schema},
@@ -302,14 +313,16 @@ class _Csv:
         return text
 
     def _refuse_open_quotes(self, text: bytes, lines: Sequence[bytes]) -> None:
-        # Arrow would close the quote at the end of the text, and take the lines up to there for one field.
+        # Arrow would close the quote at the end of the text, and take the lines up to there for one
+        # field.
         quote = self.options.quote.encode()
         if quote in text and any(line.count(quote) % 2 for line in lines):
             raise ValueError("a quoted field does not end on its line")
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:
-    # Arrow's CSV parser wants either all moments of a column with a zone or none: they are cast afterwards.
+    # Arrow's CSV parser wants either all moments of a column with a zone or none: they are cast
+    # afterwards.
     return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
@@ -321,7 +334,8 @@ def timed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with its text columns cast to moments where the schema says so; no zone means UTC."""
     columns = [
         moments(table.column(column.name), column.type)
-        if pa.types.is_timestamp(column.type) and pa.types.is_string(table.schema.field(column.name).type)
+        if pa.types.is_timestamp(column.type)
+        and pa.types.is_string(table.schema.field(column.name).type)
         else table.column(column.name)
         for column in schema
     ]

@@ -69,7 +69,9 @@ class Block:
     place: Place
 
 
-def layout(format: str, schema: pa.Schema, time: str | None, options: Sequence[tuple[str, str]]) -> Layout:
+def layout(
+    format: str, schema: pa.Schema, time: str | None, options: Sequence[tuple[str, str]]
+) -> Layout:
     """Return how to read files of a format.
 
     Raises:
@@ -83,7 +85,13 @@ def layout(format: str, schema: pa.Schema, time: str | None, options: Sequence[t
 
 
 def _csv_options(format: str, options: dict[str, str]) -> CsvOptions:
-    names = {"sep": "delimiter", "delimiter": "delimiter", "quote": "quote", "header": "header", "nulls": "nulls"}
+    names = {
+        "sep": "delimiter",
+        "delimiter": "delimiter",
+        "quote": "quote",
+        "header": "header",
+        "nulls": "nulls",
+    }
     unknown = [name for name in options if format != "csv" or name not in names]
     if unknown:
         hint = f"CSV takes {', '.join(names)}" if format == "csv" else "only CSV takes options"
@@ -105,10 +113,15 @@ def read(
         path: The file; text may be packed with gzip (".gz").
         how: Its format and columns.
         start: Where an earlier read has ended.
-        size: Read no byte after this one (text that is not packed only), and no line that does not end before it.
+        size: Read no byte after this one (text that is not packed only), and no line that does not
+            end before it.
         known: Records up to this number are passed over without being parsed.
     """
-    blocks = _parquet(path, how, known) if how.format == "parquet" else _text(path, how, start, size, known)
+    blocks = (
+        _parquet(path, how, known)
+        if how.format == "parquet"
+        else _text(path, how, start, size, known)
+    )
     place = start
     try:
         for block in blocks:
@@ -118,7 +131,9 @@ def read(
         # What was read is good; the rest has no records that could be told apart.
         reason = f"the rest of the file cannot be read: {str(exc).splitlines()[0]}"
         refused = Refused(place.records, reason, path.name)
-        yield Block(Rows(empty(how.schema), _none(), (refused,)), Place(place.records + 1, place.offset))
+        yield Block(
+            Rows(empty(how.schema), _none(), (refused,)), Place(place.records + 1, place.offset)
+        )
 
 
 # Text
@@ -135,7 +150,9 @@ def _text(path: Path, how: Layout, start: Place, size: int | None, known: int) -
         for lines, place in _lines(stream, begin, size):
             first = place.records - len(lines)
             skipped = min(max(known + 1 - first, 0), len(lines))
-            yield Block(parse_lines(lines[skipped:], columns.parser, how.schema, first + skipped), place)
+            yield Block(
+                parse_lines(lines[skipped:], columns.parser, how.schema, first + skipped), place
+            )
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -149,10 +166,14 @@ def packed(path: Path) -> bool:
     return path.suffix == ".gz"
 
 
-def _lines(stream: IO[bytes], begin: Place, size: int | None) -> Iterator[tuple[list[bytes], Place]]:
+def _lines(
+    stream: IO[bytes], begin: Place, size: int | None
+) -> Iterator[tuple[list[bytes], Place]]:
     """Yield blocks of whole lines, and the place after each; the last may lack its newline unless there is a size."""
     rest, place = b"", begin
-    while chunk := stream.read(_BYTES if size is None else min(_BYTES, size - place.offset - len(rest))):
+    while chunk := stream.read(
+        _BYTES if size is None else min(_BYTES, size - place.offset - len(rest))
+    ):
         *lines, rest = (rest + chunk).split(b"\n")
         for at in range(0, len(lines), CHUNK):
             part = lines[at : at + CHUNK]
@@ -179,7 +200,11 @@ def _header(stream: IO[bytes], how: Layout, *, from_middle: bool) -> _Header:
         return _Header(csv_parser(how.schema, how.schema.names, how.csv), 0, mark)
     stream.seek(mark)
     line = stream.readline()
-    names = tuple(_matching(name, how.schema) for name in csv_header(line, how.csv)) if line.strip() else ()
+    names = (
+        tuple(_matching(name, how.schema) for name in csv_header(line, how.csv))
+        if line.strip()
+        else ()
+    )
     parser = csv_parser(how.schema, names, how.csv)
     # A file without a byte has nothing to refuse; one that was begun had its header then.
     refused = None if from_middle or not line else _lacking(names, how)
@@ -200,7 +225,10 @@ def _lacking(names: Sequence[str], how: Layout) -> str | None:
 
 
 def _refused_whole(how: Layout, reason: str, path: Path) -> Block:
-    return Block(Rows(empty(how.schema), _none(), (Refused(0, reason, path.name),)), Place(1, path.stat().st_size))
+    return Block(
+        Rows(empty(how.schema), _none(), (Refused(0, reason, path.name),)),
+        Place(1, path.stat().st_size),
+    )
 
 
 # Parquet
@@ -238,12 +266,18 @@ def _converted(rows: Rows, schema: pa.Schema) -> Rows:
     except BadRecord as exc:
         if len(rows) == 1:
             refused = Refused(
-                int(rows.numbers[0]), f"malformed record: {str(exc).splitlines()[0]}", record(rows.batch, 0)
+                int(rows.numbers[0]),
+                f"malformed record: {str(exc).splitlines()[0]}",
+                record(rows.batch, 0),
             )
             return Rows(empty(schema), _none(), (refused,))
         half = len(rows) // 2
         return joined(
-            schema, [_converted(rows.slice(0, half), schema), _converted(rows.slice(half, len(rows)), schema)]
+            schema,
+            [
+                _converted(rows.slice(0, half), schema),
+                _converted(rows.slice(half, len(rows)), schema),
+            ],
         )
 
 

@@ -1,6 +1,7 @@
 """Which partition a row goes to: a function of the row and its place, so that a restart sends it there again.
 
-In a journal that has grown, rows up to a place that the journal has noted keep their partitions (`journal/growth.py`).
+In a journal that has grown, rows up to a place that the journal has noted keep their partitions
+(`journal/growth.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def route(rows: Rows, key: str | None, partitions: int) -> Iterator[tuple[int, R
         yield int(partition), rows.filter(places == partition)
 
 
-def laid_out(rows: Rows, sender: str, earlier: Sequence[Layout], partitions: int) -> Iterator[tuple[Rows, int]]:
+def laid_out(
+    rows: Rows, sender: str, earlier: Sequence[Layout], partitions: int
+) -> Iterator[tuple[Rows, int]]:
     """Yield the rows of a sender with the number of partitions that they are spread over."""
     for layout in earlier:
         until = layout.until.get(sender, -1)
@@ -38,7 +41,10 @@ def laid_out(rows: Rows, sender: str, earlier: Sequence[Layout], partitions: int
 
 def dealt_with(partition: int, sender: str, earlier: Sequence[Layout]) -> int:
     """Return the place up to which no row of a sender can be missing from a partition, since it was not there, or -1."""
-    return max((layout.until.get(sender, -1) for layout in earlier if layout.partitions <= partition), default=-1)
+    return max(
+        (layout.until.get(sender, -1) for layout in earlier if layout.partitions <= partition),
+        default=-1,
+    )
 
 
 def _places(rows: Rows, key: str | None, partitions: int) -> npt.NDArray[np.signedinteger]:
@@ -50,8 +56,9 @@ def _places(rows: Rows, key: str | None, partitions: int) -> npt.NDArray[np.sign
 def first_sequence(rows: Rows) -> int:
     """Return the number to append these rows from, so that the last of them has the number of its place.
 
-    A partition gets some of an origin's rows, so the places of its rows have gaps, while an append counts by one.
-    What must hold is that the highest number a partition knows of a sender is the place of that sender's last row
-    there: everything up to it has been dealt with, and is not sent again.
+    A partition gets some of an origin's rows, so the places of its rows have gaps, while an append
+    counts by one. What must hold is that the highest number a partition knows of a sender is the
+    place of that sender's last row there: everything up to it has been dealt with, and is not sent
+    again.
     """
     return int(rows.numbers[-1]) - len(rows) + 1

@@ -54,7 +54,9 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
     Raises:
         SchemaConflict: The journal holds other columns.
     """
-    description = create(folder, source.schema.arrow(), partitions=source.partitions, time=source.time)
+    description = create(
+        folder, source.schema.arrow(), partitions=source.partitions, time=source.time
+    )
     inbox = source.origin if isinstance(source.origin, Inbox) else None
     settings = Settings(
         source=source.name,
@@ -84,10 +86,14 @@ def declared(folder: Path) -> tuple[Description, Settings]:
         return description, msgspec.json.decode((folder / _FILE).read_bytes(), type=Settings)
     except FileNotFoundError as exc:
         msg = f'the journal "{folder.name}" takes no events from outside'
-        raise NotThere(msg, hint="send to a source of the flow: millstream send FLOW.SOURCE") from exc
+        raise NotThere(
+            msg, hint="send to a source of the flow: millstream send FLOW.SOURCE"
+        ) from exc
 
 
-def grow(description: Description, settings: Settings, partitions: int, clock: Clock) -> Description:
+def grow(
+    description: Description, settings: Settings, partitions: int, clock: Clock
+) -> Description:
     """Give the journal of a source more partitions, if it has fewer, and return what it is then.
 
     Raises:

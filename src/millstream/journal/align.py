@@ -76,7 +76,9 @@ def floor_of(state: State, lateness: int) -> int | None:
 def reach_of_rows(views: Sequence[View], start: Sequence[int], lateness: int, limit: int) -> Reach:
     """Choose the end of the next batch of a journal that inboxes write."""
     ends = [view.end for view in views]
-    bound = _lowest([progress(view.state_at(end), lateness) for view, end in zip(views, ends, strict=True)])
+    bound = _lowest(
+        [progress(view.state_at(end), lateness) for view, end in zip(views, ends, strict=True)]
+    )
     if bound is None:
         # Some partition has not even an IDLE floor. What alignment has let
         # through before stays read; nothing more may be.
@@ -103,7 +105,9 @@ def reach_of_epochs(views: Sequence[View], start: Sequence[int], limit: int) -> 
 
 def floor_at(views: Sequence[View], positions: Sequence[int], lateness: int) -> int | None:
     """Return the lowest time that may still come after `positions`."""
-    return _lowest([floor_of(view.state_at(at), lateness) for view, at in zip(views, positions, strict=True)])
+    return _lowest(
+        [floor_of(view.state_at(at), lateness) for view, at in zip(views, positions, strict=True)]
+    )
 
 
 def epoch_floor_at(views: Sequence[View], positions: Sequence[int]) -> int | None:
@@ -112,22 +116,32 @@ def epoch_floor_at(views: Sequence[View], positions: Sequence[int]) -> int | Non
     return _lowest([FOREVER_US if state.ended else state.floor for state in states])
 
 
-def _stops(views: Sequence[View], start: Sequence[int], ends: Sequence[int], moment: int) -> list[int]:
-    return [view.first_above(moment, a, z) if a < z else a for view, a, z in zip(views, start, ends, strict=True)]
+def _stops(
+    views: Sequence[View], start: Sequence[int], ends: Sequence[int], moment: int
+) -> list[int]:
+    return [
+        view.first_above(moment, a, z) if a < z else a
+        for view, a, z in zip(views, start, ends, strict=True)
+    ]
 
 
 def _count(start: Sequence[int], stops: Sequence[int]) -> int:
     return sum(stops) - sum(start)
 
 
-def _limited(views: Sequence[View], start: Sequence[int], ends: Sequence[int], moment: int, limit: int) -> list[int]:
+def _limited(
+    views: Sequence[View], start: Sequence[int], ends: Sequence[int], moment: int, limit: int
+) -> list[int]:
     if len(views) == 1:
         return [start[0] + limit]
 
     def fits(candidate: int) -> bool:
         return _count(start, _stops(views, start, ends, candidate)) <= limit
 
-    highest = max((view.state_at(end).running_max or 0 for view, end in zip(views, ends, strict=True)), default=0)
+    highest = max(
+        (view.state_at(end).running_max or 0 for view, end in zip(views, ends, strict=True)),
+        default=0,
+    )
     low = _last_true(fits, 0, min(moment, highest) + 1)
     stops = _stops(views, start, ends, low)
     # Every partition's next row lies above `low`; those up to `low + 1` are

@@ -1,16 +1,17 @@
 """Arrivals: epochs of groups elsewhere, on their way into a journal that inboxes write.
 
-What the tasks of such a group send is staged beside the journal, synced, and is rubbish until their driver decides.
-An epoch that is decided is appended to each partition as one entry of *rows*, so lateness is decided by position, as
-for all other rows there. The name of a staged file says whose it is:
+What the tasks of such a group send is staged beside the journal, synced, and is rubbish until their
+driver decides. An epoch that is decided is appended to each partition as one entry of *rows*, so
+lateness is decided by position, as for all other rows there. The name of a staged file says whose
+it is:
 
     <sender's hash>-<epoch>-<schema>-<random>-<partition>.arrow      rows
     <sender's hash>-<epoch>-<schema>-<random>-<partition>.refused    rows that the source does not take, with reasons
 
-A sender works at one epoch at a time, and at the next one only when the last is in all partitions. So once an epoch
-is in a partition, whatever that sender has staged for it, up to this epoch, is done with, and nothing else ever is:
-neither side can crash so that a file is removed which a decision may still name. Of a sender that never comes back
-the files of one epoch stay.
+A sender works at one epoch at a time, and at the next one only when the last is in all partitions.
+So once an epoch is in a partition, whatever that sender has staged for it, up to this epoch, is
+done with, and nothing else ever is: neither side can crash so that a file is removed which a
+decision may still name. Of a sender that never comes back the files of one epoch stay.
 """
 
 from __future__ import annotations
@@ -67,7 +68,11 @@ def stage_arrival(
     """Keep rows of an epoch aside, and those that were refused; they are synced when this returns."""
     label = f"{_hash(sender)}-{epoch}"
     staged = stage(description.path, batches, partition, label=label, disk=disk)
-    return [*staged, _stage_refused(description, partition, label, refused, disk)] if refused else staged
+    return (
+        [*staged, _stage_refused(description, partition, label, refused, disk)]
+        if refused
+        else staged
+    )
 
 
 def _stage_refused(
@@ -99,7 +104,9 @@ def _stage_refused(
 # publishing
 
 
-def checked(staged: Iterable[Staged], partition: int, sender: str, epoch: int) -> tuple[list[Staged], list[Staged]]:
+def checked(
+    staged: Iterable[Staged], partition: int, sender: str, epoch: int
+) -> tuple[list[Staged], list[Staged]]:
     """Return the files of rows and those of refused rows, if all were staged here for this epoch.
 
     Raises:
@@ -108,7 +115,10 @@ def checked(staged: Iterable[Staged], partition: int, sender: str, epoch: int) -
     rows: list[Staged] = []
     refused: list[Staged] = []
     for item in staged:
-        if _facts(item.file) != (_hash(sender), epoch, item.version, partition) or item.partition != partition:
+        if (
+            _facts(item.file) != (_hash(sender), epoch, item.version, partition)
+            or item.partition != partition
+        ):
             msg = f'"{item.file}" was not staged for partition {partition} of epoch {epoch} of "{sender}"'
             raise CorruptStaging(msg, hint="publish what staging has answered, as it is")
         (refused if item.file.endswith(REFUSED) else rows).append(item)
@@ -162,7 +172,11 @@ def read_arrival(description: Description, staged: Sequence[Staged]) -> Arrival:
         # Columns were added in between: an entry has one schema.
         batches = [conform(batch, description.schema) for batch in batches]
         buffers, versions = [batch.serialize() for batch in batches], {description.version}
-    times = None if description.time is None else [times_of(batch, description.time) for batch in batches]
+    times = (
+        None
+        if description.time is None
+        else [times_of(batch, description.time) for batch in batches]
+    )
     return Arrival(
         buffers=buffers,
         parts=len(batches),

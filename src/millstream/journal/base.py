@@ -1,10 +1,11 @@
 """What a journal is, whatever it is kept in.
 
-A journal is an append-only, partitioned, durable log of Arrow record batches. A position is a row's number in its
-partition; an instruction takes one position and no row. Times are microseconds since 1970 in UTC.
+A journal is an append-only, partitioned, durable log of Arrow record batches. A position is a row's
+number in its partition; an instruction takes one position and no row. Times are microseconds since
+1970 in UTC.
 
-Two kinds of senders write: inboxes append *rows*, numbered one by one, of which those already seen are left out;
-groups append *epochs*, taken or ignored as a whole.
+Two kinds of senders write: inboxes append *rows*, numbered one by one, of which those already seen
+are left out; groups append *epochs*, taken or ignored as a whole.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class Description:
 class Accepted:
     """The answer to an append.
 
-    `rows` are all rows sent, also repeated ones; `stored` are those that were new, from `position` on. If none were
-    new, `position` is the end of the partition.
+    `rows` are all rows sent, also repeated ones; `stored` are those that were new, from `position`
+    on. If none were new, `position` is the end of the partition.
     """
 
     rows: int
@@ -98,8 +99,9 @@ class PartitionState:
 class Entry:
     """One entry of the index.
 
-    `count` positions are taken, `rows` of them are rows. `max_lag` is the largest distance of a row behind the
-    running maximum before it (None: there is none to compare with, or the entry is an epoch, where no row is late).
+    `count` positions are taken, `rows` of them are rows. `max_lag` is the largest distance of a row
+    behind the running maximum before it (None: there is none to compare with, or the entry is an
+    epoch, where no row is late).
     """
 
     kind: Kind
@@ -130,7 +132,8 @@ class Entry:
 class Slice:
     """A run of positions as read: rows, or an instruction, or a loss (then `batch` is None).
 
-    `max_lag`, `running_max_before` and `floor_before` are those of this slice, so that `late_mask` needs no more.
+    `max_lag`, `running_max_before` and `floor_before` are those of this slice, so that `late_mask`
+    needs no more.
     """
 
     position: int
@@ -180,7 +183,12 @@ class JournalWriter(Protocol):
         ...
 
     def instruct(
-        self, kind: Kind, floor: int | None = None, *, sender: str | None = None, seq: int | None = None
+        self,
+        kind: Kind,
+        floor: int | None = None,
+        *,
+        sender: str | None = None,
+        seq: int | None = None,
     ) -> Accepted:
         """Append an instruction; it is durable when this returns."""
         ...

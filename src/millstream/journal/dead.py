@@ -1,9 +1,9 @@
 """Dead letters: what could not be taken, with the reason, once.
 
-A journal of its own beside each journal. A letter is known by (origin, partition, position), so a retry, or a second
-version that finds the same row late, adds nothing. Positions come in any order, so the senders' sequences do not
-help: which letters are there is looked up in a small SQLite table, derived from the journal. If it is lost or behind,
-it is filled again from there.
+A journal of its own beside each journal. A letter is known by (origin, partition, position), so a
+retry, or a second version that finds the same row late, adds nothing. Positions come in any order,
+so the senders' sequences do not help: which letters are there is looked up in a small SQLite table,
+derived from the journal. If it is lost or behind, it is filled again from there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,12 @@ class DeadLetters:
     """The dead letters of a journal, open for writing: by one process at a time, the others wait."""
 
     def __init__(
-        self, path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None, wait_s: float = _WAIT_S
+        self,
+        path: Path | str,
+        *,
+        disk: Disk = REAL,
+        clock: Clock | None = None,
+        wait_s: float = _WAIT_S,
     ) -> None:
         self.path = dead_folder(Path(path))
         self._clock = clock or SystemClock()
@@ -76,7 +81,12 @@ class DeadLetters:
 
     @classmethod
     def open(
-        cls, path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None, wait_s: float = _WAIT_S
+        cls,
+        path: Path | str,
+        *,
+        disk: Disk = REAL,
+        clock: Clock | None = None,
+        wait_s: float = _WAIT_S,
     ) -> DeadLetters:
         """Open the dead letters of the journal at `path`, made if there are none.
 
@@ -85,7 +95,9 @@ class DeadLetters:
         """
         return cls(path, disk=disk, clock=clock, wait_s=wait_s)
 
-    def put(self, origin: str, position: int, reason: str, record: object, partition: int = 0) -> bool:
+    def put(
+        self, origin: str, position: int, reason: str, record: object, partition: int = 0
+    ) -> bool:
         """Store one letter unless it is there; True if it is new. It is durable when this returns."""
         text = record if isinstance(record, str) else json.dumps(record, default=str)
         return self.put_all([DeadLetter(origin, position, reason, text, partition)]) == 1
@@ -110,7 +122,9 @@ class DeadLetters:
             [letter.record for letter in letters],
             [now] * len(letters),
         ]
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def close(self) -> None:
@@ -121,7 +135,10 @@ class DeadLetters:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -139,7 +156,8 @@ class _Seen:
 
     def _open(self, end: int) -> None:
         self._base = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
-        # WAL with NORMAL keeps the file sound through a crash; it may forget the newest letters, which are read again.
+        # WAL with NORMAL keeps the file sound through a crash; it may forget the newest letters,
+        # which are read again.
         for order in (
             "PRAGMA journal_mode=WAL",
             "PRAGMA synchronous=NORMAL",
@@ -169,7 +187,9 @@ class _Seen:
     def add(self, letters: Sequence[tuple[str, int, int, str]], covered: int) -> None:
         """Note letters, as (origin, partition, position, reason), that lie before `covered`."""
         self._base.execute("BEGIN")
-        self._base.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", [letter[:3] for letter in letters])
+        self._base.executemany(
+            "INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", [letter[:3] for letter in letters]
+        )
         self._base.executemany(
             "INSERT INTO reasons VALUES (?, ?) ON CONFLICT (reason) DO UPDATE SET letters = letters + excluded.letters",
             Counter(kind_of(letter[3]) for letter in letters).items(),
@@ -189,7 +209,9 @@ def dead_counts(path: Path | str) -> dict[str, int]:
     counts: Counter[str] = Counter()
     covered = 0
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(_table(journal)))}?mode=ro", uri=True)) as base:
+        with closing(
+            sqlite3.connect(f"file:{quote(str(_table(journal)))}?mode=ro", uri=True)
+        ) as base:
             base.execute("BEGIN")
             counts.update(dict(base.execute("SELECT reason, letters FROM reasons")))
             covered = _covered(base)
@@ -200,7 +222,10 @@ def dead_counts(path: Path | str) -> dict[str, int]:
     return dict(counts)
 
 
-_VALUES = ((re.compile(r", not .*$", re.DOTALL), ""), (re.compile(r"\d{4}-\d\d-\d\d[T0-9:.+ ]*\d"), "…"))
+_VALUES = (
+    (re.compile(r", not .*$", re.DOTALL), ""),
+    (re.compile(r"\d{4}-\d\d-\d\d[T0-9:.+ ]*\d"), "…"),
+)
 
 
 def kind_of(reason: str) -> str:
@@ -215,12 +240,19 @@ def kind_of(reason: str) -> str:
     return reason
 
 
-def _letters(journal: Path, start: int, end: int) -> Iterator[tuple[list[tuple[str, int, int, str]], int]]:
+def _letters(
+    journal: Path, start: int, end: int
+) -> Iterator[tuple[list[tuple[str, int, int, str]], int]]:
     """Yield the letters in the journal, batch by batch, each with the position after it."""
     reader = Reader(journal).partition(0)
-    for part in reader.read(max(start, reader.begin), end, ["origin", "partition", "position", "reason"]):
+    for part in reader.read(
+        max(start, reader.begin), end, ["origin", "partition", "position", "reason"]
+    ):
         if part.batch is not None:
-            yield list(zip(*(column.to_pylist() for column in part.batch.columns), strict=True)), part.stop
+            yield (
+                list(zip(*(column.to_pylist() for column in part.batch.columns), strict=True)),
+                part.stop,
+            )
 
 
 def _covered(base: sqlite3.Connection) -> int:

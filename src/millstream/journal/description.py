@@ -41,7 +41,9 @@ def create(
     lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
     try:
         wanted = Description(path, schema, partitions, time, written_by, (schema,))
-        description = _evolved(describe(path), wanted) if description_file(path).exists() else wanted
+        description = (
+            _evolved(describe(path), wanted) if description_file(path).exists() else wanted
+        )
         for partition in range(description.partitions):
             make_folder(disk, partition_folder(path, partition))
         _save(description, disk)
@@ -93,7 +95,9 @@ def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
         lock.release()
 
 
-def lay_out(path: Path, partitions: int, earlier: tuple[Layout, ...], *, disk: Disk = REAL) -> Description:
+def lay_out(
+    path: Path, partitions: int, earlier: tuple[Layout, ...], *, disk: Disk = REAL
+) -> Description:
     """Let a journal have other partitions, which are there, from now on; a crash leaves it as it was or as it is then."""
     lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
     try:
@@ -124,7 +128,9 @@ def _parse(path: Path, body: dict[str, object]) -> Description:
         msg = f'journal "{path}" has format {body["format"]}, this program reads formats {FORMAT} and {GROWN}'
         raise JournalUnreadable(msg, hint="use a newer Millstream")
     listed = _listed(body["schemas"])
-    schemas = tuple(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(item["arrow"])))) for item in listed)
+    schemas = tuple(
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(item["arrow"])))) for item in listed
+    )
     time = body["time"]
     return Description(
         path=path,
@@ -145,7 +151,9 @@ def _listed(value: object) -> list[dict[str, object]]:
 def _parse_layout(body: dict[str, object]) -> Layout:
     until = body["until"]
     assert isinstance(until, dict)
-    return Layout(int(str(body["partitions"])), {str(sender): int(number) for sender, number in until.items()})
+    return Layout(
+        int(str(body["partitions"])), {str(sender): int(number) for sender, number in until.items()}
+    )
 
 
 def _save(description: Description, disk: Disk) -> None:
@@ -163,7 +171,9 @@ def _save(description: Description, disk: Disk) -> None:
         ],
     }
     if description.earlier:
-        earlier = [{"partitions": one.partitions, "until": dict(one.until)} for one in description.earlier]
+        earlier = [
+            {"partitions": one.partitions, "until": dict(one.until)} for one in description.earlier
+        ]
         body["earlier"] = earlier
     content = json.dumps(body, indent=1).encode()
     file = description_file(description.path)
@@ -198,7 +208,9 @@ def _check_added(old: Description, schema: pa.Schema) -> None:
         if number < 0 or not schema.field(number).equals(field):
             now = "gone" if number < 0 else f"now {schema.field(number).type}"
             msg = f'column "{field.name}" of journal "{old.path}" is {field.type} and {now}'
-            raise SchemaConflict(msg, hint="only nullable columns can be added; give a changed journal another name")
+            raise SchemaConflict(
+                msg, hint="only nullable columns can be added; give a changed journal another name"
+            )
     for field in schema:
         if field.name not in old.schema.names and not field.nullable:
             msg = f'column "{field.name}" is added to journal "{old.path}" but is not nullable'

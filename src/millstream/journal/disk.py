@@ -1,7 +1,7 @@
 """The disk, as an argument: what writing durably takes, and no more.
 
-Tests bring a disk that fails at a chosen operation and then forgets what was not synced. Reading needs no seam:
-files are read and mapped as they are.
+Tests bring a disk that fails at a chosen operation and then forgets what was not synced. Reading
+needs no seam: files are read and mapped as they are.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class RealFile:
         wanted = sum(memoryview(b).nbytes for b in buffers)
         written = os.pwritev(self._fd, buffers, self._size)
         self._size += written
-        # A short write is rare (2 GiB at once, a signal, a full disk): go on with what is left, byte by byte exact.
+        # A short write is rare (2 GiB at once, a signal, a full disk): go on with what is left,
+        # byte by byte exact.
         while written < wanted:
             rest = _after(buffers, written)
             more = os.pwritev(self._fd, rest, self._size)

@@ -1,13 +1,15 @@
 """Epochs: how a group writes into a journal, once.
 
-    tasks stage files -> decide: one synced record -> publish: one entry per partition -> the record is done with
+    tasks stage files -> decide: one synced record -> publish: one entry per partition -> the record
+    is done with
 
-An epoch exists from its decision on. Before it, what tasks have staged is rubbish; after it, `recover` publishes
-exactly the files that it names, whatever a rerun may have staged since. In each partition an epoch is one entry, so
-it is there as a whole or not at all, and a partition that has it already ignores it: publishing is repeatable.
+An epoch exists from its decision on. Before it, what tasks have staged is rubbish; after it,
+`recover` publishes exactly the files that it names, whatever a rerun may have staged since. In each
+partition an epoch is one entry, so it is there as a whole or not at all, and a partition that has
+it already ignores it: publishing is repeatable.
 
-The log holds lines of JSON with checksums. Once an epoch is published everywhere, only its number matters: the log
-is then rewritten with the last epoch of each sender, so it stays small.
+The log holds lines of JSON with checksums. Once an epoch is published everywhere, only its number
+matters: the log is then rewritten with the last epoch of each sender, so it stays small.
 """
 
 from __future__ import annotations
@@ -70,7 +72,12 @@ class EpochLog:
         self._staged_folder = staged_folder(description.path)
         self._path = epochs_file(description.path)
         make_folder(disk, self._staged_folder)
-        self._lock = Lock(description.path / "epochs.lock", disk, what=f'journal "{description.path}"', wait_s=wait_s)
+        self._lock = Lock(
+            description.path / "epochs.lock",
+            disk,
+            what=f'journal "{description.path}"',
+            wait_s=wait_s,
+        )
         self._last: dict[str, int] = {}
         self._pending: list[Decision] = []
         self._ended = False
@@ -109,7 +116,12 @@ class EpochLog:
             AlreadyWriting: Another driver has it.
         """
         return cls(
-            describe(path), disk=disk, clock=clock, segment_bytes=segment_bytes, wait_s=wait_s, background=background
+            describe(path),
+            disk=disk,
+            clock=clock,
+            segment_bytes=segment_bytes,
+            wait_s=wait_s,
+            background=background,
         )
 
     def _load(self) -> None:
@@ -117,7 +129,8 @@ class EpochLog:
         lines, used = checked_lines(self._path.read_bytes())
         if used < self._file.size():
             self._file.truncate(used)
-        # Whoever wrote these lines may have been killed before it synced them; from now on they are acted upon.
+        # Whoever wrote these lines may have been killed before it synced them; from now on they are
+        # acted upon.
         self._file.sync()
         self._disk.sync_folder(self._path.parent)
         for line in lines:
@@ -150,13 +163,19 @@ class EpochLog:
         return tuple(self._pending)
 
     def decide(
-        self, sender: str, epoch: int, staged: Iterable[Staged], floor: int | None = None, *, ended: bool = False
+        self,
+        sender: str,
+        epoch: int,
+        staged: Iterable[Staged],
+        floor: int | None = None,
+        *,
+        ended: bool = False,
     ) -> bool:
         """Make an epoch exist; it does, durably, when this returns True.
 
-        False: it was decided before, and the files staged now are removed; or it only says that the journal has ended,
-        and it has. `floor` is the lowest time that may still
-        come; `ended` says that nothing will.
+        False: it was decided before, and the files staged now are removed; or it only says that the
+        journal has ended, and it has. `floor` is the lowest time that may still come; `ended` says
+        that nothing will.
 
         Raises:
             Ended: The journal has ended, and this epoch is a new one.
@@ -178,7 +197,8 @@ class EpochLog:
     def publish(self) -> int:
         """Put all decided epochs into their partitions; return how many rows that were.
 
-        They are durable and visible when this returns. If it raises, the decisions stand: `recover` goes on.
+        They are durable and visible when this returns. If it raises, the decisions stand: `recover`
+        goes on.
 
         Raises:
             CorruptStaging: A staged file is gone or damaged.
@@ -230,7 +250,9 @@ class EpochLog:
         """Remove the segments that nobody needs, in all partitions (`retention.trim`)."""
         removed = Trimmed(0, 0, 0)
         for writer in self._writers:
-            removed = removed.plus(writer.trim(keep_for=keep_for, keep_bytes=keep_bytes, look_back=look_back))
+            removed = removed.plus(
+                writer.trim(keep_for=keep_for, keep_bytes=keep_bytes, look_back=look_back)
+            )
         return removed
 
     # publishing
@@ -245,7 +267,9 @@ class EpochLog:
     def _queue(self, writer: Writer, decision: Decision) -> Future[Accepted]:
         staged = [item for item in decision.staged if item.partition == writer.partition]
         known = writer.highest(decision.sender) >= decision.epoch
-        buffers: Sequence[Buffer] = [] if known else [open_staged(self.description.path, item) for item in staged]
+        buffers: Sequence[Buffer] = (
+            [] if known else [open_staged(self.description.path, item) for item in staged]
+        )
         times = [(item.min_time, item.max_time) for item in staged]
         return writer.append_epoch(
             EpochPart(
@@ -289,6 +313,9 @@ class EpochLog:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()

@@ -1,9 +1,9 @@
 """The writer of a journal kept in files.
 
-Appending does the thinking at once, in the caller's thread and in order: which rows are new, their times, their
-bytes. Writing is done by one thread per partition that takes everything queued, writes it with one sync of the data
-and one of the index, and then resolves the futures: group commit. The queue is bounded in bytes, so a slow disk
-holds the senders back and memory does not grow.
+Appending does the thinking at once, in the caller's thread and in order: which rows are new, their
+times, their bytes. Writing is done by one thread per partition that takes everything queued, writes
+it with one sync of the data and one of the index, and then resolves the futures: group commit. The
+queue is bounded in bytes, so a slow disk holds the senders back and memory does not grow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ import pyarrow as pa
 import xxhash
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import Ended, InternalError, JournalMissing, SchemaConflict, WriterBroken, WriterClosed
+from millstream.errors import (
+    Ended,
+    InternalError,
+    JournalMissing,
+    SchemaConflict,
+    WriterBroken,
+    WriterClosed,
+)
 from millstream.journal.arrivals import Arrival, read_arrival
 from millstream.journal.base import Accepted, Description, Kind, Staged
 from millstream.journal.copylog import refuse_copy
@@ -77,8 +84,8 @@ class EpochPart:
 class Writer:
     """The one writer of a partition. Any thread may append.
 
-    Nothing acknowledged is lost, nothing is stored twice: a sender numbers its rows from 0 and, after a failure,
-    sends again from `highest` + 1 or from anywhere before.
+    Nothing acknowledged is lost, nothing is stored twice: a sender numbers its rows from 0 and,
+    after a failure, sends again from `highest` + 1 or from anywhere before.
     """
 
     def __init__(
@@ -107,7 +114,11 @@ class Writer:
         self._lock = Lock(folder / "lock", disk, what=what, wait_s=wait_s)
         try:
             self._log = PartitionLog(
-                folder, description.schemas, disk, generation=self._lock.generation, segment_bytes=segment_bytes
+                folder,
+                description.schemas,
+                disk,
+                generation=self._lock.generation,
+                segment_bytes=segment_bytes,
             )
             self._senders = Senders(folder, disk)
         except BaseException:
@@ -197,8 +208,9 @@ class Writer:
     def append(self, sender: str, first_seq: int, batch: pa.RecordBatch) -> Accepted:
         """Append rows numbered from `first_seq`; they are durable when this returns.
 
-        Rows at or below the sender's highest number are counted as accepted and not stored again; a gap is allowed.
-        If it raises `WriterBroken`, some, all or none of the rows may be there: open the writer again and resend.
+        Rows at or below the sender's highest number are counted as accepted and not stored again; a
+        gap is allowed. If it raises `WriterBroken`, some, all or none of the rows may be there:
+        open the writer again and resend.
 
         Raises:
             Ended: The partition takes no more rows.
@@ -208,12 +220,18 @@ class Writer:
         return self._wait(self.append_nowait(sender, first_seq, batch))
 
     def append_nowait(
-        self, sender: str, first_seq: int, batch: pa.RecordBatch, *, message: pa.Buffer | None = None
+        self,
+        sender: str,
+        first_seq: int,
+        batch: pa.RecordBatch,
+        *,
+        message: pa.Buffer | None = None,
     ) -> Future[Accepted]:
         """Queue rows as `append` does; the future resolves when they are durable.
 
-        It waits only while the queue is full. Rows of one call order are stored in that order. `message` is the batch
-        as `serialize` returns it: bytes that came over a link are written as they are, if the batch is taken whole.
+        It waits only while the queue is full. Rows of one call order are stored in that order.
+        `message` is the batch as `serialize` returns it: bytes that came over a link are written as
+        they are, if the batch is taken whole.
         """
         if first_seq < 0:
             msg = f"sequence number {first_seq} is negative"
@@ -221,10 +239,17 @@ class Writer:
         with self._changed:
             self._wait_for_room()
             fitted = self._fitted(batch)
-            return self._enqueue(*self._rows(sender, first_seq, fitted, message if fitted is batch else None))
+            return self._enqueue(
+                *self._rows(sender, first_seq, fitted, message if fitted is batch else None)
+            )
 
     def instruct(
-        self, kind: Kind, floor: int | None = None, *, sender: str | None = None, seq: int | None = None
+        self,
+        kind: Kind,
+        floor: int | None = None,
+        *,
+        sender: str | None = None,
+        seq: int | None = None,
     ) -> Accepted:
         """Append an instruction; it is durable when this returns.
 
@@ -236,7 +261,12 @@ class Writer:
         return self._wait(self.instruct_nowait(kind, floor, sender=sender, seq=seq))
 
     def instruct_nowait(
-        self, kind: Kind, floor: int | None = None, *, sender: str | None = None, seq: int | None = None
+        self,
+        kind: Kind,
+        floor: int | None = None,
+        *,
+        sender: str | None = None,
+        seq: int | None = None,
     ) -> Future[Accepted]:
         """Queue an instruction as `instruct` does."""
         if not kind.instruction:
@@ -255,7 +285,8 @@ class Writer:
     def append_staged(self, sender: str, epoch: int, staged: Sequence[Staged]) -> Future[Accepted]:
         """Queue the rows of an epoch that a group elsewhere has staged here (`arrivals.py`), as one entry.
 
-        It is taken or ignored as a whole. Its rows may be late, by their positions, as those of any sender.
+        It is taken or ignored as a whole. Its rows may be late, by their positions, as those of any
+        sender.
 
         Raises:
             CorruptStaging: A staged file is gone or damaged.
@@ -266,7 +297,9 @@ class Writer:
         else:
             newest = max((item.version for item in staged), default=0)
             known = newest <= self.description.version
-            arrival = read_arrival(self.description if known else describe(self.description.path), staged)
+            arrival = read_arrival(
+                self.description if known else describe(self.description.path), staged
+            )
         with self._changed:
             self._wait_for_room()
             return self._enqueue(*self._arrival(sender, epoch, arrival))
@@ -306,12 +339,19 @@ class Writer:
         return items, Accepted(rows, self._ahead.position, rows - seen)
 
     def _row_item(
-        self, sender: str, first_seq: int, batch: pa.RecordBatch, message: pa.Buffer | None, state: State
+        self,
+        sender: str,
+        first_seq: int,
+        batch: pa.RecordBatch,
+        message: pa.Buffer | None,
+        state: State,
     ) -> Item:
         rows, running_max = batch.num_rows, state.running_max
         low = high = lag = None
         if self.description.time is not None:
-            low, high, lag = spread(times_of(batch, self.description.time), running_max, state.floor)
+            low, high, lag = spread(
+                times_of(batch, self.description.time), running_max, state.floor
+            )
         message = batch.serialize() if message is None else message
         record = Record(
             kind=Kind.ROWS,
@@ -334,11 +374,17 @@ class Writer:
         )
         return Item(record, [message])
 
-    def _arrival(self, sender: str, epoch: int, arrival: Arrival | None) -> tuple[list[Item], Accepted]:
+    def _arrival(
+        self, sender: str, epoch: int, arrival: Arrival | None
+    ) -> tuple[list[Item], Accepted]:
         state = self._ahead
         rows = 0 if arrival is None else arrival.rows
         number = self._senders.find(sender)
-        if arrival is None or rows == 0 or (number is not None and epoch <= state.highest.get(number, -1)):
+        if (
+            arrival is None
+            or rows == 0
+            or (number is not None and epoch <= state.highest.get(number, -1))
+        ):
             return [], Accepted(rows, state.position, 0)
         self._refuse_if_ended()
         if arrival.version > self.description.version:
@@ -438,7 +484,9 @@ class Writer:
 
     def _wait_for_room(self) -> None:
         self._check_open()
-        while self._background and (self._queued_bytes > QUEUE_BYTES or len(self._queue) > QUEUE_LENGTH):
+        while self._background and (
+            self._queued_bytes > QUEUE_BYTES or len(self._queue) > QUEUE_LENGTH
+        ):
             self._changed.wait()
             self._check_open()
 
@@ -468,7 +516,9 @@ class Writer:
         self._queue.append(_Queued(items, accepted, future, size))
         self._queued_bytes += size
         if self._background and self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"journal-{self.partition}", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name=f"journal-{self.partition}", daemon=True
+            )
             self._thread.start()
         if not self._busy:
             self._changed.notify_all()
@@ -587,7 +637,10 @@ class Writer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 

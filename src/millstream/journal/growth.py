@@ -1,19 +1,22 @@
 """More partitions for a journal that inboxes write, in place and while it is read.
 
-Rows that are there stay where they are, and what was sent must not be stored again elsewhere when it is sent again. So
-a row's place may not change once it can have been stored:
+Rows that are there stay where they are, and what was sent must not be stored again elsewhere when
+it is sent again. So a row's place may not change once it can have been stored:
 
 - Rows numbered by their place at an origin (files, replays): each sender's rows up to the highest number that is
-  stored of it keep the old layout, those above have the new one. The description says up to where (`Layout.until`).
+  stored of it keep the old layout, those above have the new one. The description says up to where
+  (`Layout.until`).
 - Rows of senders with a name: they keep the layout that the journal was made with (`Description.lasting`), since who
   sends them may be anywhere, with rows on their way that nobody has seen yet.
 - Rows of senders without a name are sent by one connection, to the inboxes that it knows.
 
-Readers take a partition that they have no position in as unread. All of them have promised that nothing below their
-floor comes any more, and the lowest of the partitions' floors is at least that: it is the first entry of each new
-partition, in which a row is late that would have been late in any of the old ones.
+Readers take a partition that they have no position in as unread. All of them have promised that
+nothing below their floor comes any more, and the lowest of the partitions' floors is at least that:
+it is the first entry of each new partition, in which a row is late that would have been late in any
+of the old ones.
 
-The description says so last, with one rename. A crash before it leaves folders that nobody looks into.
+The description says so last, with one rename. A crash before it leaves folders that nobody looks
+into.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ def grow(
     with ExitStack() as stack:
 
         def opened(description: Description, partition: int) -> Writer:
-            return stack.enter_context(Writer(description, partition, disk=disk, clock=clock, background=False))
+            return stack.enter_context(
+                Writer(description, partition, disk=disk, clock=clock, background=False)
+            )
 
         writers = [opened(describe(path), 0)]
         # Only now: whoever else wants to let it grow needs the first partition too.

@@ -35,12 +35,15 @@ _remembered = lru_cache(maxsize=1 << 16)(place)
 def places(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition of each key, `NOWHERE` for null keys.
 
-    Each distinct key is hashed once. Strings, integers, booleans and dates only: for other types let Spark do the
-    cast, and pass strings.
+    Each distinct key is hashed once. Strings, integers, booleans and dates only: for other types
+    let Spark do the cast, and pass strings.
     """
     encoded = pc.dictionary_encode(keys)
     of_key = np.fromiter(
-        (NOWHERE if text is None else _remembered(text, partitions) for text in _texts(encoded.dictionary)),
+        (
+            NOWHERE if text is None else _remembered(text, partitions)
+            for text in _texts(encoded.dictionary)
+        ),
         dtype=np.int32,
         count=len(encoded.dictionary),
     )
@@ -62,7 +65,13 @@ def _texts(keys: pa.Array) -> list[str | None]:
 
 def placeable(kind: pa.DataType) -> bool:
     """Tell if Arrow and Spark write values of this type as the same text."""
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32)
+    tests = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_integer,
+        pa.types.is_boolean,
+        pa.types.is_date32,
+    )
     return any(test(kind) for test in tests)
 
 

@@ -4,8 +4,9 @@
     entry    128 bytes, little-endian, the last 8 the checksum of the other 120
     entry    ...
 
-The header's length is a multiple of 512, so no entry lies across two sectors. Its JSON is the partition's state at
-the segment's start: whoever opens the segment needs none of those before it, and they may be removed.
+The header's length is a multiple of 512, so no entry lies across two sectors. Its JSON is the
+partition's state at the segment's start: whoever opens the segment needs none of those before it,
+and they may be removed.
 """
 
 from __future__ import annotations
@@ -150,7 +151,14 @@ class State:
             self.highest[record.sender] = max(record.last_seq, self.highest.get(record.sender, -1))
 
     def copy(self) -> State:
-        return State(self.position, self.running_max, self.floor, self.ended, self.appended_at, dict(self.highest))
+        return State(
+            self.position,
+            self.running_max,
+            self.floor,
+            self.ended,
+            self.appended_at,
+            dict(self.highest),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +211,9 @@ def read_header(file: Path) -> Header:
     if header is not None:
         return header
     msg = f'the header of index "{file}" is damaged'
-    raise CorruptIndex(msg, file=str(file), offset=0, hint="millstream journal verify shows what, repair mends it")
+    raise CorruptIndex(
+        msg, file=str(file), offset=0, hint="millstream journal verify shows what, repair mends it"
+    )
 
 
 def parse_header(raw: bytes) -> Header | None:
@@ -220,7 +230,9 @@ def parse_header(raw: bytes) -> Header | None:
 def _header(body: Mapping[str, object], length: int) -> Header:
     values = dict(body)
     highest = values.pop("highest")
-    version, data_start, generation = (values.pop(k) for k in ("version", "data_start", "generation"))
+    version, data_start, generation = (
+        values.pop(k) for k in ("version", "data_start", "generation")
+    )
     assert isinstance(highest, dict)
     state = State(**values, highest={int(k): int(v) for k, v in highest.items()})  # type: ignore[arg-type]
     return Header(state, int(str(version)), int(str(data_start)), int(str(generation)), length)
@@ -256,7 +268,9 @@ def checksums(raw: bytes) -> npt.NDArray[np.uint64]:
     """Return what the entries' checksums should be."""
     view, digest, size = memoryview(raw), xxhash.xxh3_64_intdigest, _BODY.size
     begins = range(0, len(raw) - SIZE + 1, SIZE)
-    return np.fromiter((digest(view[begin : begin + size]) for begin in begins), np.uint64, count=len(begins))
+    return np.fromiter(
+        (digest(view[begin : begin + size]) for begin in begins), np.uint64, count=len(begins)
+    )
 
 
 def _joined(ends: npt.NDArray[np.integer], first: int) -> npt.NDArray[np.integer]:

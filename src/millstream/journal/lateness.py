@@ -15,8 +15,9 @@ def late_mask(
 ) -> npt.NDArray[np.bool_]:
     """Return which rows are late, the rows being consecutive in one partition.
 
-    A row is late if it lies more than the lateness below the running maximum before it, or below the floor that an
-    IDLE or WATERMARK instruction has set before it. A row exactly the lateness behind is not late.
+    A row is late if it lies more than the lateness below the running maximum before it, or below
+    the floor that an IDLE or WATERMARK instruction has set before it. A row exactly the lateness
+    behind is not late.
 
     Example:
         >>> late_mask(np.array([10, 5, 4], dtype=np.int64), None, 5).tolist()
@@ -25,7 +26,8 @@ def late_mask(
     late = np.zeros(len(times), dtype=np.bool_)
     if len(times) == 0:
         return late
-    # Compare with time + lateness, not maximum - lateness: neither may leave 64 bits for times that an inbox lets in.
+    # Compare with time + lateness, not maximum - lateness: neither may leave 64 bits for times that
+    # an inbox lets in.
     late[1:] = np.maximum.accumulate(times)[:-1] > times[1:] + lateness_us
     if running_max_before is not None:
         late |= running_max_before > times + lateness_us
@@ -34,7 +36,9 @@ def late_mask(
     return late
 
 
-def spread(times: Times, running_max_before: int | None, floor: int | None) -> tuple[int, int, int | None]:
+def spread(
+    times: Times, running_max_before: int | None, floor: int | None
+) -> tuple[int, int, int | None]:
     """Return the lowest and the highest of some times (at least one), and the largest lag of a row.
 
     The lag is above a lateness exactly if some row is late; None: there is nothing to compare with.

@@ -40,7 +40,8 @@ class Lock:
                 return
 
     def _write(self, file: Path, disk: Disk) -> None:
-        # In place: a rename would leave the next one waiting for the lock of a file that nobody sees any more.
+        # In place: a rename would leave the next one waiting for the lock of a file that nobody
+        # sees any more.
         holder = {"generation": self.generation, "pid": os.getpid()}
         handle = disk.open(file)
         try:
@@ -73,7 +74,9 @@ def held(file: Path) -> bool:
 def _read(fd: int) -> dict[str, int]:
     try:
         holder = json.loads(os.pread(fd, 128, 0))
-    except ValueError:  # empty, or torn by a crash: the generation starts again, the lock itself is the kernel's
+    except (
+        ValueError
+    ):  # empty, or torn by a crash: the generation starts again, the lock itself is the kernel's
         return {}
     return holder if isinstance(holder, dict) else {}
 
@@ -81,4 +84,6 @@ def _read(fd: int) -> dict[str, int]:
 def _taken(what: str, holder: dict[str, int]) -> AlreadyWriting:
     pid = holder.get("pid")
     who = f"process {pid}" if pid is not None else "another process"
-    return AlreadyWriting(f"{what} is being written by {who}", hint="stop it first: a partition has one writer")
+    return AlreadyWriting(
+        f"{what} is being written by {who}", hint="stop it first: a partition has one writer"
+    )

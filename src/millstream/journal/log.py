@@ -4,15 +4,17 @@ The order of writes is what the promises rest on:
 
     data, sync -> index entries, sync -> mark -> acknowledgement
 
-An entry therefore never points to data that is not there; what is not acknowledged may be lost, or may be found
-whole at recovery. Recovery reads the last segment only: a segment is begun after all those before it are synced, and
-its header holds the state at its start.
+An entry therefore never points to data that is not there; what is not acknowledged may be lost, or
+may be found whole at recovery. Recovery reads the last segment only: a segment is begun after all
+those before it are synced, and its header holds the state at its start.
 
-    recovery: entries up to the first unsound one; of those after the mark, up to the first whose data is unsound;
-              the rest is cut; what lies after the mark is written and synced again, since a page that the disk once
-              refused can look written.
+    recovery: entries up to the first unsound one; of those after the mark, up to the first whose
+        data is unsound;
+              the rest is cut; what lies after the mark is written and synced again, since a page
+              that the disk once refused can look written.
 
-An unsound entry *before* the mark is no torn tail but damage: it is not cut, the writer refuses to open.
+An unsound entry *before* the mark is no torn tail but damage: it is not cut, the writer refuses to
+open.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ class PartitionLog:
     # opening
 
     def _open(self) -> Recovery:
-        # A writer that was killed may have given a name and not synced it; what is built on it would go with it.
+        # A writer that was killed may have given a name and not synced it; what is built on it
+        # would go with it.
         self._disk.sync_folder(self._folder)
         self._remove_leftovers()
         segments = segment_positions(self._folder)
@@ -145,7 +148,11 @@ class PartitionLog:
         if mark is None or mark.segment < first:
             return None
         if mark.segment > first or mark.entries > sound:
-            missing = "the newest segment is gone" if mark.segment > first else f"entry {sound} is damaged"
+            missing = (
+                "the newest segment is gone"
+                if mark.segment > first
+                else f"entry {sound} is damaged"
+            )
             raise CorruptIndex(
                 f'index "{path}" is damaged: {missing}, which was acknowledged',
                 file=str(path),
@@ -165,7 +172,9 @@ class PartitionLog:
                 source.seek(int(entry["offset"]))
                 data = source.read(int(entry["length"]))
                 whole = len(data) == int(entry["length"])
-                if not whole or (data and xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"])):
+                if not whole or (
+                    data and xxhash.xxh3_64_intdigest(data) != int(entry["data_checksum"])
+                ):
                     return number
         return len(entries)
 
@@ -179,7 +188,8 @@ class PartitionLog:
         if data.size() != stop:
             data.truncate(stop)
         if self._entries == 0:
-            # The crash may have come while this empty segment was being begun again for another schema.
+            # The crash may have come while this empty segment was being begun again for another
+            # schema.
             self._mend_start(data, header)
         return cut
 
@@ -191,11 +201,21 @@ class PartitionLog:
         assert self._data is not None
         assert self._index is not None
         if marked < len(entries):
-            _again(self._data, data_file(self._folder, self._first), int(entries[marked]["offset"]), stop)
+            _again(
+                self._data,
+                data_file(self._folder, self._first),
+                int(entries[marked]["offset"]),
+                stop,
+            )
         self._data.sync()
         if marked < len(entries):
             begin = header.length + marked * SIZE
-            _again(self._index, index_file(self._folder, self._first), begin, header.length + len(entries) * SIZE)
+            _again(
+                self._index,
+                index_file(self._folder, self._first),
+                begin,
+                header.length + len(entries) * SIZE,
+            )
         self._index.sync()
 
     # writing
@@ -248,7 +268,9 @@ class PartitionLog:
     def _begin_segment(self, version: int) -> None:
         """Begin a new segment at the end."""
         message = self.schemas[version].serialize()
-        header = pack_header(self.state, version=version, data_start=message.size, generation=self._generation)
+        header = pack_header(
+            self.state, version=version, data_start=message.size, generation=self._generation
+        )
         self._begin(self.state.position, version, message, header)
 
     def _begin(self, first: int, version: int, message: Buffer, header: bytes) -> None:
@@ -281,7 +303,11 @@ class PartitionLog:
 
 
 def _data_stop(entries: Entries, header: Header) -> int:
-    return int(entries[-1]["offset"]) + int(entries[-1]["length"]) if len(entries) else header.data_start
+    return (
+        int(entries[-1]["offset"]) + int(entries[-1]["length"])
+        if len(entries)
+        else header.data_start
+    )
 
 
 def _again(file: DiskFile, path: Path, begin: int, end: int) -> None:

@@ -1,11 +1,12 @@
 """The mark: how far an index is known to be synced.
 
-An index entry can be seen by other processes as soon as it is written, which is before it is synced: a reader that
-trusted it could hand out rows that a loss of power takes back. So the writer sets the mark after the sync, and
-readers go by the mark alone. It needs no sync of its own: what is on the disk is always true, at worst old, and the
-next writer sets it right.
+An index entry can be seen by other processes as soon as it is written, which is before it is
+synced: a reader that trusted it could hand out rows that a loss of power takes back. So the writer
+sets the mark after the sync, and readers go by the mark alone. It needs no sync of its own: what is
+on the disk is always true, at worst old, and the next writer sets it right.
 
-Two slots are written in turn, each with a checksum: of a slot that is being written, or was torn, the other stands.
+Two slots are written in turn, each with a checksum: of a slot that is being written, or was torn,
+the other stands.
 """
 
 from __future__ import annotations
@@ -101,7 +102,11 @@ def read_mark(folder: Path) -> Mark | None:
 
 def parse(raw: bytes) -> Mark | None:
     """Return the newer of the two slots that are sound."""
-    found = [slot for begin in (0, _APART) if (slot := _parse_slot(raw[begin : begin + _APART])) is not None]
+    found = [
+        slot
+        for begin in (0, _APART)
+        if (slot := _parse_slot(raw[begin : begin + _APART])) is not None
+    ]
     return max(found, key=lambda mark: mark.turn, default=None)
 
 

@@ -2,9 +2,9 @@
 
     piece -> names of senders, sync -> data, ... -> data sync -> index entries, sync -> mark
 
-The order is the writer's own (`log.py`), and so is what a crash leaves and what opening does about it: the copy goes
-on where its sound entries end. Pieces are taken without waiting for the disk; `sync` makes all of them durable and
-shows them to readers.
+The order is the writer's own (`log.py`), and so is what a crash leaves and what opening does about
+it: the copy goes on where its sound entries end. Pieces are taken without waiting for the disk;
+`sync` makes all of them durable and shows them to readers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,18 @@ _log = logging.getLogger(__name__)
 class Mirror:
     """Writes the copy of one partition; not safe for several threads.
 
-    After an error nothing more is taken: close it and open it again, it goes on where its files end.
+    After an error nothing more is taken: close it and open it again, it goes on where its files
+    end.
     """
 
     def __init__(
-        self, path: Path | str, partition: int, *, original: str, disk: d.Disk = d.REAL, wait_s: float = 0.0
+        self,
+        path: Path | str,
+        partition: int,
+        *,
+        original: str,
+        disk: d.Disk = d.REAL,
+        wait_s: float = 0.0,
     ) -> None:
         """Take the partition for copying.
 
@@ -80,9 +87,13 @@ class Mirror:
         known = copied_from(self._folder)
         if known is None and segment_positions(self._folder):
             msg = f"{self._what} is written here, and cannot be a copy of the one at {original}"
-            raise AlreadyWriting(msg, hint="a partition is written on one engine; remove what is here if it is not")
+            raise AlreadyWriting(
+                msg, hint="a partition is written on one engine; remove what is here if it is not"
+            )
         if known != original:
-            d.replace(self._disk, copy_file(self._folder), json.dumps({"original": original}).encode())
+            d.replace(
+                self._disk, copy_file(self._folder), json.dumps({"original": original}).encode()
+            )
 
     @property
     def state(self) -> State:
@@ -131,7 +142,9 @@ class Mirror:
     def _clear(self, piece: Piece) -> None:
         if self.begin is not None:
             _log.warning(
-                "%s is copied anew from %d on: its original has no longer what follows", self._what, piece.begin
+                "%s is copied anew from %d on: its original has no longer what follows",
+                self._what,
+                piece.begin,
             )
         self._queued.clear()
         self._log.clear()
@@ -159,7 +172,10 @@ class Mirror:
     def _checked(self, piece: Piece, data: bytes) -> Entries:
         """Return the entries of a piece, if they and their data are sound and follow what is there."""
         start = piece.start + len(piece.data) - len(data)
-        if (data or piece.index) and (piece.segment, start) != (self.reached.segment, self.reached.data):
+        if (data or piece.index) and (piece.segment, start) != (
+            self.reached.segment,
+            self.reached.data,
+        ):
             msg = f"bytes from {start} on of segment {piece.segment} do not follow what {self._what} holds"
             raise CopyDiffers(msg, hint="open the copy again")
         entries = sound_run(piece.index, self.reached.end, self.reached.data - self._partial)

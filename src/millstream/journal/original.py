@@ -12,7 +12,13 @@ from millstream.errors import CopyDiffers, CorruptBatch
 from millstream.journal.base import Description
 from millstream.journal.description import describe
 from millstream.journal.index import NOBODY, Entries
-from millstream.journal.layout import data_file, description_file, index_file, partition_folder, segment_positions
+from millstream.journal.layout import (
+    data_file,
+    description_file,
+    index_file,
+    partition_folder,
+    segment_positions,
+)
 from millstream.journal.mark import Mark, MarkReader
 from millstream.journal.piece import NOWHERE, Piece, Reached
 from millstream.journal.segments import CHECK_HINT, Segment
@@ -49,7 +55,11 @@ class Original:
 
     def _after(self, reached: Reached) -> Piece:
         mark = self._marks.read()
-        firsts = [] if mark is None else [first for first in segment_positions(self._folder) if first <= mark.segment]
+        firsts = (
+            []
+            if mark is None
+            else [first for first in segment_positions(self._folder) if first <= mark.segment]
+        )
         end = 0 if mark is None else mark.end
         if reached.end > end:
             raise self._differs(reached, f"it ends at {end}, its copy at {reached.end}")
@@ -65,17 +75,23 @@ class Original:
         opened = self._open(reached.segment, mark)
         if reached.header != opened.checksum:
             if reached.entries:
-                raise self._differs(reached, f"segment {reached.segment} does not begin as its copy does")
+                raise self._differs(
+                    reached, f"segment {reached.segment} does not begin as its copy does"
+                )
             return self._begin(reached.segment, reached, firsts, mark)
         if reached.entries and not opened.holds(reached):
-            raise self._differs(reached, f"the entry before position {reached.end} is not that of its copy")
+            raise self._differs(
+                reached, f"the entry before position {reached.end} is not that of its copy"
+            )
         if reached.entries < len(opened.segment.entries):
             return self._part(opened, reached, firsts)
         if reached.segment == firsts[-1]:
             return Piece(reached.segment, reached.data, firsts[0], 0)
         following = firsts[firsts.index(reached.segment) + 1]
         if following != reached.end:
-            raise self._differs(reached, f"segment {reached.segment} ends at {following}, its copy at {reached.end}")
+            raise self._differs(
+                reached, f"segment {reached.segment} ends at {following}, its copy at {reached.end}"
+            )
         return self._begin(following, reached, firsts, mark)
 
     def _entering(self, reached: Reached, firsts: list[int], mark: Mark) -> Piece:
@@ -87,7 +103,10 @@ class Original:
 
     def _differs(self, reached: Reached, fact: str) -> CopyDiffers:
         msg = f'partition {self.partition} of journal "{self.path}" is not what was copied up to {reached.end}: {fact}'
-        return CopyDiffers(msg, hint="was the original restored from an older backup, or is the copy another one's?")
+        return CopyDiffers(
+            msg,
+            hint="was the original restored from an older backup, or is the copy another one's?",
+        )
 
     # pieces
 
@@ -106,7 +125,9 @@ class Original:
         stop = most if len(entries) else segment.header.data_start
         stop = int(stops[count - 1]) if count else stop
         if reached.data > stop:
-            raise self._differs(reached, f"its data of segment {segment.first} does not go to byte {reached.data}")
+            raise self._differs(
+                reached, f"its data of segment {segment.first} does not go to byte {reached.data}"
+            )
         entries = entries[:count]
         return Piece(
             segment=segment.first,
@@ -126,13 +147,21 @@ class Original:
             if not segment.data_path.exists():
                 raise FileNotFoundError(segment.data_path)
             msg = f'"{segment.data_path}" ends before byte {stop}'
-            raise CorruptBatch(msg, file=str(segment.data_path), position=segment.first, offset=start, hint=CHECK_HINT)
+            raise CorruptBatch(
+                msg,
+                file=str(segment.data_path),
+                position=segment.first,
+                offset=start,
+                hint=CHECK_HINT,
+            )
         return bytes(found)
 
     def _senders(self, reached: Reached, entries: Entries, segment: Segment) -> tuple[str, ...]:
         """Return the names that the entries and the header need: those are durable, later ones may not be."""
         numbers = entries["sender"][entries["sender"] != NOBODY]
-        needed = max(int(numbers.max()) if len(numbers) else -1, *segment.header.state.highest, -1) + 1
+        needed = (
+            max(int(numbers.max()) if len(numbers) else -1, *segment.header.state.highest, -1) + 1
+        )
         if needed <= reached.senders:
             return ()
         return tuple(read_senders(self._folder)[reached.senders : needed])
@@ -177,4 +206,7 @@ class _Opened:
     def holds(self, reached: Reached) -> bool:
         """Tell if the copy's last entry is here."""
         entries = self.segment.entries
-        return reached.entries <= len(entries) and int(entries[reached.entries - 1]["checksum"]) == reached.entry
+        return (
+            reached.entries <= len(entries)
+            and int(entries[reached.entries - 1]["checksum"]) == reached.entry
+        )

@@ -1,8 +1,8 @@
 """What is said between a copy of a partition and its original: how far the one has come, what comes next.
 
-A copy is the original byte for byte: its segments, their indexes, the senders' names. The checksums say that the two
-are still the same: that of the segment's header, which holds the state at its start, and that of the last entry, which
-holds its position, its times and the checksum of its data.
+A copy is the original byte for byte: its segments, their indexes, the senders' names. The checksums
+say that the two are still the same: that of the segment's header, which holds the state at its
+start, and that of the last entry, which holds its position, its times and the checksum of its data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ NOWHERE = -1
 class Reached:
     """How far a copy has come: `entries` and `data` bytes of one segment; 0 as a checksum: it is not known.
 
-    The data may reach further than the entries: an entry is sent after its data, which may take several pieces.
+    The data may reach further than the entries: an entry is sent after its data, which may take
+    several pieces.
     """
 
     segment: int = NOWHERE
@@ -34,7 +35,8 @@ class Reached:
 class Piece:
     """What follows a place: bytes of one segment, from `start` of its data on, and whole entries of its index.
 
-    Its data ends where its last entry's does, unless there are no entries: then it is a part of the next one's.
+    Its data ends where its last entry's does, unless there are no entries: then it is a part of the
+    next one's.
     """
 
     segment: int

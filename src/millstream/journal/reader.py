@@ -1,11 +1,12 @@
 """Reading a journal by position, from memory maps, while it is written.
 
-A reader goes by the mark (`mark.py`): it sees an entry once it is synced, never one that a crash could take back.
-Finding a position or a time is two binary searches, over the segments (each header holds the state at its start) and
-over the entries of one of them, so it costs the same in a small journal and in a large one.
+A reader goes by the mark (`mark.py`): it sees an entry once it is synced, never one that a crash
+could take back. Finding a position or a time is two binary searches, over the segments (each header
+holds the state at its start) and over the entries of one of them, so it costs the same in a small
+journal and in a large one.
 
-The data of an entry is compared with its checksum the first time that a process reads it, also if only some columns
-are wanted: batches are small, so their other columns are in memory by then.
+The data of an entry is compared with its checksum the first time that a process reads it, also if
+only some columns are wanted: batches are small, so their other columns are in memory by then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from millstream.errors import CorruptBatch, CorruptIndex, JournalMissing, PositionTrimmed, PositionUnwritten
+from millstream.errors import (
+    CorruptBatch,
+    CorruptIndex,
+    JournalMissing,
+    PositionTrimmed,
+    PositionUnwritten,
+)
 from millstream.journal.base import Description, Entry, Kind, PartitionState, Slice
 from millstream.journal.description import describe
 from millstream.journal.index import (
@@ -151,7 +158,9 @@ class PartitionReader:
         """Return the running maximum before a segment: its header says it, the segment need not be opened."""
         first = self._firsts[number]
         if first not in self._maxima:
-            self._maxima[first] = some(read_header(index_file(self._folder, first)).state.running_max)
+            self._maxima[first] = some(
+                read_header(index_file(self._folder, first)).state.running_max
+            )
         return self._maxima[first]
 
     def _max_after(self, number: int) -> int:
@@ -167,7 +176,9 @@ class PartitionReader:
         if not self._firsts or position < self._firsts[0]:
             first = self._firsts[0] if self._firsts else 0
             msg = f"position {position} of {self._name} was removed, the first is {first}"
-            raise PositionTrimmed(msg, hint="keep the journal for longer, or let the reader commit its positions")
+            raise PositionTrimmed(
+                msg, hint="keep the journal for longer, or let the reader commit its positions"
+            )
         try:
             return self._segment(bisect.bisect_right(self._firsts, position) - 1)
         except FileNotFoundError:  # retention was quicker
@@ -226,7 +237,9 @@ class PartitionReader:
             int(entry["appended_at"]),
         )
 
-    def _running_max_inside(self, segment: Segment, number: int, position: int, before: int | None) -> int | None:
+    def _running_max_inside(
+        self, segment: Segment, number: int, position: int, before: int | None
+    ) -> int | None:
         """Return the running maximum before a row in the middle of an entry."""
         entry = segment.entries[number]
         if entry["kind"] == Kind.LOST or entry["max_after"] == entry["max_before"]:
@@ -243,8 +256,8 @@ class PartitionReader:
     def first_above(self, moment: int, start: int, end: int) -> int:
         """Return the first position from `start` on at which the running maximum is above `moment`, else `end`.
 
-        So no row in [start, result) is above `moment`. If the maximum is above it already before `start`, the result
-        is `start`.
+        So no row in [start, result) is above `moment`. If the maximum is above it already before
+        `start`, the result is `start`.
         """
         return min(max(start, self._lifting(moment)), end)
 
@@ -308,7 +321,8 @@ class PartitionReader:
         Columns that an older batch does not have are null.
 
         Raises:
-            CorruptBatch: An entry's bytes are not those that were written; nothing of it was handed out.
+            CorruptBatch: An entry's bytes are not those that were written; nothing of it was handed
+                out.
             PositionTrimmed: `start` was removed by retention.
         """
         wanted = list(columns) if columns is not None else None
@@ -373,7 +387,9 @@ class PartitionReader:
         running_max = maybe(raw["max_before"])
         if kind not in (Kind.ROWS, Kind.EPOCH):
             begin, last = max(start, position), min(stop, position + count)
-            yield Slice(begin, None, kind, None, running_max, before.floor, floor_after, ended, last)
+            yield Slice(
+                begin, None, kind, None, running_max, before.floor, floor_after, ended, last
+            )
             return
         whole = start <= position and position + count <= stop and int(raw["parts"]) == 1
         for begin, batch in self._batches(segment, number, self._mapped(segment, number)):
@@ -419,7 +435,9 @@ class PartitionReader:
         assert time is not None
         return times_of(batch, time)
 
-    def _batches(self, segment: Segment, number: int, data: pa.Buffer) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _batches(
+        self, segment: Segment, number: int, data: pa.Buffer
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield an entry's batches with their positions."""
         raw = segment.entries[number]
         position, schema = int(raw["position"]), self._journal.schema(int(raw["version"]))
@@ -437,14 +455,18 @@ class PartitionReader:
         raw = segment.entries[number]
         offset, length = int(raw["offset"]), int(raw["length"])
         mapped = self._maps.get(segment.data_path, offset + length)
-        return self._checked(segment, number, None if mapped is None else mapped.slice(offset, length))
+        return self._checked(
+            segment, number, None if mapped is None else mapped.slice(offset, length)
+        )
 
     def _copied(self, segment: Segment, number: int) -> pa.Buffer:
         """Return a copy of an entry's bytes, unless it is large: for a look at its times a map would cost more."""
         raw = segment.entries[number]
         if int(raw["length"]) > _COPIED:
             return self._mapped(segment, number)
-        return self._checked(segment, number, segment.read_data(int(raw["offset"]), int(raw["length"])))
+        return self._checked(
+            segment, number, segment.read_data(int(raw["offset"]), int(raw["length"]))
+        )
 
     def _checked(self, segment: Segment, number: int, data: pa.Buffer | None) -> pa.Buffer:
         """Return an entry's bytes, compared with their checksum the first time."""
@@ -458,10 +480,14 @@ class PartitionReader:
             return data
         position, offset = int(raw["position"]), int(raw["offset"])
         msg = f'the batch at position {position} in "{segment.data_path}" is damaged, at byte {offset}'
-        raise CorruptBatch(msg, file=str(segment.data_path), position=position, offset=offset, hint=CHECK_HINT)
+        raise CorruptBatch(
+            msg, file=str(segment.data_path), position=position, offset=offset, hint=CHECK_HINT
+        )
 
 
-def _raised(running_max: int | None, times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int | None:
+def _raised(
+    running_max: int | None, times: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> int | None:
     if len(times) == 0:
         return running_max
     highest = int(times.max())

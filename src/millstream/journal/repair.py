@@ -1,8 +1,9 @@
 """Repair: what is damaged is put aside with a note, and a tombstone takes its place.
 
-Nothing is thrown away: the damaged bytes go to `DIR/aside/`. A tombstone (an entry of kind LOST) holds the positions,
-so that all others keep theirs; readers hand it out as a loss, and `show` counts it. An index is mended by writing it
-anew and renaming it, so a crash leaves the old one or the new one.
+Nothing is thrown away: the damaged bytes go to `DIR/aside/`. A tombstone (an entry of kind LOST)
+holds the positions, so that all others keep theirs; readers hand it out as a loss, and `show`
+counts it. An index is mended by writing it anew and renaming it, so a crash leaves the old one or
+the new one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ from millstream.journal.index import (
     read_header,
     state_after,
 )
-from millstream.journal.layout import aside_folder, data_file, index_file, partition_folder, segment_positions
+from millstream.journal.layout import (
+    aside_folder,
+    data_file,
+    index_file,
+    partition_folder,
+    segment_positions,
+)
 from millstream.journal.lock import Lock
 from millstream.journal.mark import MarkWriter, mark_file, read_mark
 from millstream.journal.verify import verify, visible
@@ -172,8 +179,19 @@ class _Repair:
     def _rebuilt(self, file: Path, first: int, before: _Segment | None) -> Header:
         """Make a header from what is left: the segment before, else the first entry."""
         raw = file.read_bytes()
-        length = next((n for n in range(_SECTOR, len(raw), _SECTOR) if _begins_here(raw[n : n + SIZE], first)), 0)
-        entries = np.frombuffer(raw[length:], dtype=DTYPE, count=(len(raw) - length) // SIZE) if length else None
+        length = next(
+            (
+                n
+                for n in range(_SECTOR, len(raw), _SECTOR)
+                if _begins_here(raw[n : n + SIZE], first)
+            ),
+            0,
+        )
+        entries = (
+            np.frombuffer(raw[length:], dtype=DTYPE, count=(len(raw) - length) // SIZE)
+            if length
+            else None
+        )
         version = int(entries[0]["version"]) if entries is not None else self._description.version
         data_start = self._description.schemas[version].serialize().size
         if before is not None:
@@ -212,8 +230,12 @@ class _Repair:
             data_stop = max(offset, _size(data_file(self._folder, segment.first)))
             running_max = state.running_max
         place = segment.header.length + begin * SIZE
-        aside = self._put_aside(file, place, (stop - begin) * SIZE, state.position, "index entries were damaged")
-        self._note(file, state.position, position - state.position, f"entry {begin} was damaged", aside)
+        aside = self._put_aside(
+            file, place, (stop - begin) * SIZE, state.position, "index entries were damaged"
+        )
+        self._note(
+            file, state.position, position - state.position, f"entry {begin} was damaged", aside
+        )
         for number in range(begin, stop):
             tombstone = self._tombstone(state, position - state.position, running_max)
             tombstone.length = data_stop - offset
@@ -228,7 +250,9 @@ class _Repair:
                 continue
             offset, length = int(entry["offset"]), int(entry["length"])
             data = _read(file, offset, length)
-            if len(data) == length and xxhash.xxh3_64_intdigest(data) == int(entry["data_checksum"]):
+            if len(data) == length and xxhash.xxh3_64_intdigest(data) == int(
+                entry["data_checksum"]
+            ):
                 continue
             position, count = int(entry["position"]), int(entry["count"])
             aside = self._put_aside(file, offset, length, position, "a batch was damaged")
@@ -243,7 +267,13 @@ class _Repair:
         missing = self._tombstone(state, stop - state.position, state.running_max)
         offset = _data_stop(segment, len(segment.entries))
         entry = np.frombuffer(missing.pack(offset), dtype=DTYPE)
-        self._note(index_file(self._folder, segment.first), state.position, missing.count, "entries are missing", None)
+        self._note(
+            index_file(self._folder, segment.first),
+            state.position,
+            missing.count,
+            "entries are missing",
+            None,
+        )
         segment.entries = np.concatenate([segment.entries, entry])
         segment.good = np.append(segment.good, True)
         segment.changed = True
@@ -271,7 +301,9 @@ class _Repair:
             data_start=segment.header.data_start,
             generation=segment.header.generation,
         )
-        replace(self._disk, index_file(self._folder, segment.first), header + segment.entries.tobytes())
+        replace(
+            self._disk, index_file(self._folder, segment.first), header + segment.entries.tobytes()
+        )
 
     def _mark(self, last: _Segment, generation: int) -> None:
         """Set the mark to the mended end: at the same position, but maybe another number of entries."""
@@ -285,11 +317,19 @@ class _Repair:
         make_folder(self._disk, self._aside)
         name = f"p{self._partition:04d}-{position:020d}-{self._now}{file.suffix}"
         replace(self._disk, self._aside / name, _read(file, offset, length))
-        note = {"from": file.name, "offset": offset, "length": length, "position": position, "fact": fact}
+        note = {
+            "from": file.name,
+            "offset": offset,
+            "length": length,
+            "position": position,
+            "fact": fact,
+        }
         replace(self._disk, self._aside / f"{name}.json", json.dumps(note, indent=1).encode())
         return self._aside / name
 
-    def _note(self, file: Path, position: int, positions: int, fact: str, aside: Path | None) -> None:
+    def _note(
+        self, file: Path, position: int, positions: int, fact: str, aside: Path | None
+    ) -> None:
         self._done.append(Repaired(self._partition, file, position, positions, fact, aside))
 
 
@@ -315,7 +355,11 @@ def _as_lost(entry: np.void) -> Record:
 
 
 def _begins_here(raw: bytes, first: int) -> bool:
-    return len(raw) == SIZE and int(np.frombuffer(raw, dtype=DTYPE)[0]["position"]) == first and _is_sound(raw)
+    return (
+        len(raw) == SIZE
+        and int(np.frombuffer(raw, dtype=DTYPE)[0]["position"]) == first
+        and _is_sound(raw)
+    )
 
 
 def _is_sound(raw: bytes) -> bool:

@@ -1,8 +1,8 @@
 """Retention: what readers still need, and removing the rest.
 
-A reader commits its positions in `DIR/readers/<name>.json`. A segment goes when every registered reader has passed
-it *and* its age or the partition's size allows it; the last one stays. What the running maximum, the floor and the
-senders' numbers need lies in the next segment's header.
+A reader commits its positions in `DIR/readers/<name>.json`. A segment goes when every registered
+reader has passed it *and* its age or the partition's size allows it; the last one stays. What the
+running maximum, the floor and the senders' numbers need lies in the next segment's header.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ class Trimmed:
     bytes: int
 
     def plus(self, other: Trimmed) -> Trimmed:
-        return Trimmed(self.segments + other.segments, self.positions + other.positions, self.bytes + other.bytes)
+        return Trimmed(
+            self.segments + other.segments,
+            self.positions + other.positions,
+            self.bytes + other.bytes,
+        )
 
 
 def commit(
@@ -116,10 +120,14 @@ def _reader_file(folder: Path, reader: str) -> Path:
 def _parse(file: Path) -> Committed:
     try:
         body = json.loads(file.read_bytes())
-        return Committed(body["reader"], {int(k): int(v) for k, v in body["positions"].items()}, body["at"])
+        return Committed(
+            body["reader"], {int(k): int(v) for k, v in body["positions"].items()}, body["at"]
+        )
     except (ValueError, KeyError) as exc:
         msg = f'the positions of a reader in "{file}" are damaged'
-        raise JournalError(msg, hint="run the reader once more, or remove the file if it is gone for good") from exc
+        raise JournalError(
+            msg, hint="run the reader once more, or remove the file if it is gone for good"
+        ) from exc
 
 
 def trim(
@@ -134,15 +142,18 @@ def trim(
 ) -> Trimmed:
     """Remove the segments that nobody needs, and return what went.
 
-    With neither `keep_for` (since it was appended) nor `keep_bytes` (per partition) everything is kept. `look_back`
-    keeps, for every reader, rows that are less than this behind the running maximum at its position.
+    With neither `keep_for` (since it was appended) nor `keep_bytes` (per partition) everything is
+    kept. `look_back` keeps, for every reader, rows that are less than this behind the running
+    maximum at its position.
     """
     wish = _Wish(SystemClock().now_us() if now is None else now, keep_for, keep_bytes)
     readers = committed(path)
     total = Trimmed(0, 0, 0)
     for partition in partitions if partitions is not None else range(describe(path).partitions):
         needed_from = _needed_from(path, partition, readers, look_back)
-        total = total.plus(_trim_partition(partition_folder(Path(path), partition), needed_from, wish, disk))
+        total = total.plus(
+            _trim_partition(partition_folder(Path(path), partition), needed_from, wish, disk)
+        )
     return total
 
 
@@ -173,7 +184,9 @@ class _Wish:
 _ANYTHING = _Wish(now=0, keep_for=None, keep_bytes=-1)
 
 
-def _needed_from(path: Path | str, partition: int, readers: list[Committed], look_back: timedelta) -> int | None:
+def _needed_from(
+    path: Path | str, partition: int, readers: list[Committed], look_back: timedelta
+) -> int | None:
     """Return the lowest position that a reader may ask for; None if there is no reader."""
     reader = Reader(path).partition(partition)
     lowest: int | None = None
@@ -182,7 +195,9 @@ def _needed_from(path: Path | str, partition: int, readers: list[Committed], loo
         if look_back and position > reader.begin:
             running_max = reader.state_at(min(position, reader.end)).running_max
             if running_max is not None:
-                position = min(position, reader.position_at_time(running_max - look_back // _MICROSECOND))
+                position = min(
+                    position, reader.position_at_time(running_max - look_back // _MICROSECOND)
+                )
         lowest = position if lowest is None else min(lowest, position)
     return lowest
 
@@ -198,7 +213,8 @@ def _trim_partition(folder: Path, needed_from: int | None, wish: _Wish, disk: Di
         state = _state(folder, following)
         if state is None or not wish.allows(state.appended_at, left):
             break
-        # The index first: without it there is no segment, and the next writer removes data that has none.
+        # The index first: without it there is no segment, and the next writer removes data that has
+        # none.
         disk.remove(index_file(folder, first))
         disk.remove(data_file(folder, first))
         left -= sizes[first]

@@ -37,7 +37,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     number = batch.schema.get_field_index(field.name)
-    column = _cast(batch.column(number), field) if number >= 0 else pa.nulls(batch.num_rows, field.type)
+    column = (
+        _cast(batch.column(number), field) if number >= 0 else pa.nulls(batch.num_rows, field.type)
+    )
     if not field.nullable and column.null_count:
         msg = f'column "{field.name}" must not be null'
         raise SchemaConflict(msg, hint="declare it nullable, or leave such rows out")
@@ -62,7 +64,10 @@ def loses(found: pa.DataType, wanted: pa.DataType) -> bool:
     types = pa.types
     if types.is_struct(found) and types.is_struct(wanted):
         names = {field.name for field in wanted}
-        return any(field.name not in names or loses(field.type, wanted.field(field.name).type) for field in found)
+        return any(
+            field.name not in names or loses(field.type, wanted.field(field.name).type)
+            for field in found
+        )
     if types.is_map(found) and types.is_map(wanted):
         return loses(found.key_type, wanted.key_type) or loses(found.item_type, wanted.item_type)
     if types.is_list(found) and types.is_list(wanted):
@@ -78,7 +83,9 @@ def widen(batch: pa.RecordBatch, schema: pa.Schema, columns: list[str]) -> pa.Re
         number = batch.schema.get_field_index(name)
         kind = schema.field(name).type
         arrays.append(batch.column(number) if number >= 0 else pa.nulls(batch.num_rows, kind))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in columns]))
+    return pa.RecordBatch.from_arrays(
+        arrays, schema=pa.schema([schema.field(name) for name in columns])
+    )
 
 
 def times_of(batch: pa.RecordBatch, column: str) -> Times:
@@ -105,7 +112,9 @@ def as_numpy(array: pa.Array, dtype: type[Number]) -> npt.NDArray[Number]:
     buffer = array.buffers()[1]
     if buffer is None:
         return np.empty(0, dtype)
-    return np.frombuffer(buffer, dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize)
+    return np.frombuffer(
+        buffer, dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize
+    )
 
 
 def check_schema(schema: pa.Schema, time: str | None) -> pa.Schema:
@@ -120,8 +129,13 @@ def check_schema(schema: pa.Schema, time: str | None) -> pa.Schema:
     for field in schema:
         if _holds_dictionary(field.type):
             msg = f'column "{field.name}" is dictionary-encoded'
-            raise SchemaConflict(msg, hint="declare it with the type of its values: batches are decoded when appended")
-    if time is not None and (time not in schema.names or not pa.types.is_timestamp(schema.field(time).type)):
+            raise SchemaConflict(
+                msg,
+                hint="declare it with the type of its values: batches are decoded when appended",
+            )
+    if time is not None and (
+        time not in schema.names or not pa.types.is_timestamp(schema.field(time).type)
+    ):
         msg = f'time column "{time}" is not a timestamp column of the journal'
         raise SchemaConflict(msg, hint=f"its columns are {', '.join(schema.names)}")
     return schema.remove_metadata()

@@ -12,13 +12,24 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream.errors import CorruptIndex
-from millstream.journal.index import SIZE, Entries, Header, map_entries, read_header, some, sound, sound_prefix
+from millstream.journal.index import (
+    SIZE,
+    Entries,
+    Header,
+    map_entries,
+    read_header,
+    some,
+    sound,
+    sound_prefix,
+)
 from millstream.journal.layout import data_file, index_file, segment_positions
 from millstream.journal.lock import held
 from millstream.journal.mark import Mark
 
 _MAPS = 2
-CHECK_HINT = "millstream journal verify shows all damage, repair puts it aside and lets readers go on"
+CHECK_HINT = (
+    "millstream journal verify shows all damage, repair puts it aside and lets readers go on"
+)
 
 
 class Segment:
@@ -139,8 +150,8 @@ def _map_file(path: Path) -> pa.Buffer:
 def synced_without_mark(folder: Path, mark: Mark | None) -> Mark | None:
     """Return how far a partition goes that has lost its mark and has no writer to set it right.
 
-    After a loss of power the mark may be older than what was acknowledged. Only if nobody writes: the entries are
-    synced here before they are trusted.
+    After a loss of power the mark may be older than what was acknowledged. Only if nobody writes:
+    the entries are synced here before they are trusted.
     """
     segments = segment_positions(folder)
     if not segments:

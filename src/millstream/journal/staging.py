@@ -1,7 +1,8 @@
 """Staging: what a task of a Spark group writes, before anyone has decided that it counts.
 
-Runs in executors. A staged file holds the record batches of one partition, byte for byte as they will lie in the
-journal; it is rubbish until a decision names it (`epochs.py`), and is removed at the next start if none does.
+Runs in executors. A staged file holds the record batches of one partition, byte for byte as they
+will lie in the journal; it is rubbish until a decision names it (`epochs.py`), and is removed at
+the next start if none does.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def stage(
 ) -> list[Staged]:
     """Write rows into staged files, one per partition that gets any; they are synced when this returns.
 
-    If `partition_of` is None, whole batches go to the partitions in turn. The files' names begin with `label`.
+    If `partition_of` is None, whole batches go to the partitions in turn. The files' names begin
+    with `label`.
 
     Raises:
         NullKey: A row has no key.
@@ -60,7 +62,9 @@ def stage(
     try:
         for partition, batch in _split(batches, description, partition_of):
             if partition not in files:
-                files[partition] = _StagedFile(staged_path(description, partition, label), partition, description, disk)
+                files[partition] = _StagedFile(
+                    staged_path(description, partition, label), partition, description, disk
+                )
             files[partition].add(batch)
         done = [files[partition].finish() for partition in sorted(files)]
     except BaseException:
@@ -72,7 +76,9 @@ def stage(
     return done
 
 
-def staged_path(description: Description, partition: int, label: str = "", ending: str = DATA) -> Path:
+def staged_path(
+    description: Description, partition: int, label: str = "", ending: str = DATA
+) -> Path:
     """Return a name that no other staged file has; what is labelled tells its schema too."""
     begin = f"{label}-{description.version}-" if label else ""
     return staged_folder(description.path) / f"{begin}{uuid.uuid4().hex}-{partition:04d}{ending}"
@@ -114,13 +120,19 @@ def checksum(buffers: Sequence[Buffer]) -> int:
 def _split(
     batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    turn = uuid.uuid4().int  # tasks start at different partitions, or small ones would all fill the first
+    turn = (
+        uuid.uuid4().int
+    )  # tasks start at different partitions, or small ones would all fill the first
     for batch in batches:
         if batch.num_rows == 0:
             continue
         fitted = conform(batch, description.schema)
         turn += 1
-        numbers = _numbers(fitted, description, turn % description.partitions if partition_of is None else partition_of)
+        numbers = _numbers(
+            fitted,
+            description,
+            turn % description.partitions if partition_of is None else partition_of,
+        )
         if isinstance(numbers, int):
             yield numbers, fitted
         else:
@@ -135,14 +147,14 @@ def _numbers(
         return _by_key(batch, description, partition_of)
     chosen = partition_of if isinstance(partition_of, int) else partition_of(batch)
     if np.min(chosen) < 0 or np.max(chosen) >= description.partitions:
-        msg = (
-            f'journal "{description.path}" has {description.partitions} partitions, a row is meant for {np.max(chosen)}'
-        )
+        msg = f'journal "{description.path}" has {description.partitions} partitions, a row is meant for {np.max(chosen)}'
         raise SchemaConflict(msg)
     return chosen
 
 
-def _by_key(batch: pa.RecordBatch, description: Description, key: str) -> int | npt.NDArray[np.integer]:
+def _by_key(
+    batch: pa.RecordBatch, description: Description, key: str
+) -> int | npt.NDArray[np.integer]:
     if key not in batch.schema.names:
         msg = f'journal "{description.path}" has no key column "{key}"'
         raise SchemaConflict(msg, hint=f"its columns are {', '.join(batch.schema.names)}")
@@ -153,7 +165,9 @@ def _by_key(batch: pa.RecordBatch, description: Description, key: str) -> int | 
     return 0 if description.partitions == 1 else numbers
 
 
-def _by_partition(batch: pa.RecordBatch, numbers: npt.NDArray[np.integer]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _by_partition(
+    batch: pa.RecordBatch, numbers: npt.NDArray[np.integer]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each partition, in their order."""
     order = np.argsort(numbers, kind="stable")
     sorted_batch = batch.take(pa.array(order))
@@ -180,7 +194,10 @@ class _StagedFile:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
-        if sum(b.num_rows for b in self._waiting) >= _ROWS or sum(b.nbytes for b in self._waiting) >= _BYTES:
+        if (
+            sum(b.num_rows for b in self._waiting) >= _ROWS
+            or sum(b.nbytes for b in self._waiting) >= _BYTES
+        ):
             self._write()
 
     def _write(self) -> None:

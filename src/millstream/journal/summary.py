@@ -76,7 +76,9 @@ class Summary:
 def summary(path: Path | str) -> Summary:
     """Return a journal in numbers; reads the indexes, not the data."""
     description = describe(path)
-    partitions = tuple(_partition(description.path, number) for number in range(description.partitions))
+    partitions = tuple(
+        _partition(description.path, number) for number in range(description.partitions)
+    )
     return Summary(
         path=description.path,
         written_by=description.written_by,
@@ -91,7 +93,9 @@ def summary(path: Path | str) -> Summary:
 
 def _readers(path: Path, partitions: tuple[PartitionSummary, ...]) -> Iterator[ReaderSummary]:
     for reader in committed(path):
-        positions = {part.partition: reader.positions.get(part.partition, part.begin) for part in partitions}
+        positions = {
+            part.partition: reader.positions.get(part.partition, part.begin) for part in partitions
+        }
         lag = sum(max(0, part.end - positions[part.partition]) for part in partitions)
         yield ReaderSummary(reader.reader, positions, lag)
 
@@ -125,7 +129,9 @@ def _partition(path: Path, number: int) -> PartitionSummary:
         ended=state.ended,
         last_append_at=state.appended_at,
         lost=lost,
-        highest={names.get(sender, f"sender {sender}"): seq for sender, seq in state.highest.items()},
+        highest={
+            names.get(sender, f"sender {sender}"): seq for sender, seq in state.highest.items()
+        },
     )
 
 

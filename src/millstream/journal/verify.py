@@ -49,9 +49,12 @@ class Report:
 def verify(path: Path | str, progress: Progress = lambda _: None) -> Report:
     """Compare everything that readers can see with its checksum.
 
-    A writer may be at work meanwhile. `progress` is told the number of bytes each time some are done.
+    A writer may be at work meanwhile. `progress` is told the number of bytes each time some are
+    done.
     """
-    parts = [_Partition(Path(path), number, progress) for number in range(describe(path).partitions)]
+    parts = [
+        _Partition(Path(path), number, progress) for number in range(describe(path).partitions)
+    ]
     for part in parts:
         part.verify()
     return Report(
@@ -82,10 +85,22 @@ class _Partition:
         ends = [self._segment(first, mark) for first in firsts]
         for (_, end), (first, _) in pairwise(list(zip(firsts, ends, strict=True))):
             if end is not None and end != first:
-                self._damage(index_file(self._folder, first), 0, end, first - end, "positions before it are missing")
+                self._damage(
+                    index_file(self._folder, first),
+                    0,
+                    end,
+                    first - end,
+                    "positions before it are missing",
+                )
         if mark is not None and ends and ends[-1] is not None and ends[-1] < mark.end:
             file = index_file(self._folder, firsts[-1])
-            self._damage(file, 0, ends[-1], mark.end - ends[-1], "acknowledged positions after its end are missing")
+            self._damage(
+                file,
+                0,
+                ends[-1],
+                mark.end - ends[-1],
+                "acknowledged positions after its end are missing",
+            )
 
     def _damage(self, file: Path, offset: int, position: int, positions: int, fact: str) -> None:
         self.damages.append(Damage(self._number, file, offset, position, positions, fact))
@@ -150,7 +165,9 @@ def visible(file: Path, header: Header, mark: Mark | None) -> tuple[bytes, Entri
     return raw, np.frombuffer(raw, dtype=DTYPE)
 
 
-def _stop(header: Header, entries: Entries, good: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+def _stop(
+    header: Header, entries: Entries, good: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> int | None:
     if len(entries) == 0:
         return header.first
     return int(entries[-1]["position"]) + int(entries[-1]["count"]) if good[-1] else None

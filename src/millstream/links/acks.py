@@ -1,15 +1,15 @@
 """Which inputs of a worker are done: pure rules.
 
-A worker acknowledges an input only when all that it made of it has been taken by every downstream. What was taken is
-counted from the beginning, per downstream; the smallest count holds. (Trimming a buffer per downstream and taking
-the smallest step instead loses acknowledgements.)
+A worker acknowledges an input only when all that it made of it has been taken by every downstream.
+What was taken is counted from the beginning, per downstream; the smallest count holds. (Trimming a
+buffer per downstream and taking the smallest step instead loses acknowledgements.)
 
     inputs -> outputs     1->1   1->0   1->3   0->1   2->3
     delivered  0  1  2  3  4  5  6  7  8
     inputs done 0  2  2  2  3  3  3  3  5
 
-An input without output is done as soon as those before it are. An output without input only holds back the inputs
-after it. Inputs that were taken together are done together.
+An input without output is done as soon as those before it are. An output without input only holds
+back the inputs after it. Inputs that were taken together are done together.
 """
 
 from __future__ import annotations

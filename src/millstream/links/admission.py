@@ -1,14 +1,16 @@
 """What an inbox takes of what it is sent: pure rules.
 
-A sender numbers its rows. The numbers only rise; they may have gaps, since other inboxes get the rows between. An
-inbox keeps the highest number that it has of each sender, and that is all it needs:
+A sender numbers its rows. The numbers only rise; they may have gaps, since other inboxes get the
+rows between. An inbox keeps the highest number that it has of each sender, and that is all it
+needs:
 
     at or below the highest    the row is there already: counted as taken, not stored again
     above it                   new: taken while there is room, from the front, in order
 
-Requests are pipelined, so one may reach an inbox that has not got the one before it. Each names the number that it
-comes `after`; if the inbox has not got that far it takes nothing, and the sender goes back. The first unacknowledged
-rows of a sender come after `NOTHING`: whatever lies before them is acknowledged, so it can be missed by nobody.
+Requests are pipelined, so one may reach an inbox that has not got the one before it. Each names the
+number that it comes `after`; if the inbox has not got that far it takes nothing, and the sender
+goes back. The first unacknowledged rows of a sender come after `NOTHING`: whatever lies before them
+is acknowledged, so it can be missed by nobody.
 """
 
 from __future__ import annotations

@@ -24,17 +24,26 @@ class AsyncClient:
         self._client = client
 
     async def send(
-        self, target: str, rows: Any, *, numbers: Numbers | None = None, time_limit_s: float | None = None
+        self,
+        target: str,
+        rows: Any,
+        *,
+        numbers: Numbers | None = None,
+        time_limit_s: float | None = None,
     ) -> int:
         """Send rows; see `Client.send`."""
         sent = await self.send_nowait(target, rows, numbers=numbers)
         try:
             # A thread is needed to hand rows over, and none to wait: thousands may send at once.
-            return await asyncio.wait_for(sent, self._client.time_limit_s if time_limit_s is None else time_limit_s)
+            return await asyncio.wait_for(
+                sent, self._client.time_limit_s if time_limit_s is None else time_limit_s
+            )
         except TimeoutError:
             raise no_room(target) from None
 
-    async def send_nowait(self, target: str, rows: Any, *, numbers: Numbers | None = None) -> asyncio.Future[int]:
+    async def send_nowait(
+        self, target: str, rows: Any, *, numbers: Numbers | None = None
+    ) -> asyncio.Future[int]:
         """Hand rows over; awaiting the call waits for room, awaiting its result for the journal."""
         future = await asyncio.to_thread(self._client.send_nowait, target, rows, numbers=numbers)
         return asyncio.wrap_future(future)
@@ -59,7 +68,10 @@ class AsyncClient:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is None:
             await self.close()

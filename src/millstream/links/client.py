@@ -3,9 +3,10 @@
     with ms.connect("tcp://host:port") as c:
         c.send("flights.departures", rows)
 
-`send` returns when the rows are in the journal. `send_nowait` gathers what it is given, for a few milliseconds, into
-batches, and returns a future. Rows are numbered in the order in which they are handed over; whatever is lost, late or
-repeated on the way, each is in the journal once, and rows with the same key are in order.
+`send` returns when the rows are in the journal. `send_nowait` gathers what it is given, for a few
+milliseconds, into batches, and returns a future. Rows are numbered in the order in which they are
+handed over; whatever is lost, late or repeated on the way, each is in the journal once, and rows
+with the same key are in order.
 """
 
 from __future__ import annotations
@@ -102,14 +103,22 @@ class Client:
 
     # sending
 
-    def send(self, target: str, rows: Any, *, numbers: Numbers | None = None, time_limit_s: float | None = None) -> int:
+    def send(
+        self,
+        target: str,
+        rows: Any,
+        *,
+        numbers: Numbers | None = None,
+        time_limit_s: float | None = None,
+    ) -> int:
         """Send rows, and return how many once they are in the journal.
 
         Args:
             target: "flow.source".
             rows: A dict or a dataclass instance, any number of them, a DataFrame, or Arrow data.
-            numbers: Their places where they come from, rising from call to call. A client with a name needs them: what
-                it sends again under the same numbers is not stored twice, wherever it begins.
+            numbers: Their places where they come from, rising from call to call. A client with a
+                name needs them: what it sends again under the same numbers is not stored twice,
+                wherever it begins.
             time_limit_s: How long to wait.
 
         Raises:
@@ -136,8 +145,8 @@ class Client:
     def send_nowait(self, target: str, rows: Any, *, numbers: Numbers | None = None) -> Future[int]:
         """Hand rows over, and return a future that resolves when they are in the journal.
 
-        It waits only while there is no room. Single rows are gathered into batches; if one of them does not fit, its
-        future says so, and the others are sent. `numbers` are those of `send`.
+        It waits only while there is no room. Single rows are gathered into batches; if one of them
+        does not fit, its future says so, and the others are sent. `numbers` are those of `send`.
         """
         found = self._target(target)
         if self._numbers(numbers) is None and (isinstance(rows, dict) or _instance(rows)):
@@ -151,12 +160,18 @@ class Client:
         """Say that nothing more will come: END_OF_STREAM to every inbox of the source, after all that was sent."""
         self._instruct(target, Instruction(Kind.END_OF_STREAM), time_limit_s)
 
-    def watermark(self, target: str, moment: datetime | str, *, time_limit_s: float | None = None) -> None:
+    def watermark(
+        self, target: str, moment: datetime | str, *, time_limit_s: float | None = None
+    ) -> None:
         """Say that nothing before `moment` will come: what does is late."""
         self._instruct(target, Instruction(Kind.WATERMARK, micros(moment)), time_limit_s)
 
     def _instruct(self, target: str, instruction: Instruction, time_limit_s: float | None) -> None:
-        found, ticket, deadline = self._target(target), Ticket(1, waiting=True), self._deadline(time_limit_s)
+        found, ticket, deadline = (
+            self._target(target),
+            Ticket(1, waiting=True),
+            self._deadline(time_limit_s),
+        )
         found.put([instruction], ticket, deadline)
         self._result(ticket.future, deadline, target)
 
@@ -193,7 +208,8 @@ class Client:
                     raise self._nobody() from error
             self._loop.soon(link.renew)
             time.sleep(_BUSY_S)
-            # A large batch on a slow line, or a busy disk, may need longer than a peer that is gone is worth.
+            # A large batch on a slow line, or a busy disk, may need longer than a peer that is gone
+            # is worth.
             patience = min(2 * patience, _LONGEST_S)
 
     def flush(self, *, time_limit_s: float | None = None) -> None:
@@ -201,7 +217,8 @@ class Client:
 
         Raises:
             NoAnswer: It took too long.
-            MillstreamError: An inbox has refused rows since the last flush, for good, as their futures say.
+            MillstreamError: An inbox has refused rows since the last flush, for good, as their
+                futures say.
         """
         deadline = self._deadline(time_limit_s)
         for target in list(self._targets.values()):
@@ -210,7 +227,11 @@ class Client:
                 while not all(outbox.empty for outbox in target.router.outboxes):
                     if not self._room.wait(max(0.0, deadline - time.monotonic())):
                         raise no_room(target.card.source)
-        failures = [outbox.failure() for target in self._targets.values() for outbox in target.router.outboxes]
+        failures = [
+            outbox.failure()
+            for target in self._targets.values()
+            for outbox in target.router.outboxes
+        ]
         for failure in failures:
             if failure is not None:
                 raise failure
@@ -248,7 +269,9 @@ class Client:
         if self._closed:
             raise LinkClosed("the client is closed")
         if self._process != os.getpid():  # its thread has stayed behind: rows would wait for nobody
-            raise LinkError("this client belongs to the process that has forked", hint="connect in each process")
+            raise LinkError(
+                "this client belongs to the process that has forked", hint="connect in each process"
+            )
         found = self._targets.get(name)
         if found is not None:
             return found
@@ -271,7 +294,13 @@ class Client:
             msg = f'a named sender cannot send to "{name}" with policy "{policy}": repeated rows may go elsewhere'
             raise LinkError(msg, hint='leave out the name, or the policy (by key, or "in turn")')
         spread = len(card.inboxes) if self._named else len(outboxes)
-        return Target(card, Router(outboxes, policy, card.key, spread=spread), self._linger_s, self._room, self._ring)
+        return Target(
+            card,
+            Router(outboxes, policy, card.key, spread=spread),
+            self._linger_s,
+            self._room,
+            self._ring,
+        )
 
     def _card(self, name: str) -> e.Card:
         deadline = self._deadline(None)
@@ -299,7 +328,9 @@ class Client:
         if text.startswith("tcp://"):
             return self._link(Address.parse(text))
         if "://" in text or (_HOST_AND_PORT.fullmatch(text) and not Path(text).exists()):
-            raise InvalidAddress(f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow")
+            raise InvalidAddress(
+                f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow"
+            )
         flow = name.partition(".")[0]
         if flow not in self._hosts:
             self._hosts[flow] = find(self._where, name, patience_s=self.time_limit_s)
@@ -319,7 +350,12 @@ class Client:
         return self._links[name]
 
     def _called(
-        self, link: Link, make: Callable[[int], e.Request], target: str, *, limit_s: float | None = None
+        self,
+        link: Link,
+        make: Callable[[int], e.Request],
+        target: str,
+        *,
+        limit_s: float | None = None,
     ) -> e.Answer:
         deadline = self._deadline(limit_s)
         answer = link.call(make)
@@ -371,7 +407,11 @@ class Client:
         self._closed = True
         closed = LinkClosed("the client was closed before this was acknowledged")
         with self._guard:
-            targets, links, hosts = list(self._targets.values()), list(self._links.values()), list(self._hosts.values())
+            targets, links, hosts = (
+                list(self._targets.values()),
+                list(self._links.values()),
+                list(self._hosts.values()),
+            )
         for outbox in [outbox for target in targets for outbox in target.router.outboxes]:
             self._loop.soon(partial(outbox.close, closed))
         for link in links:
@@ -386,7 +426,10 @@ class Client:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is None:
             self.close()
@@ -407,22 +450,28 @@ def connect(
     """Connect to where events are taken: a running flow or an engine.
 
     Args:
-        where: "tcp://host:port", or the data folder of a flow on this host; if nobody runs it, its inboxes are opened
-            for as long as the client is.
-        sender: The name under which rows are numbered. A program that sends rows again under the same name and numbers
-            adds nothing; without a name every connection is a sender of its own, and numbers its rows itself.
+        where: "tcp://host:port", or the data folder of a flow on this host; if nobody runs it, its
+            inboxes are opened for as long as the client is.
+        sender: The name under which rows are numbered. A program that sends rows again under the
+            same name and numbers adds nothing; without a name every connection is a sender of its
+            own, and numbers its rows itself.
         key: The file of our own key, if the other side wants keys.
         server: The file of the other side's public key.
         linger_s: How long single rows wait for company.
         time_limit_s: How long to wait for room or for an answer before giving up.
-        policy: How rows find their inbox if not by the source's key: "in turn", "least loaded" or "local".
+        policy: How rows find their inbox if not by the source's key: "in turn", "least loaded" or
+            "local".
 
     Raises:
-        InvalidKey: A key cannot be read, or only one of the two is given: rows would travel for all to read.
+        InvalidKey: A key cannot be read, or only one of the two is given: rows would travel for all
+            to read.
     """
     if (key is None) != (server is None):
         given, other = ("server", "key") if key is None else ("key", "server")
-        raise InvalidKey(f"{given} is given, and {other} is not", hint="our own key and the other side's go together")
+        raise InvalidKey(
+            f"{given} is given, and {other} is not",
+            hint="our own key and the other side's go together",
+        )
     return Client(
         where,
         sender=sender,

@@ -1,9 +1,11 @@
 """Delivery: how the epochs of a group get into the inboxes of a source elsewhere, each once.
 
-    tasks stage, over the network -> the driver decides, at home -> publish, to every partition, until all have it
+    tasks stage, over the network -> the driver decides, at home -> publish, to every partition,
+    until all have it
 
-Both requests may be repeated: what was staged twice is there twice and named once, what was published twice is there
-once. So no answer is never a failure, only a reason to ask again (`Client.ask`).
+Both requests may be repeated: what was staged twice is there twice and named once, what was
+published twice is there once. So no answer is never a failure, only a reason to ask again
+(`Client.ask`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Delivery:
 
     # tasks
 
-    def stage(self, batches: Iterable[pa.RecordBatch], partition: int | None = None) -> list[Staged]:
+    def stage(
+        self, batches: Iterable[pa.RecordBatch], partition: int | None = None
+    ) -> list[Staged]:
         """Stage rows where their keys belong, or, if the source has no key, in the given partition.
 
         They are synced there when this returns.
@@ -64,7 +68,9 @@ class Delivery:
     def _stage(self, partition: int, batch: pa.RecordBatch, version: int) -> list[Staged]:
         answer = self._ask(
             partition,
-            lambda n: e.Stage(n, self.source, partition, self.sender, self.epoch, batch.num_rows, version),
+            lambda n: e.Stage(
+                n, self.source, partition, self.sender, self.epoch, batch.num_rows, version
+            ),
             batch.serialize(),
         )
         return e.staged_items(answer.staged)
@@ -74,7 +80,8 @@ class Delivery:
     def publish(self, staged: Sequence[Staged]) -> int:
         """Put what was staged into its partitions, and return how many rows were new there; it may be repeated.
 
-        All of it is durable when this returns. If it raises, some partitions may have theirs: ask again.
+        All of it is durable when this returns. If it raises, some partitions may have theirs: ask
+        again.
 
         Raises:
             NoAnswer: It took too long.
@@ -91,7 +98,9 @@ class Delivery:
         return lambda n: e.Publish(n, self.source, partition, self.sender, self.epoch, staged)
 
     def _ask(self, partition: int, make: Callable[[int], e.Request], *bodies: Any) -> e.Done:
-        answer = self.client.ask(self.source, partition, make, *bodies, time_limit_s=self.time_limit_s)
+        answer = self.client.ask(
+            self.source, partition, make, *bodies, time_limit_s=self.time_limit_s
+        )
         assert isinstance(answer, e.Done)
         return answer
 
@@ -120,7 +129,9 @@ class _Pieces:
         return [batch[begin : begin + step] for begin in range(0, batch.num_rows, step)]
 
 
-def _split(batch: pa.RecordBatch, key: str | None, count: int, partition: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _split(
+    batch: pa.RecordBatch, key: str | None, count: int, partition: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each partition, in their order."""
     if key is None or count == 1:
         yield (partition if key is None else 0), batch

@@ -4,8 +4,9 @@
     frame 1    rows only: the batch as an Arrow IPC message, exactly as it will lie in the journal
     frame 2    rows with gaps in their numbers only: the numbers, 64-bit little-endian
 
-A header is an array whose first item tells its kind. Whatever arrives is checked before it is believed: sizes, types,
-ranges, the batch down to its offsets and texts. What does not hold raises `BadFrame`, and nothing else.
+A header is an array whose first item tells its kind. Whatever arrives is checked before it is
+believed: sizes, types, ranges, the batch down to its offsets and texts. What does not hold raises
+`BadFrame`, and nothing else.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 class Card(Frame, frozen=True, tag="card"):
     """What a source holds; its inboxes by partition: those that it was made with, and those that it has got `later`.
 
-    Who may send a row again in another life spreads its rows over the former alone, so that it finds the same place.
+    Who may send a row again in another life spreads its rows over the former alone, so that it
+    finds the same place.
     """
 
     source: str
@@ -145,7 +147,8 @@ class Card(Frame, frozen=True, tag="card"):
 class Taken(Frame, frozen=True, tag="taken"):
     """So many rows were taken from the front; `highest` is durable; there is room for `free` more.
 
-    Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters now).
+    Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters
+    now).
     """
 
     taken: int
@@ -205,17 +208,28 @@ def decode_answer(frame: bytes) -> Answer:
 
 def _decode(frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
     if frame[: len(MAGIC)] != MAGIC:
-        raise BadFrame("a frame does not begin as ours do", hint="is the other side a Millstream program?")
+        raise BadFrame(
+            "a frame does not begin as ours do", hint="is the other side a Millstream program?"
+        )
     if frame[len(MAGIC) : len(_PREFIX)] != _PREFIX[len(MAGIC) :]:
         other = frame[len(MAGIC)] if len(frame) > len(MAGIC) else "none"
-        raise BadFrame(f"a frame has version {other}, this program speaks {VERSION}", hint="use the same Millstream")
+        raise BadFrame(
+            f"a frame has version {other}, this program speaks {VERSION}",
+            hint="use the same Millstream",
+        )
     try:
         return decoder.decode(memoryview(frame)[len(_PREFIX) :])
-    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:  # ValueError: text that is not UTF-8
+    except (
+        msgspec.MsgspecError,
+        ValueError,
+        RecursionError,
+    ) as exc:  # ValueError: text that is not UTF-8
         raise BadFrame(f"a header cannot be read: {exc}") from exc
 
 
-def decode_batch(body: Any, schema: pa.Schema, rows: int) -> tuple[pa.RecordBatch, pa.Buffer | None]:
+def decode_batch(
+    body: Any, schema: pa.Schema, rows: int
+) -> tuple[pa.RecordBatch, pa.Buffer | None]:
     """Return the batch in frame 1, and its bytes if they can go into a journal as they are.
 
     Raises:
@@ -231,7 +245,9 @@ def decode_batch(body: Any, schema: pa.Schema, rows: int) -> tuple[pa.RecordBatc
     except (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, struct.error) as exc:
         raise BadFrame(f"a batch cannot be read: {exc}") from exc
     if batch.num_rows != rows or rows == 0 or rows > MOST_ROWS:
-        raise BadFrame(f"a batch has {batch.num_rows} rows, {rows} were announced (1 to {MOST_ROWS:,} are allowed)")
+        raise BadFrame(
+            f"a batch has {batch.num_rows} rows, {rows} were announced (1 to {MOST_ROWS:,} are allowed)"
+        )
     # Compressed or padded otherwise than we do: it is written anew.
     plain = buffer.size % 8 == 0 and pa.ipc.get_record_batch_size(batch) == buffer.size
     return batch, buffer if plain else None
@@ -266,7 +282,12 @@ def decode_numbers(frame: Any, header: Rows) -> Numbers:
     if len(frame) != 8 * header.rows:
         raise BadFrame(f"{len(frame)} bytes of numbers for {header.rows} rows")
     numbers = np.frombuffer(frame, dtype="<i8")
-    if not len(numbers) or numbers[0] != header.first or numbers[-1] > 1 << 62 or not _rise(numbers):
+    if (
+        not len(numbers)
+        or numbers[0] != header.first
+        or numbers[-1] > 1 << 62
+        or not _rise(numbers)
+    ):
         raise BadFrame("the numbers of a batch do not rise from the first")
     return numbers  # type: ignore[return-value]  # an array is a sequence in all but name
 
@@ -305,6 +326,10 @@ def staged_items(staged: Iterable[StagedRows]) -> list[Staged]:
 def error_of(refusal: Refusal) -> MillstreamError:
     """Return a refusal as the error that the other side has raised."""
     kind = getattr(errors, refusal.error, None)
-    if isinstance(kind, type) and issubclass(kind, MillstreamError) and kind.__init__ is MillstreamError.__init__:
+    if (
+        isinstance(kind, type)
+        and issubclass(kind, MillstreamError)
+        and kind.__init__ is MillstreamError.__init__
+    ):
         return kind(refusal.message, hint=refusal.hint)
     return LinkBroken(refusal.message, hint=refusal.hint)

@@ -55,7 +55,9 @@ class Feeds:
             if self._closed:
                 raise LinkClosed("the listener is closed")
             if len(self._waiting) >= _MOST_WAITING:
-                raise LinkBroken("too many follow partitions of this engine", hint="ask again later")
+                raise LinkBroken(
+                    "too many follow partitions of this engine", hint="ask again later"
+                )
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="followers", daemon=True)
                 self._thread.start()
@@ -94,7 +96,9 @@ class Feeds:
     def _news(self, inbox: Inbox) -> None:
         with self._guard:
             self._rung.discard(id(inbox))
-        self._waiting = [one for one in self._waiting if one.inbox is not inbox or not self._answered(one)]
+        self._waiting = [
+            one for one in self._waiting if one.inbox is not inbox or not self._answered(one)
+        ]
 
     def _expire(self) -> None:
         now = time.monotonic()

@@ -1,7 +1,7 @@
 """The follower: keeps a copy of a partition that another engine has, as close behind it as the network allows.
 
-It asks for what follows, writes it, and asks again; the owner answers when there is something. Whatever is lost,
-late, killed or full on the way, it goes on from where its files end.
+It asks for what follows, writes it, and asks again; the owner answers when there is something.
+Whatever is lost, late, killed or full on the way, it goes on from where its files end.
 
     asking ──piece──▶ taken ──nothing behind it, or enough──▶ synced ──▶ asking
        ▲                                                        │
@@ -103,7 +103,9 @@ class Follower:
         self._link: Link | None = None
         self._bell = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"follow {source}/{partition}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"follow {source}/{partition}", daemon=True
+        )
         self._met = threading.Event()
         self._state = State()
         self._reached = Reached()
@@ -155,7 +157,9 @@ class Follower:
         if link is None:
             return False
         try:
-            asked = link.call(lambda n: f.Follow(n, self.source, self.partition, f.CopyReached.of(reached), 0.0))
+            asked = link.call(
+                lambda n: f.Follow(n, self.source, self.partition, f.CopyReached.of(reached), 0.0)
+            )
             answer = asked.result(timeout_s)
         except (MillstreamError, TimeoutError):
             return False
@@ -164,8 +168,8 @@ class Follower:
     def progress(self) -> Progress:
         """Return how far the partition is written, for those who look for idle ones.
 
-        One whose owner does not answer is not idle: what its senders hold comes when it is back, and must not be
-        late then.
+        One whose owner does not answer is not idle: what its senders hold comes when it is back,
+        and must not be late then.
         """
         state = self._state
         rows_at = self._rows_at_us if self._live else self._clock.now_us()
@@ -194,7 +198,9 @@ class Follower:
             except (MillstreamError, OSError) as error:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 (a follower goes on, whatever it meets)
-                _log.exception("following %s/%d goes on after an unexpected error", self.source, self.partition)
+                _log.exception(
+                    "following %s/%d goes on after an unexpected error", self.source, self.partition
+                )
                 self._failed(error)
             self._rest()
 
@@ -240,7 +246,9 @@ class Follower:
             CopyDiffers: The owner does not have what the copy has.
         """
         reached = f.CopyReached.of(mirror.reached)
-        answer = self._answer(lambda n: f.Follow(n, self.source, self.partition, reached, self._wait_s))
+        answer = self._answer(
+            lambda n: f.Follow(n, self.source, self.partition, reached, self._wait_s)
+        )
         if answer is None:
             return None
         if not isinstance(answer, f.Followed):
@@ -294,7 +302,9 @@ class Follower:
         self._housekeeping_at = time.monotonic() + self._passed_every_s
         try:
             mirror.trim(piece.begin)
-            readers = {one.reader: one.positions.get(self.partition, 0) for one in committed(self.path)}
+            readers = {
+                one.reader: one.positions.get(self.partition, 0) for one in committed(self.path)
+            }
         except JournalError as error:  # until the reader commits again nothing is removed
             _log.warning("following %s/%d: %s", self.source, self.partition, error)
             return

@@ -3,8 +3,9 @@
     .millstream/<flow>/inboxes.json      where it listens
     .millstream/<flow>/inbox_<port>      its IPC socket
 
-`millstream run` hosts the inboxes of its flow. If nobody does, a client that is given the data folder hosts them itself
-for as long as it is open; another client that comes meanwhile connects to it, and takes over when it goes.
+`millstream run` hosts the inboxes of its flow. If nobody does, a client that is given the data
+folder hosts them itself for as long as it is open; another client that comes meanwhile connects to
+it, and takes over when it goes.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Host:
             for name, (description, settings) in sources.items():
                 self._inboxes[name] = []
                 for partition in range(description.partitions):
-                    self._inboxes[name].append(Inbox(description, partition, settings, clock=self._clock))
+                    self._inboxes[name].append(
+                        Inbox(description, partition, settings, clock=self._clock)
+                    )
             self._listen(listening_at or Listening())
         except BaseException:
             self.close()
@@ -103,7 +106,9 @@ class Host:
         )
         for name, inboxes in self._inboxes.items():
             settings = self._settings[name]
-            listener.host(f"{self._folder.name}.{name}", inboxes, key=settings.key, allowed=settings.producers)
+            listener.host(
+                f"{self._folder.name}.{name}", inboxes, key=settings.key, allowed=settings.producers
+            )
         listener.start()
         note_address(self._folder, listener.address)
 
@@ -117,7 +122,10 @@ class Host:
 
     def statistics(self) -> dict[str, list[InboxStatistics]]:
         """Return the numbers of each source's inboxes."""
-        return {name: [inbox.statistics() for inbox in inboxes] for name, inboxes in self._inboxes.items()}
+        return {
+            name: [inbox.statistics() for inbox in inboxes]
+            for name, inboxes in self._inboxes.items()
+        }
 
     def level(self) -> int | None:
         """Give idle partitions the floors that are due; return when the next one can become idle."""
@@ -192,7 +200,10 @@ def find(data: str | PathLike[str], target: str, *, patience_s: float) -> Found:
     folder = Path(data).resolve() / flow
     known = declared_inboxes(folder)
     if source not in known:
-        there = sorted(f"{file.parts[-4]}.{file.parts[-2]}" for file in Path(data).glob("*/journals/*/source.json"))
+        there = sorted(
+            f"{file.parts[-4]}.{file.parts[-2]}"
+            for file in Path(data).glob("*/journals/*/source.json")
+        )
         make = f"millstream send {target} --flow FILE makes it, and so does millstream run"
         hint = f"{make}; there are {', '.join(there)}" if there else make
         raise NotThere(f'there is no inbox of "{target}" in {data}', hint=hint)

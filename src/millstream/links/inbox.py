@@ -4,9 +4,10 @@
                                           |
                                           +--> dead letters, with the reason
 
-An event is in the journal, synced, before it is acknowledged. What waits for the disk is bounded in rows, bytes and
-requests; an envelope that finds no room is taken in part or not at all, and the answer says so: the sender holds the
-rest. If the disk refuses, the inbox takes nothing until it can open its partition again.
+An event is in the journal, synced, before it is acknowledged. What waits for the disk is bounded in
+rows, bytes and requests; an envelope that finds no room is taken in part or not at all, and the
+answer says so: the sender holds the rest. If the disk refuses, the inbox takes nothing until it can
+open its partition again.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Capacity:
 class Taken:
     """The answer to an envelope: events taken from the front, the highest number made durable, free room in rows.
 
-    Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters now).
+    Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters
+    now).
     """
 
     taken: int
@@ -173,7 +175,9 @@ class Inbox:
     def progress(self) -> Progress:
         """Return how far the partition is written, for those who look for idle ones."""
         writer = self._writer
-        return Progress(self.partition, writer.running_max, writer.floor, writer.ended, self._rows_at_us)
+        return Progress(
+            self.partition, writer.running_max, writer.floor, writer.ended, self._rows_at_us
+        )
 
     def highest(self, sender: str) -> int:
         """Return the highest number that is durable of a sender, or -1."""
@@ -183,11 +187,13 @@ class Inbox:
 
     # taking
 
-    def enqueue(self, sender: str, numbers: Numbers, batch: pa.RecordBatch, *, after: int = NOTHING) -> int:
+    def enqueue(
+        self, sender: str, numbers: Numbers, batch: pa.RecordBatch, *, after: int = NOTHING
+    ) -> int:
         """Take rows, and return how many were taken from the front once they are durable.
 
-        Fewer than were given: the inbox is full, send the rest again later. Rows that are there already count as
-        taken.
+        Fewer than were given: the inbox is full, send the rest again later. Rows that are there
+        already count as taken.
         """
         return self.enqueue_nowait(sender, numbers, batch, after=after).result().taken
 
@@ -215,7 +221,9 @@ class Inbox:
             if admission.fresh:
                 whole = admission.fresh == batch.num_rows
                 rows = Numbered(batch[begin:end], array(numbers[begin:end]))
-                refused = self._trying(lambda: self._store(sender, known, rows, message if whole else None))
+                refused = self._trying(
+                    lambda: self._store(sender, known, rows, message if whole else None)
+                )
             if refused is None:
                 return _resolved(Taken(0, known.durable, 0))
             if end == 0:
@@ -223,7 +231,13 @@ class Inbox:
             return self._when_durable(known, int(numbers[end - 1]), admission, refused)
 
     def instruct_nowait(
-        self, sender: str, number: int, kind: Kind, floor: int | None = None, *, after: int = NOTHING
+        self,
+        sender: str,
+        number: int,
+        kind: Kind,
+        floor: int | None = None,
+        *,
+        after: int = NOTHING,
     ) -> Future[Taken]:
         """Take an instruction; the future resolves when it is durable. One that was taken before changes nothing."""
         with self._guard:
@@ -233,7 +247,10 @@ class Inbox:
             admission = admit(known.highest, after, [number], self.free)
             if admission.taken == 0:
                 return self._answer(0, known)
-            if admission.fresh and self._trying(lambda: self._instruct(sender, known, number, kind, floor)) is None:
+            if (
+                admission.fresh
+                and self._trying(lambda: self._instruct(sender, known, number, kind, floor)) is None
+            ):
                 return _resolved(Taken(0, known.durable, 0))
             return self._when_durable(known, number, admission, 0)
 
@@ -249,8 +266,9 @@ class Inbox:
     def stage(self, sender: str, epoch: int, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
         """Keep rows aside for an epoch that may be published; they are synced when this returns.
 
-        Rows that the source does not take are kept too, to become dead letters if it is: the clock of this moment
-        decides, however often the epoch is published. Nothing is staged for an epoch that is there.
+        Rows that the source does not take are kept too, to become dead letters if it is: the clock
+        of this moment decides, however often the epoch is published. Nothing is staged for an epoch
+        that is there.
         """
         if epoch <= self.highest(sender):
             return []
@@ -258,7 +276,9 @@ class Inbox:
         given = [numbered(conform(batch, description.schema), 0) for batch in batches]
         found = [check(rows, self._rules, now) for rows in given]
         refused = [(one.reason, one.record) for rows in found for one in rows.refused]
-        return stage_arrival(description, self.partition, sender, epoch, [rows.batch for rows in found], refused)
+        return stage_arrival(
+            description, self.partition, sender, epoch, [rows.batch for rows in found], refused
+        )
 
     def publish(self, sender: str, epoch: int, staged: Sequence[Staged]) -> int:
         """Put what was staged into the journal as a whole, unless this epoch of the sender is there.
@@ -275,7 +295,8 @@ class Inbox:
             # Before the rows: where they are, even if only on their way, the letters are.
             self._bury_staged(sender, epoch, read_refused(path, refused))
         stored = self._arrive(sender, epoch, rows) if rows else 0
-        # Without an entry nothing tells a repetition that the epoch was here: its files stay until the next one.
+        # Without an entry nothing tells a repetition that the epoch was here: its files stay until
+        # the next one.
         discard(path, self.partition, sender, epoch if rows else epoch - 1)
         return stored
 
@@ -287,7 +308,9 @@ class Inbox:
     def _opened_or_raise(self, sender: str) -> _Sender:
         known = self._opened(sender)
         if known is None:
-            raise WriterBroken(f'inbox "{self.name}" takes nothing: {self._error}', hint="ask again")
+            raise WriterBroken(
+                f'inbox "{self.name}" takes nothing: {self._error}', hint="ask again"
+            )
         return known
 
     def _bury_staged(self, sender: str, epoch: int, refused: Sequence[Reasoned]) -> None:
@@ -307,8 +330,9 @@ class Inbox:
             if epoch <= self._writer.highest(sender):
                 self._repeated += rows
                 rows = size = 0
-            # Counted before it is appended, which is done without the guard: the writer may make us wait for those
-            # before, who need the guard to be told. Until then others find no room, and nobody opens it anew.
+            # Counted before it is appended, which is done without the guard: the writer may make us
+            # wait for those before, who need the guard to be told. Until then others find no room,
+            # and nobody opens it anew.
             self._hold(rows, size)
             writer = self._writer
         try:
@@ -386,7 +410,9 @@ class Inbox:
 
     def _trying_to_end(self, sender: str) -> bool:
         try:
-            self._ending = self._writer.instruct_nowait(Kind.END_OF_STREAM, None, sender=sender, seq=0)
+            self._ending = self._writer.instruct_nowait(
+                Kind.END_OF_STREAM, None, sender=sender, seq=0
+            )
         except (JournalError, OSError) as error:
             self._broke(error)
         return False
@@ -439,7 +465,8 @@ class Inbox:
             message = None
             self.bury(sender, good.refused, wait_s=_DEAD_LETTERS_S)
         if len(good):
-            # One entry, numbered backwards from its last row: the highest number is right, whatever lies between.
+            # One entry, numbered backwards from its last row: the highest number is right, whatever
+            # lies between.
             first = int(good.numbers[-1]) - len(good) + 1
             self._append(
                 known,
@@ -453,7 +480,9 @@ class Inbox:
         known.highest = last
         return len(good.refused)
 
-    def _instruct(self, sender: str, known: _Sender, number: int, kind: Kind, floor: int | None) -> int | None:
+    def _instruct(
+        self, sender: str, known: _Sender, number: int, kind: Kind, floor: int | None
+    ) -> int | None:
         if kind is Kind.END_OF_STREAM:
             ends = self._ends.after(sender)
             if not ends.complete:
@@ -464,11 +493,19 @@ class Inbox:
                 known.highest = known.durable = number
                 return 1
             self._ends = ends
-        self._append(known, 0, 0, number, self._writer.instruct_nowait(kind, floor, sender=sender, seq=number))
+        self._append(
+            known,
+            0,
+            0,
+            number,
+            self._writer.instruct_nowait(kind, floor, sender=sender, seq=number),
+        )
         known.highest = number
         return 1
 
-    def _append(self, known: _Sender, rows: int, size: int, last: int, pending: Future[Accepted]) -> None:
+    def _append(
+        self, known: _Sender, rows: int, size: int, last: int, pending: Future[Accepted]
+    ) -> None:
         self._hold(rows, size)
         self._watch(known, rows, size, last, pending)
 
@@ -477,7 +514,9 @@ class Inbox:
         self._waiting_bytes += size
         self._waiting_requests += requests
 
-    def _watch(self, known: _Sender, rows: int, size: int, last: int, pending: Future[Accepted]) -> None:
+    def _watch(
+        self, known: _Sender, rows: int, size: int, last: int, pending: Future[Accepted]
+    ) -> None:
         known.tail = pending
         if rows:
             self._rows_at_us = self._clock.now_us()
@@ -487,7 +526,9 @@ class Inbox:
 
         pending.add_done_callback(settled)
 
-    def _settle(self, known: _Sender, rows: int, size: int, last: int, done: Future[Accepted]) -> None:
+    def _settle(
+        self, known: _Sender, rows: int, size: int, last: int, done: Future[Accepted]
+    ) -> None:
         with self._guard:
             self._hold(-rows, -size, requests=-1)
             if known.tail is done:
@@ -495,7 +536,9 @@ class Inbox:
             error = done.exception()
             if error is None:
                 self._rows += rows
-                known.durable = max(known.durable, last, known.highest if known.tail is None else NOTHING)
+                known.durable = max(
+                    known.durable, last, known.highest if known.tail is None else NOTHING
+                )
             elif not isinstance(error, WriterClosed):
                 self._broke(error)
         if rows or self._writer.ended:
@@ -503,7 +546,9 @@ class Inbox:
 
     # answering
 
-    def _when_durable(self, known: _Sender, number: int, admission: Admission, refused: int) -> Future[Taken]:
+    def _when_durable(
+        self, known: _Sender, number: int, admission: Admission, refused: int
+    ) -> Future[Taken]:
         taken, repeated = admission.taken, admission.repeated
         if number <= known.durable or known.tail is None:
             return self._answer(taken, known, repeated, refused)
@@ -514,13 +559,17 @@ class Inbox:
             if done.exception() is not None:
                 answer.set_result(Taken(0, known.durable, 0))
             else:
-                answer.set_result(Taken(taken, max(number, known.durable), self.free, repeated, refused))
+                answer.set_result(
+                    Taken(taken, max(number, known.durable), self.free, repeated, refused)
+                )
 
         # After its own callback in `_append`: callbacks run in the order in which they were added.
         known.tail.add_done_callback(settled)
         return answer
 
-    def _answer(self, taken: int, known: _Sender | None, repeated: int = 0, refused: int = 0) -> Future[Taken]:
+    def _answer(
+        self, taken: int, known: _Sender | None, repeated: int = 0, refused: int = 0
+    ) -> Future[Taken]:
         highest = NOTHING if known is None else known.durable
         return _resolved(Taken(taken, highest, self.free, repeated, refused))
 

@@ -1,8 +1,8 @@
 """Keys: who may write to an inbox over the network.
 
-A pair of CURVE keys lies in two text files. NAME.key holds both halves and stays with the one who is NAME, readable by
-that user alone; NAME.pub holds the public half and goes to those who shall know NAME: a producer's into the folder of
-an engine's producers, an engine's to its producers.
+A pair of CURVE keys lies in two text files. NAME.key holds both halves and stays with the one who
+is NAME, readable by that user alone; NAME.pub holds the public half and goes to those who shall
+know NAME: a producer's into the folder of an engine's producers, an engine's to its producers.
 
     # Millstream key "till": keep it secret.
     public = "..."       40 characters of Z85, which have no quotes among them
@@ -95,7 +95,8 @@ def new_keys(folder: Path, name: str) -> KeyFiles:
 
 def _write(file: Path, text: str, mode: int) -> None:
     try:
-        # Made with its mode, and never opened if it is there: the secret is at no moment readable by others.
+        # Made with its mode, and never opened if it is there: the secret is at no moment readable
+        # by others.
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as exc:
         raise _exists(file) from exc
@@ -107,7 +108,9 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 def _exists(file: Path) -> KeyExists:
     msg = f'there is a key file "{file}" already'
-    return KeyExists(msg, hint="take another name; remove the file only if nobody uses the key any more")
+    return KeyExists(
+        msg, hint="take another name; remove the file only if nobody uses the key any more"
+    )
 
 
 # reading
@@ -117,7 +120,8 @@ def read_key(file: Path | str) -> KeyPair:
     """Return the key in a NAME.key.
 
     Raises:
-        InvalidKey: The file is missing, damaged, without its secret half, or readable by others than its owner.
+        InvalidKey: The file is missing, damaged, without its secret half, or readable by others
+            than its owner.
     """
     path = Path(file)
     halves = _halves(path)
@@ -137,7 +141,8 @@ def read_public(file: Path | str) -> PublicKey:
     """Return the key in a NAME.pub.
 
     Raises:
-        InvalidKey: The file is missing, damaged, or holds a secret half, which should never have come here.
+        InvalidKey: The file is missing, damaged, or holds a secret half, which should never have
+            come here.
     """
     path = Path(file)
     halves = _halves(path)
@@ -192,7 +197,9 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as exc:
         msg = f'key file "{path}" cannot be read: {exc.strerror}'
-        raise InvalidKey(msg, hint="make a key with millstream keys new NAME, or give its path") from exc
+        raise InvalidKey(
+            msg, hint="make a key with millstream keys new NAME, or give its path"
+        ) from exc
     except UnicodeDecodeError as exc:
         msg = f'"{path}" is not a key file'
         raise InvalidKey(msg, hint=_AGAIN) from exc

@@ -35,8 +35,8 @@ class Levelled(Protocol):
 class Levels:
     """Watches over the partitions of sources that one process hosts or follows; sleeps for good while nothing comes.
 
-    The thread is started with the first source that needs it: one with a time and more than one partition, or one that
-    has got some of them later.
+    The thread is started with the first source that needs it: one with a time and more than one
+    partition, or one that has got some of them later.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -46,7 +46,13 @@ class Levels:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, source: str, inboxes: Sequence[Levelled], settings: Settings, later: Sequence[Inbox] = ()) -> None:
+    def add(
+        self,
+        source: str,
+        inboxes: Sequence[Levelled],
+        settings: Settings,
+        later: Sequence[Inbox] = (),
+    ) -> None:
         """Watch over the partitions of a source, if it needs that; some of them it has got `later`."""
         if len(inboxes) < 2 or (settings.time is None and not later):
             return
@@ -55,7 +61,9 @@ class Levels:
             inbox.on_rows = self._news.set
         self._news.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._keep_level, name="inbox levels", daemon=True)
+            self._thread = threading.Thread(
+                target=self._keep_level, name="inbox levels", daemon=True
+            )
             self._thread.start()
 
     def remove(self, source: str) -> None:
@@ -72,15 +80,23 @@ class Levels:
         moments = [self._level(*one) for one in self._watched.values()]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _level(self, inboxes: Sequence[Levelled], settings: Settings, later: Sequence[Inbox] = ()) -> int | None:
+    def _level(
+        self, inboxes: Sequence[Levelled], settings: Settings, later: Sequence[Inbox] = ()
+    ) -> int | None:
         microsecond = timedelta(microseconds=1)
         now, idle_us = self._clock.now_us(), settings.idle // microsecond
         states = [inbox.progress() for inbox in inboxes]
-        floors = proposals(states, now_us=now, idle_us=idle_us, lateness_us=settings.lateness // microsecond)
+        floors = proposals(
+            states, now_us=now, idle_us=idle_us, lateness_us=settings.lateness // microsecond
+        )
         by_partition = {inbox.partition: inbox for inbox in inboxes}
         for partition, floor in floors:
             by_partition[partition].level(floor)
-        over = left_over(states, len(inboxes) - len(later), now_us=now, idle_us=idle_us) if later else ()
+        over = (
+            left_over(states, len(inboxes) - len(later), now_us=now, idle_us=idle_us)
+            if later
+            else ()
+        )
         ended = [inbox.end(_SENDER) for inbox in later if inbox.partition in over]
         if not all(ended):
             return now  # it is being written

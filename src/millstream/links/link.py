@@ -14,7 +14,14 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from millstream.errors import BadFrame, LinkBroken, LinkClosed, MillstreamError, NoAnswer, NotAllowed
+from millstream.errors import (
+    BadFrame,
+    LinkBroken,
+    LinkClosed,
+    MillstreamError,
+    NoAnswer,
+    NotAllowed,
+)
 from millstream.journal import Kind
 from millstream.links import envelope as e
 from millstream.links.admission import NOTHING
@@ -84,7 +91,9 @@ class Link(Protocol):
 class LocalLink:
     """A listener in this process: its inboxes are called, no socket is used. When it has gone, another is looked for."""
 
-    def __init__(self, loop: Loop, where: Callable[[], Address], port: int, open_socket: Callable[[], Link]) -> None:
+    def __init__(
+        self, loop: Loop, where: Callable[[], Address], port: int, open_socket: Callable[[], Link]
+    ) -> None:
         """Call the listener at `port`; if it goes, `where` says who listens now, and `open_socket` leads there."""
         self._loop = loop
         self._where = where
@@ -169,14 +178,21 @@ def _result(done: Future[Taken]) -> Taken | MillstreamError:
     error = done.exception()
     if error is None:
         return done.result()
-    return error if isinstance(error, MillstreamError) else LinkBroken(f"an inbox failed: {error!r}")
+    return (
+        error if isinstance(error, MillstreamError) else LinkBroken(f"an inbox failed: {error!r}")
+    )
 
 
 class SocketLink:
     """A listener in another process, over IPC or TCP."""
 
     def __init__(
-        self, loop: Loop, where: Callable[[], Address], *, keys: KeyPair | None = None, server: bytes | None = None
+        self,
+        loop: Loop,
+        where: Callable[[], Address],
+        *,
+        keys: KeyPair | None = None,
+        server: bytes | None = None,
     ) -> None:
         """Connect to the address that `where` returns; it is asked again whenever the link is lost."""
         self._loop = loop
@@ -235,7 +251,14 @@ class SocketLink:
             self._send(e.frames_of(header))
             return
         header = e.Rows(
-            number, way.source, way.partition, way.sender, order.after, int(numbers[0]), len(numbers), way.version
+            number,
+            way.source,
+            way.partition,
+            way.sender,
+            order.after,
+            int(numbers[0]),
+            len(numbers),
+            way.version,
         )
         self._send(e.frames_of(header, payload.serialize(), e.encode_numbers(numbers)))
 
@@ -245,7 +268,9 @@ class SocketLink:
         self._loop.soon(lambda: self._call(make, bodies, answer))
         return answer
 
-    def _call(self, make: Callable[[int], e.Request], bodies: tuple[Any, ...], answer: Future[e.Answer]) -> None:
+    def _call(
+        self, make: Callable[[int], e.Request], bodies: tuple[Any, ...], answer: Future[e.Answer]
+    ) -> None:
         if self._refused:  # the wire is dead; but by now they may know us
             self.renew()
         number = next(self._ids)
@@ -290,7 +315,9 @@ class SocketLink:
             self._ungreeted += 1
         error = None
         if loss is Loss.REFUSED or (self._keys is not None and self._ungreeted >= _GREETINGS):
-            self._refused = True  # until it is tried anew: the next event says only that the peer is gone
+            self._refused = (
+                True  # until it is tried anew: the next event says only that the peer is gone
+            )
             error = NotAllowed(
                 f"{self._address} does not let us in",
                 hint="it may not know our key, or its own is not the one we were given",
@@ -346,7 +373,11 @@ def _pass_on(answer: e.Answer, on_answer: OnAnswer) -> None:
 
 
 def open_link(
-    loop: Loop, where: Callable[[], Address], *, keys: KeyPair | None = None, server: bytes | None = None
+    loop: Loop,
+    where: Callable[[], Address],
+    *,
+    keys: KeyPair | None = None,
+    server: bytes | None = None,
 ) -> Link:
     """Return the link to a listener: a plain call if it is in this process, else IPC or TCP."""
     address = where()

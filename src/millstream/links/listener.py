@@ -1,7 +1,8 @@
 """The listener: one port of this host, behind which any number of inboxes stand.
 
-It answers who has what (`Ask`), hands envelopes to inboxes, and sends their answers back when the rows are durable.
-Listeners register in their process: an outbox in the same process calls its inbox and uses no socket.
+It answers who has what (`Ask`), hands envelopes to inboxes, and sends their answers back when the
+rows are durable. Listeners register in their process: an outbox in the same process calls its inbox
+and uses no socket.
 """
 
 from __future__ import annotations
@@ -154,7 +155,11 @@ class Listener:
         return tuple(self._sources)
 
     def statistics(self) -> tuple[InboxStatistics, ...]:
-        return tuple(inbox.statistics() for hosted in self._sources.values() for inbox in hosted.inboxes.values())
+        return tuple(
+            inbox.statistics()
+            for hosted in self._sources.values()
+            for inbox in hosted.inboxes.values()
+        )
 
     # asking, also by plain call
 
@@ -167,7 +172,9 @@ class Listener:
         """
         hosted = self._hosted(source, producer)
         description = describe(hosted.description.path)
-        places = [e.Place(place.ip, place.port, place.node, place.folder) for place in hosted.places]
+        places = [
+            e.Place(place.ip, place.port, place.node, place.folder) for place in hosted.places
+        ]
         return e.Card(
             request=request,
             source=source,
@@ -189,16 +196,28 @@ class Listener:
         """
         inbox = self._hosted(source, producer).inboxes.get(partition)
         if inbox is None:
-            raise NotThere(f'partition {partition} of "{source}" is not at {self.address}', hint="ask where it is")
+            raise NotThere(
+                f'partition {partition} of "{source}" is not at {self.address}',
+                hint="ask where it is",
+            )
         return inbox
 
     def _hosted(self, source: str, producer: str | None) -> Hosted:
         hosted = self._sources.get(source)
         if hosted is None:
             known = ", ".join(sorted(self._sources)) or "none"
-            raise NotThere(f'there is no source "{source}" at {self.address}', hint=f"its sources: {known}")
-        if producer not in (None, ENGINE) and hosted.allowed is not None and producer not in hosted.allowed:
-            raise NotAllowed(f'producer "{producer}" may not send to "{source}"', hint="ask its owner to list the key")
+            raise NotThere(
+                f'there is no source "{source}" at {self.address}', hint=f"its sources: {known}"
+            )
+        if (
+            producer not in (None, ENGINE)
+            and hosted.allowed is not None
+            and producer not in hosted.allowed
+        ):
+            raise NotAllowed(
+                f'producer "{producer}" may not send to "{source}"',
+                hint="ask its owner to list the key",
+            )
         return hosted
 
     def serve(self, request: e.Request, bodies: list[Any]) -> Future[e.Answer]:
@@ -228,7 +247,9 @@ class Listener:
         except MillstreamError as error:
             self._refuse(request.request, error, reply)
 
-    def _take(self, request: e.Request, frames: list[Any], producer: str | None, reply: Reply) -> None:
+    def _take(
+        self, request: e.Request, frames: list[Any], producer: str | None, reply: Reply
+    ) -> None:
         match request:
             case e.Ask():
                 reply(e.frames_of(self.card(request.source, request.request, producer)))
@@ -238,7 +259,11 @@ class Listener:
             case e.Instruct():
                 inbox = self.inbox(request.source, request.partition, producer)
                 taken = inbox.instruct_nowait(
-                    request.sender, request.number, Kind[request.kind], request.floor, after=request.after
+                    request.sender,
+                    request.number,
+                    Kind[request.kind],
+                    request.floor,
+                    after=request.after,
                 )
                 self._taken(request.request, taken, reply)
             case e.Bury():
@@ -257,10 +282,14 @@ class Listener:
     def _rows(self, inbox: Inbox, request: e.Rows, frames: list[Any]) -> Future[Taken]:
         schemas = inbox.described(request.version).schemas
         if len(frames) not in (2, 3) or request.version >= len(schemas):
-            raise BadFrame("rows need a batch, and a schema that the journal has or had", hint="connect again")
+            raise BadFrame(
+                "rows need a batch, and a schema that the journal has or had", hint="connect again"
+            )
         batch, message = e.decode_batch(frames[1], schemas[request.version], request.rows)
         numbers = e.decode_numbers(frames[2] if len(frames) == 3 else None, request)
-        return inbox.enqueue_nowait(request.sender, numbers, batch, after=request.after, message=message)
+        return inbox.enqueue_nowait(
+            request.sender, numbers, batch, after=request.after, message=message
+        )
 
     def _bury(self, inbox: Inbox, request: e.Bury, letters: list[Refused]) -> e.Done:
         return e.Done(request.request, rows=inbox.bury(request.sender, letters))
@@ -270,7 +299,10 @@ class Listener:
     def _staging(self, inbox: Inbox, request: e.Stage, frames: list[Any], reply: Reply) -> None:
         schemas = inbox.described(request.version).schemas
         if len(frames) != 2 or request.version >= len(schemas):
-            raise BadFrame("staging needs a batch, and a schema that the journal has or had", hint="connect again")
+            raise BadFrame(
+                "staging needs a batch, and a schema that the journal has or had",
+                hint="connect again",
+            )
         batch, _ = e.decode_batch(frames[1], schemas[request.version], request.rows)
         if not self._room_to_stage.acquire(blocking=False):
             raise LinkBroken("too many tasks stage rows here at once", hint="ask again")
@@ -299,7 +331,9 @@ class Listener:
     def _followed(self, inbox: Inbox, request: f.Follow | f.Level | f.Passed, reply: Reply) -> None:
         match request:
             case f.Follow():
-                self._feeds.follow(inbox, request, lambda found: self._feed(request.request, found, reply))
+                self._feeds.follow(
+                    inbox, request, lambda found: self._feed(request.request, found, reply)
+                )
             case f.Level():
                 levelled = inbox.level_at(request.floor, request.position)
                 reply(e.frames_of(e.Done(request.request, rows=int(levelled))))

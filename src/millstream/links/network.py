@@ -6,7 +6,8 @@ An inbox has one address, (ip, port, node), and up to three ways in:
     port registered in this process   LOCAL   a plain call, no socket
     otherwise                         IPC     <folder>/inbox_<port>, if it is there and may be written to; else TCP
 
-A port tells workers of one host apart, never those of two: a loopback address has no place among several hosts.
+A port tells workers of one host apart, never those of two: a loopback address has no place among
+several hosts.
 """
 
 from __future__ import annotations
@@ -24,11 +25,21 @@ from typing import Final
 
 import psutil
 
-from millstream.errors import InvalidAddress, LoopbackInCluster, NoSuchNetwork, OpenNetwork, WrongNodes
+from millstream.errors import (
+    InvalidAddress,
+    LoopbackInCluster,
+    NoSuchNetwork,
+    OpenNetwork,
+    WrongNodes,
+)
 
 LOOPBACK: Final = "127.0.0.1"
-_TCP: Final = re.compile(r"tcp://(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]/\s]+)):(?P<port>\d{1,5})")
-_SHAPE: Final = "an address is written tcp://host:port, with an IPv6 address in brackets: tcp://[fd00::1]:7000"
+_TCP: Final = re.compile(
+    r"tcp://(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]/\s]+)):(?P<port>\d{1,5})"
+)
+_SHAPE: Final = (
+    "an address is written tcp://host:port, with an IPv6 address in brackets: tcp://[fd00::1]:7000"
+)
 
 
 class Transport(StrEnum):
@@ -86,7 +97,9 @@ def _resolved(host: str) -> str:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
         msg = f'host "{host}" is not known here'
-        raise InvalidAddress(msg, hint="give its IP address, or a name that this host can look up") from exc
+        raise InvalidAddress(
+            msg, hint="give its IP address, or a name that this host can look up"
+        ) from exc
     found.sort(key=lambda one: one[0] != socket.AF_INET)
     return str(_ip(str(found[0][4][0])))
 
@@ -102,7 +115,12 @@ def interfaces() -> dict[str, tuple[str, ...]]:
     """Return the IP addresses of this host's interfaces, IPv4 first."""
     found = {}
     for name, given in psutil.net_if_addrs().items():
-        ips = [one.address for kind in (socket.AF_INET, socket.AF_INET6) for one in given if one.family == kind]
+        ips = [
+            one.address
+            for kind in (socket.AF_INET, socket.AF_INET6)
+            for one in given
+            if one.family == kind
+        ]
         if ips:
             found[name] = tuple(ips)
     return found
@@ -116,8 +134,8 @@ def own_ips() -> frozenset[str]:
 def preferred(network: str | None, found: Mapping[str, tuple[str, ...]] | None = None) -> str:
     """Return this host's address in a network: `"10.0."`, `"10.0.0.0/16"`, or None for this host alone.
 
-    A prefix counts in whole numbers: "10.1" is not the beginning of 10.10.0.1. Of several addresses in the network
-    the first is taken, IPv4 before IPv6.
+    A prefix counts in whole numbers: "10.1" is not the beginning of 10.10.0.1. Of several addresses
+    in the network the first is taken, IPv4 before IPv6.
 
     Raises:
         NoSuchNetwork: No interface has an address there.
@@ -131,7 +149,9 @@ def preferred(network: str | None, found: Mapping[str, tuple[str, ...]] | None =
     if not inside:
         known = "; ".join(f"{name} {', '.join(ips)}" for name, ips in given.items())
         msg = f'no interface of this host is in the network "{network}"'
-        raise NoSuchNetwork(msg, hint=f"its interfaces are {known}" if known else "it has no interfaces")
+        raise NoSuchNetwork(
+            msg, hint=f"its interfaces are {known}" if known else "it has no interfaces"
+        )
     return min(inside, key=lambda ip: _ip(ip).version)
 
 
@@ -142,8 +162,12 @@ def _matcher(network: str) -> Callable[[str], bool]:
     prefix = network.rstrip(".:")
     if not re.fullmatch(r"[0-9A-Fa-f.:]+", prefix):
         msg = f'"{network}" is not a network'
-        raise InvalidAddress(msg, hint='give the beginning of an address, "10.0.", or a range, "10.0.0.0/16"')
-    return lambda ip: ip == network or ip.lower().startswith((f"{prefix}.".lower(), f"{prefix}:".lower()))
+        raise InvalidAddress(
+            msg, hint='give the beginning of an address, "10.0.", or a range, "10.0.0.0/16"'
+        )
+    return lambda ip: (
+        ip == network or ip.lower().startswith((f"{prefix}.".lower(), f"{prefix}:".lower()))
+    )
 
 
 def _network(text: str) -> IPv4Network | IPv6Network:
@@ -175,13 +199,18 @@ def spanning(addresses: Sequence[Address]) -> None:
 
     Raises:
         WrongNodes: Node numbers are not 0 to N-1, each once.
-        LoopbackInCluster: There are several hosts, and a loopback address, which would look local on each of them.
+        LoopbackInCluster: There are several hosts, and a loopback address, which would look local
+            on each of them.
     """
     _check_nodes([address.node for address in addresses])
     inner = [address for address in addresses if _loopback(address.ip)]
     if inner and len(inner) < len(addresses):
-        msg = f"{inner[0]} (node {inner[0].node}) is a loopback address in a cluster of several hosts"
-        raise LoopbackInCluster(msg, hint="start that engine with a preferred network, such as 10.0.0.0/16")
+        msg = (
+            f"{inner[0]} (node {inner[0].node}) is a loopback address in a cluster of several hosts"
+        )
+        raise LoopbackInCluster(
+            msg, hint="start that engine with a preferred network, such as 10.0.0.0/16"
+        )
 
 
 def _check_nodes(nodes: Sequence[int]) -> None:
@@ -195,7 +224,9 @@ def _check_nodes(nodes: Sequence[int]) -> None:
         "unknown": sorted(node for node in count if node not in wanted),
     }
     if wrong["missing"]:  # as many as there are double or unknown
-        listed = "; ".join(f"{fact}: {', '.join(map(str, found))}" for fact, found in wrong.items() if found)
+        listed = "; ".join(
+            f"{fact}: {', '.join(map(str, found))}" for fact, found in wrong.items() if found
+        )
         msg = f"{len(nodes)} engines have the wrong node numbers ({listed})"
         raise WrongNodes(msg, hint=f"give each of 0 to {len(nodes) - 1} to exactly one engine")
 

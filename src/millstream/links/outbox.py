@@ -32,7 +32,8 @@ PIECE_BYTES: Final = 2 << 20
 class Ticket:
     """What a caller holds for rows it has handed over: `future` resolves when all of them are durable.
 
-    One who is `waiting` for it hears of a failure there and then; the others hear of it when they flush, too.
+    One who is `waiting` for it hears of a failure there and then; the others hear of it when they
+    flush, too.
     """
 
     def __init__(self, rows: int, *, waiting: bool = False) -> None:
@@ -83,7 +84,9 @@ class _Held:
 class Outbox:
     """Rows for one inbox."""
 
-    def __init__(self, link: Link, way: Way, limits: w.Limits, changed: threading.Condition) -> None:
+    def __init__(
+        self, link: Link, way: Way, limits: w.Limits, changed: threading.Condition
+    ) -> None:
         """Send over `link`; `changed` is notified when there is more room."""
         self._link = link
         self._way = way
@@ -152,7 +155,9 @@ class Outbox:
 
     def step(self, now: float) -> float | None:
         """Do what is due; return when there is more to do."""
-        while len(self._window.pieces) < self._limits.requests and (piece := self._next()) is not None:
+        while (
+            len(self._window.pieces) < self._limits.requests and (piece := self._next()) is not None
+        ):
             self._window = w.offer(self._window, piece)
         self._release(self._window.acked)
         self._window, overdue = w.expired(self._window, now, self._limits)
@@ -177,7 +182,12 @@ class Outbox:
         while self._incoming:
             piece, more = self._incoming[0]
             rows, size = rows + len(piece.numbers), size + more
-            if parts and (more == 0 or rows > MOST_ROWS or size > PIECE_BYTES or piece.numbers[0] <= parts[-1].last):
+            if parts and (
+                more == 0
+                or rows > MOST_ROWS
+                or size > PIECE_BYTES
+                or piece.numbers[0] <= parts[-1].last
+            ):
                 break
             parts.append(piece)
             self._incoming.popleft()
@@ -237,7 +247,9 @@ class Outbox:
                 self._failure = error
             self._incoming.clear()
             self._rows = self._bytes = 0
-            self._window = w.Window(acked=self._window.acked, sent=self._window.last, requests=self._window.requests)
+            self._window = w.Window(
+                acked=self._window.acked, sent=self._window.last, requests=self._window.requests
+            )
             self._changed.notify_all()
         for one in held:
             one.ticket.fail(error)

@@ -1,8 +1,9 @@
 """Futures that are handed out for every row and cost next to nothing until somebody looks at them.
 
-A future of the standard library has a lock and a condition, which take longer to make than a row takes to send. Most
-rows share their fate with all that were gathered with them, and most futures are dropped unseen. So a promise is a
-future that becomes one when it is first used; until then its group knows how it ends.
+A future of the standard library has a lock and a condition, which take longer to make than a row
+takes to send. Most rows share their fate with all that were gathered with them, and most futures
+are dropped unseen. So a promise is a future that becomes one when it is first used; until then its
+group knows how it ends.
 """
 
 from __future__ import annotations

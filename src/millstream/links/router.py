@@ -29,7 +29,12 @@ class Router:
     """
 
     def __init__(
-        self, outboxes: Sequence[Outbox], policy: Policy, key: str | None, *, spread: int | None = None
+        self,
+        outboxes: Sequence[Outbox],
+        policy: Policy,
+        key: str | None,
+        *,
+        spread: int | None = None,
     ) -> None:
         self.outboxes = tuple(outboxes)
         self._spread = self.outboxes[:spread]
@@ -41,7 +46,8 @@ class Router:
     def enqueue(self, numbers: Any, events: Sequence[Event], ticket: Ticket) -> int:
         """Hand on events with these numbers, a range or an array; return how many were taken from the front.
 
-        An instruction goes to every outbox, after all rows before it. Fewer than were given: there is no room now.
+        An instruction goes to every outbox, after all rows before it. Fewer than were given: there
+        is no room now.
         """
         taken = 0
         for event in events:
@@ -85,17 +91,25 @@ class Router:
 
     def _chosen(self, rooms: Sequence[int]) -> int:
         if self._policy is Policy.LOCAL:
-            rooms = [room if outbox.local else -1 for room, outbox in zip(rooms, self._spread, strict=True)]
+            rooms = [
+                room if outbox.local else -1
+                for room, outbox in zip(rooms, self._spread, strict=True)
+            ]
         return least_loaded(rooms)
 
-    def _places(self, batch: pa.RecordBatch, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Places:
+    def _places(
+        self, batch: pa.RecordBatch, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> Places:
         if self._policy is Policy.IN_TURN or self._key is None:
             return in_turn(numbers, len(self._spread))
         found = places(batch.column(self._key), len(self._spread))
-        # A row without a key has no place: the first inbox tells so, and keeps it among its dead letters.
+        # A row without a key has no place: the first inbox tells so, and keeps it among its dead
+        # letters.
         return np.where(found == NOWHERE, 0, found)
 
-    def _put(self, chosen: int, numbers: Any, batch: pa.RecordBatch, size: int, ticket: Ticket) -> None:
+    def _put(
+        self, chosen: int, numbers: Any, batch: pa.RecordBatch, size: int, ticket: Ticket
+    ) -> None:
         rows = batch.num_rows
         if rows == 1 or (size <= PIECE_BYTES and 0 < rows <= MOST_ROWS):
             self.outboxes[chosen].put(numbers, batch, size, ticket)
@@ -120,4 +134,6 @@ def too_large(batch: pa.RecordBatch) -> int | None:
 
 def indices(rows: Indices) -> pa.Array:
     """Return row numbers as `take` wants them; `pa.array` would import pandas."""
-    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows.astype(np.int64, copy=False))])
+    return pa.Array.from_buffers(
+        pa.int64(), len(rows), [None, pa.py_buffer(rows.astype(np.int64, copy=False))]
+    )

@@ -1,8 +1,9 @@
 """Which rows go to which outbox: pure rules.
 
-A batch is split with whole-column operations, never row by row. What is returned first is always a count from the
-front: the index of the first row that found no room. Rows after it stay with the caller, also those for which there
-would have been room, so that the order per key and the count say the same.
+A batch is split with whole-column operations, never row by row. What is returned first is always a
+count from the front: the index of the first row that found no room. Rows after it stay with the
+caller, also those for which there would have been room, so that the order per key and the count say
+the same.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def split(places: Places, rooms: Sequence[int]) -> tuple[int, list[tuple[int, In
     order = np.argsort(places, kind="stable")
     bounds = np.searchsorted(places[order], np.arange(len(rooms) + 1))
     rows = [order[bounds[n] : bounds[n + 1]] for n in range(len(rooms))]
-    blocked = [int(mine[max(0, room)]) for mine, room in zip(rows, rooms, strict=True) if len(mine) > max(0, room)]
+    blocked = [
+        int(mine[max(0, room)])
+        for mine, room in zip(rows, rooms, strict=True)
+        if len(mine) > max(0, room)
+    ]
     count = min(blocked, default=len(places))
     kept = [(n, mine[: np.searchsorted(mine, count)]) for n, mine in enumerate(rows)]
     return count, [(n, mine) for n, mine in kept if len(mine)]

@@ -1,6 +1,7 @@
 """A user's rows on their way into a source, as one Arrow batch.
 
-Columns are converted whole. Only when one cannot be, its rows are looked at one by one, to say which is to blame.
+Columns are converted whole. Only when one cannot be, its rows are looked at one by one, to say
+which is to blame.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ def to_batch(rows: Any, schema: pa.Schema, *, source: str) -> pa.RecordBatch:
     """Return rows as a batch of the source's columns; a column that a row does not have is null.
 
     Args:
-        rows: A dict or dataclass instance, an iterable of these, a pandas DataFrame, Arrow's batches and tables, or
-            anything that exports an Arrow stream. Arrow's columns are not copied where their types are the source's,
-            and cast where nothing is lost. The index of a DataFrame is ignored; its missing values are null, except
-            NaN in columns of floating point, which stays.
+        rows: A dict or dataclass instance, an iterable of these, a pandas DataFrame, Arrow's
+            batches and tables, or anything that exports an Arrow stream. Arrow's columns are not
+            copied where their types are the source's, and cast where nothing is lost. The index of
+            a DataFrame is ignored; its missing values are null, except NaN in columns of floating
+            point, which stays.
         schema: The source's columns.
         source: Its name, for errors.
 
     Raises:
-        RowsRefused: A column is unknown, or a value is not of its column's type; the row is numbered from 0.
+        RowsRefused: A column is unknown, or a value is not of its column's type; the row is
+            numbered from 0.
     """
     return _Into(schema, source).batch(rows)
 
@@ -58,7 +61,9 @@ class _Into:
         if isinstance(rows, pa.Table):
             return self.batch(one_batch(rows))
         # Another thread may just be importing pandas: then these rows are not of its kind.
-        if (kind := getattr(sys.modules.get("pandas"), "DataFrame", None)) is not None and isinstance(rows, kind):
+        if (
+            kind := getattr(sys.modules.get("pandas"), "DataFrame", None)
+        ) is not None and isinstance(rows, kind):
             return self.frame(rows)
         if hasattr(rows, "__arrow_c_stream__"):
             return self.batch(pa.RecordBatchReader.from_stream(rows).read_all())
@@ -73,7 +78,9 @@ class _Into:
     def listed(self, rows: Any) -> list[Mapping[str, Any]]:
         if isinstance(rows, (str, bytes, bytearray)) or not isinstance(rows, Iterable):
             msg = f'source "{self.source}" takes rows, and {_shown(rows)} is not rows'
-            raise RowsRefused(msg, hint="give a dict, a list of dicts, a DataFrame or an Arrow table")
+            raise RowsRefused(
+                msg, hint="give a dict, a list of dicts, a DataFrame or an Arrow table"
+            )
         given = list(rows)
         if set(map(type, given)) <= {dict}:
             return given
@@ -89,7 +96,9 @@ class _Into:
     def mappings(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
         unknown = set().union(*rows) - set(self.schema.names)
         if unknown:
-            number, name = next((n, name) for n, row in enumerate(rows) for name in row if name in unknown)
+            number, name = next(
+                (n, name) for n, row in enumerate(rows) for name in row if name in unknown
+            )
             self.refuse_column(f"row {number}", str(name))
         arrays = [self.values(_picked(rows, field.name), field) for field in self.schema]
         return self.made(arrays, len(rows))
@@ -99,7 +108,9 @@ class _Into:
         try:
             return python.column(values, field.type, field.name)
         except (Unfit, UnknownField):
-            return pa.concat_arrays([self.value(value, field, number) for number, value in enumerate(values)])
+            return pa.concat_arrays(
+                [self.value(value, field, number) for number, value in enumerate(values)]
+            )
 
     def value(self, value: Any, field: pa.Field, number: int) -> pa.Array:
         try:
@@ -117,22 +128,33 @@ class _Into:
         """Take a DataFrame: columns of objects hold Python values, all others are arrays already."""
         names = [str(name) for name in frame.columns]
         self.check_names(names)
-        arrays = [self.series(frame.iloc[:, n], self.schema.field(name)) for n, name in enumerate(names)]
+        arrays = [
+            self.series(frame.iloc[:, n], self.schema.field(name)) for n, name in enumerate(names)
+        ]
         return self.columns(names, arrays, len(frame))
 
     def series(self, series: Any, field: pa.Field) -> pa.Array:
         floating = pa.types.is_floating(field.type)
         if series.dtype == object:
-            return self.values([_present(value, floating=floating) for value in series.tolist()], field)
+            return self.values(
+                [_present(value, floating=floating) for value in series.tolist()], field
+            )
         found = pa.array(series, from_pandas=not floating)
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
-    def columns(self, names: Sequence[str], arrays: Sequence[pa.Array], count: int) -> pa.RecordBatch:
+    def columns(
+        self, names: Sequence[str], arrays: Sequence[pa.Array], count: int
+    ) -> pa.RecordBatch:
         self.check_names(names)
         given = dict(zip(names, arrays, strict=True))
-        nulls = {field.name: pa.nulls(count, field.type) for field in self.schema if field.name not in given}
+        nulls = {
+            field.name: pa.nulls(count, field.type)
+            for field in self.schema
+            if field.name not in given
+        }
         found = [
-            nulls[field.name] if field.name in nulls else self.cast(given[field.name], field) for field in self.schema
+            nulls[field.name] if field.name in nulls else self.cast(given[field.name], field)
+            for field in self.schema
         ]
         return self.made(found, count)
 
@@ -175,7 +197,9 @@ class _Into:
         return pa.RecordBatch.from_arrays(list(arrays), schema=self.schema)
 
     def refuse_column(self, who: str, name: str) -> NoReturn:
-        msg = f'{who} for source "{self.source}" has column "{name}", which the source does not have'
+        msg = (
+            f'{who} for source "{self.source}" has column "{name}", which the source does not have'
+        )
         raise RowsRefused(msg, hint=_meant(name, self.schema.names, "columns"))
 
 

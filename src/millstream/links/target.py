@@ -43,7 +43,9 @@ class Room(threading.Condition):
 class Target:
     """A source that a client sends to."""
 
-    def __init__(self, card: e.Card, router: Router, linger_s: float, room: Room, ring: Callable[[], None]) -> None:
+    def __init__(
+        self, card: e.Card, router: Router, linger_s: float, room: Room, ring: Callable[[], None]
+    ) -> None:
         """Hand rows to `router`, waiting in `room` while it has none; `ring` wakes the thread that sends them."""
         self.card = card
         self.schema = schema_of(card)
@@ -65,13 +67,17 @@ class Target:
 
     # handing over
 
-    def put(self, events: list[Event], ticket: Ticket, deadline: float, numbers: Numbers | None = None) -> None:
+    def put(
+        self, events: list[Event], ticket: Ticket, deadline: float, numbers: Numbers | None = None
+    ) -> None:
         """Number events, unless they have numbers, and hand them to the router, waiting for room."""
         with self._turn:
             self._flush(deadline)
             self._hand_over(events, ticket, deadline, numbers)
 
-    def _hand_over(self, events: list[Event], ticket: Ticket, deadline: float, given: Numbers | None = None) -> None:
+    def _hand_over(
+        self, events: list[Event], ticket: Ticket, deadline: float, given: Numbers | None = None
+    ) -> None:
         try:
             for event in events:
                 self._hand_over_one(event, ticket, deadline, given)
@@ -80,18 +86,27 @@ class Target:
             raise
         ticket.done()
 
-    def _hand_over_one(self, event: Event, ticket: Ticket, deadline: float, given: Numbers | None) -> None:
+    def _hand_over_one(
+        self, event: Event, ticket: Ticket, deadline: float, given: Numbers | None
+    ) -> None:
         size = 1 if isinstance(event, Instruction) else event.num_rows
         numbers = range(self._next, self._next + size) if given is None else given
         if len(numbers) != size:
-            raise LinkError(f"{size} rows have {len(numbers)} numbers", hint="give each row its own")
+            raise LinkError(
+                f"{size} rows have {len(numbers)} numbers", hint="give each row its own"
+            )
         if numbers[0] < self._next:
-            raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint="numbers only rise")
+            raise LinkError(
+                f"a row numbered {numbers[0]} comes after {self._next - 1}",
+                hint="numbers only rise",
+            )
         self._next = int(numbers[-1]) + 1
         done = 0
         while done < size:
             news = self._room.news
-            count = self.router.enqueue(numbers[done:], [event if done == 0 else event[done:]], ticket)
+            count = self.router.enqueue(
+                numbers[done:], [event if done == 0 else event[done:]], ticket
+            )
             done += count
             if count:
                 self._ring()
@@ -185,7 +200,8 @@ class Target:
 def no_room(source: str) -> NoAnswer:
     """Return what to say of inboxes that take nothing."""
     return NoAnswer(
-        f'the inboxes of "{source}" have taken nothing for too long', hint="is the flow or the engine running?"
+        f'the inboxes of "{source}" have taken nothing for too long',
+        hint="is the flow or the engine running?",
     )
 
 

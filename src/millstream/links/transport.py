@@ -102,7 +102,9 @@ class Loop:
             wake_at = self._take_turn()
             if self._tasks or self._stopping:
                 continue
-            pause = None if wake_at is None else max(0, math.ceil((wake_at - time.monotonic()) * 1000))
+            pause = (
+                None if wake_at is None else max(0, math.ceil((wake_at - time.monotonic()) * 1000))
+            )
             for sock, _ in self._poller.poll(pause):
                 if sock == self._ear.fileno():
                     self._hear()
@@ -322,7 +324,8 @@ class _Folder:
         short = f"/proc/self/fd/{self._fd}/{name}"
         if not Path(f"/proc/self/fd/{self._fd}").exists():
             raise LinkBroken(
-                f'"{plain}" is too long for a socket', hint="use a data folder with a shorter path on this system"
+                f'"{plain}" is too long for a socket',
+                hint="use a data folder with a shorter path on this system",
             )
         return short
 
@@ -335,7 +338,9 @@ class _Folder:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
             os.fchmod(raw.fileno(), 0o600)
             raw.bind(self.path_of(ipc_path(self.path, port).name))
-            ipc_path(self.path, port).chmod(0o600)  # where a socket has no mode before it has a name
+            ipc_path(self.path, port).chmod(
+                0o600
+            )  # where a socket has no mode before it has a name
             raw.listen(_BACKLOG)
             sock.use_fd = raw.detach()
         sock.bind(self.endpoint(port))
@@ -417,7 +422,11 @@ class Wire:
             # A host that vanishes says nothing: ask it now and then whether it is there.
             sock.heartbeat_ivl, sock.heartbeat_timeout = 5_000, 15_000
             sock.ipv6 = ":" in self._ip
-            sock.connect(f"tcp://[{self._ip}]:{self._port}" if ":" in self._ip else f"tcp://{self._ip}:{self._port}")
+            sock.connect(
+                f"tcp://[{self._ip}]:{self._port}"
+                if ":" in self._ip
+                else f"tcp://{self._ip}:{self._port}"
+            )
         self._loop.watch(sock, self._read)
         self._loop.watch(self._monitor, self._notice)
 

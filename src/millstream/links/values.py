@@ -1,7 +1,8 @@
 """A user's Python values as Arrow columns: exactly what they say, or refused.
 
-Arrow reads much of what it is given: 1.5 as the integer 1, 5 as five microseconds after 1970, a moment as its day. Here
-the types of a column's values are looked at first, all at once, and only those pass that mean the same afterwards:
+Arrow reads much of what it is given: 1.5 as the integer 1, 5 as five microseconds after 1970, a
+moment as its day. Here the types of a column's values are looked at first, all at once, and only
+those pass that mean the same afterwards:
 
     bigint       int, not True, not 1.0          timestamp   datetime (without a zone: UTC), date, ISO text
     double       float, int                      date        date, ISO text
@@ -37,7 +38,9 @@ _LOST_DIGITS: Final = re.compile(r"[.,]\d{6}0*[1-9]")
 class Unfit(Exception):
     """A value that its column cannot hold; `column` has the names of the fields around it."""
 
-    def __init__(self, column: str, value: object, kind: pa.DataType, hint: str | None = None) -> None:
+    def __init__(
+        self, column: str, value: object, kind: pa.DataType, hint: str | None = None
+    ) -> None:
         super().__init__(column)
         self.column, self.value, self.kind, self.hint = column, value, kind, hint
 
@@ -61,7 +64,8 @@ def column(values: Values, kind: pa.DataType, name: str) -> pa.Array:
     """Return the values as an array of that type.
 
     Raises:
-        Unfit: One of them is something else; which one is not searched for here, except in nested values.
+        Unfit: One of them is something else; which one is not searched for here, except in nested
+            values.
         UnknownField: A struct has a field too many.
     """
     if pa.types.is_struct(kind):
@@ -91,7 +95,9 @@ _PLAIN: Final[dict[str, tuple[type, ...]]] = {
 def _family(kind: pa.DataType) -> str | None:
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return "string" if pa.types.is_large_string(kind) else "binary"
-    tests: dict[str, Callable[[pa.DataType], bool]] = {one: getattr(pa.types, f"is_{one}") for one in _PLAIN}
+    tests: dict[str, Callable[[pa.DataType], bool]] = {
+        one: getattr(pa.types, f"is_{one}") for one in _PLAIN
+    }
     return next((one for one, test in tests.items() if test(kind)), None)
 
 
@@ -144,7 +150,9 @@ def _mistaken(value: Any, family: str) -> bool:
 
 def missing(value: object) -> bool:
     """Whether a value is None, or pandas' NA or NaT."""
-    return value is None or (type(value).__name__ in {"NAType", "NaTType"} and type(value).__module__[:7] == "pandas.")
+    return value is None or (
+        type(value).__name__ in {"NAType", "NaTType"} and type(value).__module__[:7] == "pandas."
+    )
 
 
 def _unboxed(value: np.generic, kind: pa.DataType, name: str) -> Any:
@@ -162,7 +170,9 @@ def _moment(text: str, family: str, kind: pa.DataType, name: str) -> date:
     try:
         return datetime.fromisoformat(text) if family == "timestamp" else date.fromisoformat(text)
     except ValueError as exc:
-        raise Unfit(name, text, kind, hint='ISO 8601 is read, such as "2024-05-04T09:00:00Z"') from exc
+        raise Unfit(
+            name, text, kind, hint='ISO 8601 is read, such as "2024-05-04T09:00:00Z"'
+        ) from exc
 
 
 def _advice(value: object, family: str) -> str | None:
@@ -172,11 +182,19 @@ def _advice(value: object, family: str) -> str | None:
     if isinstance(value, bool) and family in numbers:
         return "True and False are not numbers: use int()"
     if isinstance(value, float) and family in {"integer", "decimal"}:
-        return "round it, or declare the column double" if family == "integer" else "use decimal.Decimal"
+        return (
+            "round it, or declare the column double"
+            if family == "integer"
+            else "use decimal.Decimal"
+        )
     if isinstance(value, (int, float)) and family in {"timestamp", "date"}:
         return 'a number does not say its unit: send a datetime, or text such as "2024-05-04T09:00:00Z"'
     if isinstance(value, datetime):
-        return "send its .date()" if family == "date" else "times have microseconds, and this one has more digits"
+        return (
+            "send its .date()"
+            if family == "date"
+            else "times have microseconds, and this one has more digits"
+        )
     if isinstance(value, (bytes, bytearray)) and family == "string":
         return "decode it first"
     return "encode it first" if isinstance(value, str) and family == "binary" else None
@@ -187,7 +205,9 @@ def _advice(value: object, family: str) -> str | None:
 
 def _lists(values: Values, kind: pa.DataType, name: str) -> pa.Array:
     lists = [_sequence(value, kind, name) for value in values]
-    inner = column([one for value in lists if value is not None for one in value], kind.value_type, f"{name}[]")
+    inner = column(
+        [one for value in lists if value is not None for one in value], kind.value_type, f"{name}[]"
+    )
     make = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
     width = pa.int64() if pa.types.is_large_list(kind) else pa.int32()
     return make.from_arrays(pa.array(_offsets(lists), type=width), inner, type=kind)
@@ -218,7 +238,9 @@ def _maps(values: Values, kind: pa.DataType, name: str) -> pa.Array:
     items = column([item for _, item in pairs], kind.item_type, f"{name}[]")
     if keys.null_count:
         raise Unfit(f"{name}[key]", None, kind.key_type, hint="a key of a map cannot be null")
-    return pa.MapArray.from_arrays(pa.array(_offsets(maps), type=pa.int32()), keys, items, type=kind)
+    return pa.MapArray.from_arrays(
+        pa.array(_offsets(maps), type=pa.int32()), keys, items, type=kind
+    )
 
 
 def _pairs(value: Any, kind: pa.DataType, name: str) -> list[tuple[Any, Any]] | None:
@@ -226,7 +248,9 @@ def _pairs(value: Any, kind: pa.DataType, name: str) -> list[tuple[Any, Any]] | 
         return None
     if isinstance(value, Mapping):
         return list(value.items())
-    if isinstance(value, (list, tuple)) and all(isinstance(one, (list, tuple)) and len(one) == 2 for one in value):
+    if isinstance(value, (list, tuple)) and all(
+        isinstance(one, (list, tuple)) and len(one) == 2 for one in value
+    ):
         return [(one[0], one[1]) for one in value]
     raise Unfit(name, value, kind)
 
@@ -239,7 +263,11 @@ def _structs(values: Values, kind: pa.DataType, name: str) -> pa.Array:
             extra = next(one for one in row if one not in known)
             raise UnknownField(name, str(extra), known)
     children = [
-        column([None if row is None else row.get(field.name) for row in rows], field.type, f"{name}.{field.name}")
+        column(
+            [None if row is None else row.get(field.name) for row in rows],
+            field.type,
+            f"{name}.{field.name}",
+        )
         for field in kind
     ]
     mask = pa.array([row is None for row in rows], type=pa.bool_())

@@ -4,13 +4,13 @@
                    ▲                  │
                    └──── rewound ◀────┘   it took too long, or the inbox did not take all of it
 
-Rows that were once offered to an outbox stay with it until its inbox has acknowledged them, so that rows whose fate
-is unknown are never sent anywhere else. Every answer names the highest number that the inbox has made durable, so
-any answer is good news whenever it comes: one that is late, or the answer to a request that has been given up,
-acknowledges what it acknowledges and disturbs nothing.
+Rows that were once offered to an outbox stay with it until its inbox has acknowledged them, so that
+rows whose fate is unknown are never sent anywhere else. Every answer names the highest number that
+the inbox has made durable, so any answer is good news whenever it comes: one that is late, or the
+answer to a request that has been given up, acknowledges what it acknowledges and disturbs nothing.
 
-After a rewind the answers to what is still on its way count only for what they acknowledge: the inbox takes nothing
-that comes after a gap, and the rows are on their way again already.
+After a rewind the answers to what is still on its way count only for what they acknowledge: the
+inbox takes nothing that comes after a gap, and the rows are on their way again already.
 """
 
 from __future__ import annotations
@@ -108,12 +108,15 @@ class Window:
 def offer(window: Window, piece: Piece) -> Window:
     """Add rows; their numbers are above all those before them.
 
-    A sender that begins again offers rows that its inbox has of an earlier life: they need not be sent.
+    A sender that begins again offers rows that its inbox has of an earlier life: they need not be
+    sent.
     """
     known = bisect_right(piece.numbers, window.acked)
     if known == len(piece.numbers):
         return window
-    assert piece.numbers[known] > window.last, f"{piece.numbers[known]} was offered after {window.last}"
+    assert piece.numbers[known] > window.last, (
+        f"{piece.numbers[known]} was offered after {window.last}"
+    )
     return replace(window, pieces=(*window.pieces, piece.part(known, len(piece.numbers))))
 
 

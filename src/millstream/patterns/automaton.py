@@ -1,20 +1,23 @@
 """The automaton: states, edges and the step of one key, a function of its runs and an event.
 
-A *run* is in a state and has a history. An event is tried on the edges of its state: each edge whose tests agree with the event makes a
-run of its own, with the event added to the history (a *taking* edge) or not (a *waiting* one). So a run with no such edge halts, and one
-with two forks. An edge may *complete* a match. The edges from `start` begin a run.
+A *run* is in a state and has a history. An event is tried on the edges of its state: each edge
+whose tests agree with the event makes a run of its own, with the event added to the history (a
+*taking* edge) or not (a *waiting* one). So a run with no such edge halts, and one with two forks.
+An edge may *complete* a match. The edges from `start` begin a run.
 
     a --next--> b --followed_by--> c
     start: a → 0      state 0: b → 1      state 1: c → complete, not c → 1
 
-Nothing here reads a clock: the time is the event's, or the watermark's that `advance` is given. Both times and lengths are whole
-microseconds. A run that is not complete when its time is up (its first event + `within`, or its last event + the span of what it waits
-for) ends; in a *pending* state it then matches, since what must not come has not come.
+Nothing here reads a clock: the time is the event's, or the watermark's that `advance` is given.
+Both times and lengths are whole microseconds. A run that is not complete when its time is up (its
+first event + `within`, or its last event + the span of what it waits for) ends; in a *pending*
+state it then matches, since what must not come has not come.
 
-After a match, `skip` decides which runs are dropped. A match waits until all runs that began before it are gone, so that matches come
-in the order of their first events. Of matches with the same first event the one that ends first goes first, then the one with most
-events, then the one whose events are earliest. An automaton that *prefers* (SQL) keeps its runs in the order of preference instead, and
-of those that begin together only the most preferred match counts.
+After a match, `skip` decides which runs are dropped. A match waits until all runs that began before
+it are gone, so that matches come in the order of their first events. Of matches with the same first
+event the one that ends first goes first, then the one with most events, then the one whose events
+are earliest. An automaton that *prefers* (SQL) keeps its runs in the order of preference instead,
+and of those that begin together only the most preferred match counts.
 """
 
 from __future__ import annotations
@@ -109,7 +112,12 @@ class Automaton:
 
     def _still(self, number: int, state: State) -> bool:
         ways = [edge for edge in state.edges if not edge.need]
-        return len(ways) == 1 and ways[0].take is None and ways[0].target == number and not ways[0].completes
+        return (
+            len(ways) == 1
+            and ways[0].take is None
+            and ways[0].target == number
+            and not ways[0].completes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +255,11 @@ def _expire(automaton: Automaton, key: Key, now: int, result: _Result) -> Key:
     if automaton.within is None and all(state.patience is None for state in automaton.states):
         return key
     while True:
-        due = [(limit, run) for run in key.runs if (limit := deadline(automaton, run)) is not None and limit <= now]
+        due = [
+            (limit, run)
+            for run in key.runs
+            if (limit := deadline(automaton, run)) is not None and limit <= now
+        ]
         if not due:
             return key
         moment = min(limit for limit, _ in due)
@@ -265,7 +277,11 @@ def _expire(automaton: Automaton, key: Key, now: int, result: _Result) -> Key:
 
 
 def _follow(
-    automaton: Automaton, edges: Iterable[Edge], run: Run | None, event: Event, queue: list[Run | Match]
+    automaton: Automaton,
+    edges: Iterable[Edge],
+    run: Run | None,
+    event: Event,
+    queue: list[Run | Match],
 ) -> None:
     """Add what `run` (None: no run yet) becomes by an event."""
     holds = _Holding(automaton, run, event)
@@ -285,7 +301,9 @@ def _follow(
 
 def _taking(automaton: Automaton, run: Run | None, edge: Edge, event: Event) -> Run:
     assert edge.take is not None
-    contents = history.updated(automaton.registers, contents_of(automaton, run), edge.take, event.values)
+    contents = history.updated(
+        automaton.registers, contents_of(automaton, run), edge.take, event.values
+    )
     if run is None:
         return Run(edge.target, Link(edge.take, event, None), 1, event.number, event.at, contents)
     link = Link(edge.take, event, run.taken)
@@ -293,7 +311,9 @@ def _taking(automaton: Automaton, run: Run | None, edge: Edge, event: Event) -> 
 
 
 def contents_of(automaton: Automaton, run: Run | None) -> tuple[Value, ...]:
-    return tuple(register.empty for register in automaton.registers) if run is None else run.contents
+    return (
+        tuple(register.empty for register in automaton.registers) if run is None else run.contents
+    )
 
 
 class _Holding:
@@ -304,7 +324,11 @@ class _Holding:
         self._known: dict[tuple[int, int | None], bool] = {}
 
     def edge(self, edge: Edge) -> bool:
-        if edge.before is not None and self.run is not None and self.event.at - self.run.last_at >= edge.before:
+        if (
+            edge.before is not None
+            and self.run is not None
+            and self.event.at - self.run.last_at >= edge.before
+        ):
             return False
         taking = edge.take if self.automaton.inclusive else None
         return all(self.test(one, taking) for one in edge.need) and not any(
@@ -340,7 +364,9 @@ class _Holding:
         return any(function(self.event.row, past) for function in functions)
 
 
-def _settle(automaton: Automaton, runs: list[Run], complete: list[Match], now: int, result: _Result) -> Key:
+def _settle(
+    automaton: Automaton, runs: list[Run], complete: list[Match], now: int, result: _Result
+) -> Key:
     """Let matches go that need not wait, and drop the runs that they skip."""
     if automaton.skip.kind == "none":
         result.matches += sorted(complete, key=lambda match: match.order)
@@ -396,8 +422,9 @@ def _prefer(
 def _still_wanted(queue: Sequence[Run | Match]) -> Iterator[Run | Match]:
     """Yield runs and matches in order of their start, without what comes after a match of the same start.
 
-    Runs stand before the matches that are held, which they are preferred to: what is not has been dropped. Of runs that began together,
-    are in the same state and remember the same, only the first can ever be chosen.
+    Runs stand before the matches that are held, which they are preferred to: what is not has been
+    dropped. Of runs that began together, are in the same state and remember the same, only the
+    first can ever be chosen.
     """
     decided: set[int] = set()
     known: set[tuple[object, ...]] = set()

@@ -88,7 +88,9 @@ class Found:
         upto = np.arange(len(owners)) - self.starts[owners] + 1
         ends = np.cumsum(upto)
         starts = ends - upto
-        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(starts - self.starts[owners], upto)
+        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(
+            starts - self.starts[owners], upto
+        )
         return Found(
             self.keys.take(pa.array(owners)),
             self.at[owners],
@@ -105,7 +107,9 @@ class Found:
         owners = np.repeat(np.arange(len(self)), self.ends - self.starts)
         lengths = (self.ends - self.starts)[owners]
         ends = np.cumsum(lengths)
-        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths - self.starts[owners], lengths)
+        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(
+            ends - lengths - self.starts[owners], lengths
+        )
         return Found(
             self.keys.take(pa.array(owners)),
             self.at[owners],

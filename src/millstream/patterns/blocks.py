@@ -23,8 +23,9 @@ Condition = str | Predicate
 class Block:
     """One step of a pattern.
 
-    A leaf takes events that meet any of its `conditions` (none: every event). A group has `body` instead: sequences of blocks, of
-    which any may match. `least` and `most` are how often it is taken (most None: no limit); an `optional` block may be left out.
+    A leaf takes events that meet any of its `conditions` (none: every event). A group has `body`
+    instead: sequences of blocks, of which any may match. `least` and `most` are how often it is
+    taken (most None: no limit); an `optional` block may be left out.
     """
 
     name: str
@@ -51,7 +52,9 @@ class Block:
         """Whether the pattern may go on without this block taking an event."""
         if self.negated or self.optional:
             return True
-        return bool(self.body) and any(all(one.nullable for one in sequence) for sequence in self.body)
+        return bool(self.body) and any(
+            all(one.nullable for one in sequence) for sequence in self.body
+        )
 
 
 def leaves(blocks: tuple[Block, ...]) -> Iterator[Block]:

@@ -1,12 +1,14 @@
 """The rules of BoboCEP, for patterns that come from there: compat="bobocep".
 
-They differ from ours: a run never forks; a negated block takes one event that does not meet its condition, and goes on; an event that
-does meet it is passed over by `not_followed_by` and halts a run at `not_next`; a relaxed loop takes what it can and may take nothing;
-preconditions and halt conditions are not asked of the first event.
+They differ from ours: a run never forks; a negated block takes one event that does not meet its
+condition, and goes on; an event that does meet it is passed over by `not_followed_by` and halts a
+run at `not_next`; a relaxed loop takes what it can and may take nothing; preconditions and halt
+conditions are not asked of the first event.
 
-Two quirks of BoboCEP are left out. There, a strict loop can never be left: the first event that does not meet it halts the run; here it
-is tried on the block behind the loop. And a loop that is skipped because a later loop takes the event stays where it was; here the run
-moves on to the later loop.
+Two quirks of BoboCEP are left out. There, a strict loop can never be left: the first event that
+does not meet it halts the run; here it is tried on the block behind the loop. And a loop that is
+skipped because a later loop takes the event stays where it was; here the run moves on to the later
+loop.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ def compile_bobocep(pattern: Pattern, schema: Schema | None) -> Automaton:
     """Return the automaton that BoboCEP would run for a pattern."""
     blocks = _unrolled(pattern)
     parts = Parts(Vocabulary(_names(blocks), schema), blocks)
-    tests = [parts.test(block.conditions, Owner(f'block "{block.name}"', block.where)) for block in blocks]
+    tests = [
+        parts.test(block.conditions, Owner(f'block "{block.name}"', block.where))
+        for block in blocks
+    ]
     owner = Owner("a condition of the pattern", pattern.where)
     required = [parts.test((one,), owner) for one in pattern.required]
     halting = [parts.test((one,), owner) for one in pattern.halting]
@@ -35,9 +40,12 @@ def compile_bobocep(pattern: Pattern, schema: Schema | None) -> Automaton:
         frozenset(test for wish in halting for test in wish.need),
     )
     states = tuple(
-        State(blocks[place].name, tuple(_edges(blocks, tests, place, place, extra))) for place in range(1, len(blocks))
+        State(blocks[place].name, tuple(_edges(blocks, tests, place, place, extra)))
+        for place in range(1, len(blocks))
     )
-    first = Edge(tuple(sorted(tests[0].need)), (), 0, 0 if len(blocks) > 1 else END, len(blocks) == 1)
+    first = Edge(
+        tuple(sorted(tests[0].need)), (), 0, 0 if len(blocks) > 1 else END, len(blocks) == 1
+    )
     return Automaton(
         name=pattern.name or "pattern",
         blocks=tuple(block.name for block in blocks),
@@ -65,7 +73,9 @@ def _unrolled(pattern: Pattern) -> list[Block]:
     for block in ends:
         if block.optional or block.negated or block.most is None:
             fact = f'block "{block.name}" is the first or the last, and BoboCEP has it taken'
-            raise ImpossiblePattern(fact, hint="begin and end with a plain block", where=block.where)
+            raise ImpossiblePattern(
+                fact, hint="begin and end with a plain block", where=block.where
+            )
     return [block for block in pattern.blocks for _ in range(block.most or 1)]
 
 
@@ -76,7 +86,9 @@ def _names(blocks: list[Block]) -> dict[str, frozenset[int]]:
     return names
 
 
-def _edges(blocks: list[Block], tests: list[Wish], state: int, place: int, so_far: Wish) -> Iterator[Edge]:
+def _edges(
+    blocks: list[Block], tests: list[Wish], state: int, place: int, so_far: Wish
+) -> Iterator[Edge]:
     """Yield what an event does to a run in `state` when it is tried on the block at `place`."""
     block, test = blocks[place], tests[place]
     met = so_far.also(Wish(need=test.need))

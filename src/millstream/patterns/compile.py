@@ -1,16 +1,18 @@
 """From a pattern to its automaton.
 
-A *place* in a pattern is what is still to come: a sequence from block i on, then what follows the sequence; or a loop that has been
-taken j times, then what follows it. The state of a place has the edges of every block that may come next, each tried on the same event:
+A *place* in a pattern is what is still to come: a sequence from block i on, then what follows the
+sequence; or a loop that has been taken j times, then what follows it. The state of a place has the
+edges of every block that may come next, each tried on the same event:
 
     wait for a block   take it if the event meets it; pass over the event as its contiguity says
     an optional block  its edges, and those of what follows it
     a loop             its edges once more (while it may), and those of what follows (once it may)
 
-Passing over an event leads to a state that waits for that block alone: what else could have come has become a run of its own. Negations
-and greedy loops are *guards*: what must not be met on the way to the next event that is taken. These are Flink CEP's rules, with two
-differences: an event that meets a negated condition ends a run even if it would complete it, and a negation behind an optional block
-does not end a run that still waits for that block.
+Passing over an event leads to a state that waits for that block alone: what else could have come
+has become a run of its own. Negations and greedy loops are *guards*: what must not be met on the
+way to the next event that is taken. These are Flink CEP's rules, with two differences: an event
+that meets a negated condition ends a run even if it would complete it, and a negation behind an
+optional block does not end a run that still waits for that block.
 """
 
 from __future__ import annotations
@@ -100,7 +102,11 @@ ACCEPT = Way(Wish(), None, None)
 
 
 def compile_pattern(
-    pattern: Pattern, schema: Schema | None = None, *, strict: bool = False, compat: str | None = None
+    pattern: Pattern,
+    schema: Schema | None = None,
+    *,
+    strict: bool = False,
+    compat: str | None = None,
 ) -> Automaton:
     """Return the automaton of a pattern, checked against the columns of its events if they are known.
 
@@ -142,14 +148,23 @@ def check(pattern: Pattern) -> None:
     if all(block.nullable for block in pattern.blocks):
         fact = f"{called} has no block that must match"
         raise ImpossiblePattern(fact, hint="at least one must not be optional", where=pattern.where)
-    last = next((block for block in ending(pattern) if block.negated and block.contiguity == "relaxed"), None)
+    last = next(
+        (block for block in ending(pattern) if block.negated and block.contiguity == "relaxed"),
+        None,
+    )
     if last is not None and pattern.span is None:
-        raise _impossible(last, "is negated and may be the last, without a time", 'say within("1 hour"): it holds then')
+        raise _impossible(
+            last,
+            "is negated and may be the last, without a time",
+            'say within("1 hour"): it holds then',
+        )
     for block in all_blocks(pattern.blocks):
         for sequence in block.body:
             if sequence[0].negated or sequence[-1].negated:
                 negated = sequence[0] if sequence[0].negated else sequence[-1]
-                raise _impossible(negated, "is negated at the edge of a group", "negate between two blocks")
+                raise _impossible(
+                    negated, "is negated at the edge of a group", "negate between two blocks"
+                )
 
 
 def check_reached(build: Build, automaton: Automaton) -> None:
@@ -166,10 +181,15 @@ def check_reached(build: Build, automaton: Automaton) -> None:
     if any(automaton.states[target].pending for target in reached):
         return
     never = [block for number, block in enumerate(build.parts.blocks) if number not in build.taken]
-    stuck = next((block for block in never if not block.nullable), never[0] if never else build.parts.blocks[-1])
+    stuck = next(
+        (block for block in never if not block.nullable),
+        never[0] if never else build.parts.blocks[-1],
+    )
     hint = "what it must meet is forbidden there, by a negation, until, a greedy loop, or a halt condition"
     raise ImpossiblePattern(
-        f'block "{stuck.name}" can never take an event', hint=hint, where=stuck.where or build.pattern.where
+        f'block "{stuck.name}" can never take an event',
+        hint=hint,
+        where=stuck.where or build.pattern.where,
     )
 
 
@@ -242,17 +262,24 @@ def check_sight(pattern: Pattern, block: Block, words: Vocabulary, owner: Owner)
     """Refuse conditions that look at blocks which come later; in a group that loops they may have come before."""
     order = list(leaves(pattern.blocks))
     own = max((place for place, leaf in enumerate(order) if leaf is block), default=len(order))
-    looping = [set(map(id, leaves((one,)))) for one in all_blocks(pattern.blocks) if one.body and one.loops]
+    looping = [
+        set(map(id, leaves((one,)))) for one in all_blocks(pattern.blocks) if one.body and one.loops
+    ]
     for text in (one for one in (*block.conditions, *block.until) if isinstance(one, str)):
         for column in Reader(words, owner).references(expressions.expression(text)):
             name = column.parts[0].name
-            places = [place for place, leaf in enumerate(order) if leaf.name.lower() == name.lower()]
+            places = [
+                place for place, leaf in enumerate(order) if leaf.name.lower() == name.lower()
+            ]
             together = any(
-                id(block) in inside and any(id(order[place]) in inside for place in places) for inside in looping
+                id(block) in inside and any(id(order[place]) in inside for place in places)
+                for inside in looping
             )
             if places and min(places) > own and not together:
                 raise owner.mistake(
-                    UnknownBlock, f'looks at block "{name}", which comes after it', hint="look back only"
+                    UnknownBlock,
+                    f'looks at block "{name}", which comes after it',
+                    hint="look back only",
                 )
 
 
@@ -294,7 +321,9 @@ class Build:
             prefers=self.prefers,
             inclusive=self.prefers,
             keys=pattern.keys,
-            hidden=frozenset(number for number, block in enumerate(parts.blocks) if not block.shown),
+            hidden=frozenset(
+                number for number, block in enumerate(parts.blocks) if not block.shown
+            ),
         )
 
     def _owner(self, what: str) -> Owner:
@@ -310,7 +339,10 @@ class Build:
             if not self.prefers:
                 check_sight(self.pattern, block, self.parts.words, owner)
             takes = self.parts.test(block.conditions, owner)
-            self.wishes[id(block)] = takes, self.parts.test(block.until, owner) if block.until else Wish()
+            self.wishes[id(block)] = (
+                takes,
+                self.parts.test(block.until, owner) if block.until else Wish(),
+            )
         return self.wishes[id(block)]
 
     def _taken(self, block: Block) -> Wish:
@@ -334,7 +366,9 @@ class Build:
         highest = max(loop.least, 1) if loop.most is None else loop.most
         return ("again", number, min(taken, highest), after)
 
-    def _place_ways(self, place: Place, guards: frozenset[Guard], once: frozenset[Wish]) -> list[Way]:
+    def _place_ways(
+        self, place: Place, guards: frozenset[Guard], once: frozenset[Wish]
+    ) -> list[Way]:
         """Return the ways on from a place, and ACCEPT where the pattern may end."""
         if not place:
             return self._end_ways(guards, once)
@@ -375,7 +409,9 @@ class Build:
         block = sequence[at]
         if block.negated:
             once = once | {self._taken(block)} if block.contiguity == "strict" else once
-            guards = guards | {("not", self._taken(block))} if block.contiguity == "relaxed" else guards
+            guards = (
+                guards | {("not", self._taken(block))} if block.contiguity == "relaxed" else guards
+            )
             return self._sequence_ways(sequence, at + 1, None, after, guards, once)
         rest = self._then(sequence, at + 1, after)
         own = block.contiguity if contiguity is None else contiguity
@@ -386,7 +422,9 @@ class Build:
             return ways
         return [*ways, *self._sequence_ways(sequence, at + 1, None, after, guards, once)]
 
-    def _preferred_rest(self, sequence: tuple[Block, ...], at: int, rest: Place, after: Place) -> list[Way | Through]:
+    def _preferred_rest(
+        self, sequence: tuple[Block, ...], at: int, rest: Place, after: Place
+    ) -> list[Way | Through]:
         """Return the ways into a sequence in the order of preference; what comes behind a block stands where the block may be empty."""
         found: list[Way | Through] = []
         passed = False
@@ -396,7 +434,9 @@ class Build:
             elif not passed:
                 # What comes behind the same place again is never preferred.
                 passed = True
-                found += self._sequence_ways(sequence, at + 1, None, after, frozenset(), frozenset())
+                found += self._sequence_ways(
+                    sequence, at + 1, None, after, frozenset(), frozenset()
+                )
         return found
 
     def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
@@ -406,7 +446,9 @@ class Build:
         if not block.body:
             inside += self._leaf_ways(block, "strict", following, frozenset(), inner=False)
         for sequence in block.body:
-            inside += self._sequence_ways(sequence, 0, "strict", following, frozenset(), frozenset())
+            inside += self._sequence_ways(
+                sequence, 0, "strict", following, frozenset(), frozenset()
+            )
         if not block.optional and not block.loops:
             return inside
         taking = _taking(inside)
@@ -418,15 +460,27 @@ class Build:
     ) -> list[Way]:
         more: list[Way] = []
         if loop.most is None or taken < loop.most:
-            inside: frozenset[Guard] = frozenset(("not", wish) for wish in self._negated_next(loop, after))
-            more = self._body_ways(loop, loop.inner, self._again(loop, taken + 1, after), inside, inner=True)
+            inside: frozenset[Guard] = frozenset(
+                ("not", wish) for wish in self._negated_next(loop, after)
+            )
+            more = self._body_ways(
+                loop, loop.inner, self._again(loop, taken + 1, after), inside, inner=True
+            )
         if taken < loop.least and not _empty_body(loop):
             return more
-        greedy = {("greedy", self._taken(loop))} if loop.preference == "greedy" and not self.prefers and more else set()
+        greedy = (
+            {("greedy", self._taken(loop))}
+            if loop.preference == "greedy" and not self.prefers and more
+            else set()
+        )
         leave = self._place_ways(after, guards | frozenset(greedy), once)  # type: ignore[arg-type]
         if loop.preference != "reluctant":
             return [*more, *leave]
-        return [*leave, *more] if self.prefers else self._reluctant(loop, self._again(loop, taken, after), more, leave)
+        return (
+            [*leave, *more]
+            if self.prefers
+            else self._reluctant(loop, self._again(loop, taken, after), more, leave)
+        )
 
     def _reluctant(self, loop: Block, place: Place, more: list[Way], leave: list[Way]) -> list[Way]:
         """Return the ways of a loop that is left as soon as what follows matches; it passes over events without forking."""
@@ -435,13 +489,20 @@ class Build:
         waits = [way for way in leave if way.take is None and not way.accepts]
         inner = [way for way in more if way.take is None]
         if inner and waits and loop.inner != "strict":
-            own = [way.wish for way in more if way.take is not None] if loop.inner == "relaxed" else []
+            own = (
+                [way.wish for way in more if way.take is not None]
+                if loop.inner == "relaxed"
+                else []
+            )
             both = _without([Way(Wish(), None, self._key(place))], [*left, *own])
-            # What follows may pass over an event that it can take, as each later one is worth a match.
+            # What follows may pass over an event that it can take, as each later one is worth a
+            # match.
             later = [
                 part
                 for number, wish in enumerate(left)
-                for part in _without([replace(way, wish=way.wish.also(wish)) for way in waits], left[:number])
+                for part in _without(
+                    [replace(way, wish=way.wish.also(wish)) for way in waits], left[:number]
+                )
                 if part.wish.possible
             ]
             return [*(way for way in leave if way not in waits), *stay, *later, *both]
@@ -453,29 +514,53 @@ class Build:
             return []
         sequence, at = self.sequences[int(str(after[1]))], int(str(after[2]))
         block = sequence[at] if at < len(sequence) else None
-        return [self._taken(block)] if block is not None and block.negated and block.contiguity == "relaxed" else []
+        return (
+            [self._taken(block)]
+            if block is not None and block.negated and block.contiguity == "relaxed"
+            else []
+        )
 
     # Blocks
 
-    def _block_ways(self, block: Block, contiguity: Contiguity, after: Place, guards: frozenset[Guard]) -> list[Way]:
+    def _block_ways(
+        self, block: Block, contiguity: Contiguity, after: Place, guards: frozenset[Guard]
+    ) -> list[Way]:
         """Return the ways to take a block for the first time, or to wait for it."""
         following = self._again(block, 1, after) if block.loops else after
         return self._body_ways(block, contiguity, following, guards, inner=False)
 
     def _body_ways(
-        self, block: Block, contiguity: Contiguity, after: Place, guards: frozenset[Guard], *, inner: bool
+        self,
+        block: Block,
+        contiguity: Contiguity,
+        after: Place,
+        guards: frozenset[Guard],
+        *,
+        inner: bool,
     ) -> list[Way]:
         if not block.body:
             ways = self._leaf_ways(block, contiguity, after, guards, inner=inner)
         elif len(block.body) == 1:
-            ways = _taking(self._sequence_ways(block.body[0], 0, contiguity, after, guards, frozenset()))
+            ways = _taking(
+                self._sequence_ways(block.body[0], 0, contiguity, after, guards, frozenset())
+            )
         else:
             ways = self._either_ways(block, contiguity, after, guards)
         limit = micros(block.within)
-        return ways if limit is None else [replace(way, before=_lower(way.before, limit)) for way in ways]
+        return (
+            ways
+            if limit is None
+            else [replace(way, before=_lower(way.before, limit)) for way in ways]
+        )
 
     def _leaf_ways(
-        self, block: Block, contiguity: Contiguity, after: Place, guards: frozenset[Guard], *, inner: bool
+        self,
+        block: Block,
+        contiguity: Contiguity,
+        after: Place,
+        guards: frozenset[Guard],
+        *,
+        inner: bool,
     ) -> list[Way]:
         takes, until = self._wishes(block)
         stop = Wish(forbid=until.need)
@@ -490,7 +575,9 @@ class Build:
             waiting = _without(waiting, [takes])
         return [*ways, *_without(waiting, [wish for _, wish in guards])]
 
-    def _either_ways(self, block: Block, contiguity: Contiguity, after: Place, guards: frozenset[Guard]) -> list[Way]:
+    def _either_ways(
+        self, block: Block, contiguity: Contiguity, after: Place, guards: frozenset[Guard]
+    ) -> list[Way]:
         """Return the ways into alternatives: the run waits for all of them at once."""
         ways: list[Way] = []
         for sequence in block.body:
@@ -525,7 +612,9 @@ class Build:
         if key[0] == "pending":
             return self._end_ways(key[1], frozenset())  # type: ignore[arg-type]
         wait = self.waits[key]
-        return self._body_ways(wait.block, wait.contiguity, wait.after, wait.guards, inner=wait.inner)
+        return self._body_ways(
+            wait.block, wait.contiguity, wait.after, wait.guards, inner=wait.inner
+        )
 
     def _cut(self, ways: list[Way]) -> list[Way]:
         """Leave out, where preference counts, what comes behind the end of the pattern: it can never be chosen."""
@@ -536,7 +625,10 @@ class Build:
     def _edges(
         self, begins: list[Way], required: list[Wish], halting: list[Wish]
     ) -> tuple[tuple[State, ...], tuple[Edge, ...]]:
-        extra = Wish(frozenset().union(*(w.need for w in required)), frozenset().union(*(w.need for w in halting)))
+        extra = Wish(
+            frozenset().union(*(w.need for w in required)),
+            frozenset().union(*(w.need for w in halting)),
+        )
         ways = [way for some in (begins, *self.ways.values()) for way in some]
         self.taken = {way.take for way in ways if way.wish.also(extra).possible}
         numbers = {key: number for number, key in enumerate(self.ways)}
@@ -544,18 +636,26 @@ class Build:
         start = list(self._as_edges(begins, numbers, extra))
         return minimal(states, start)
 
-    def _state(self, key: tuple[object, ...], numbers: dict[tuple[object, ...], int], extra: Wish) -> State:
+    def _state(
+        self, key: tuple[object, ...], numbers: dict[tuple[object, ...], int], extra: Wish
+    ) -> State:
         ways = self.ways[key]
         edges = tuple(self._as_edges(ways, numbers, extra))
         pending = key in self.pending or any(way.target in self.pending for way in ways)
-        names = dict.fromkeys(self.parts.blocks[way.take].name for way in ways if way.take is not None)
+        names = dict.fromkeys(
+            self.parts.blocks[way.take].name for way in ways if way.take is not None
+        )
         limits = [edge.before for edge in edges]
         patience = (
-            None if pending or not limits or None in limits else max(limit for limit in limits if limit is not None)
+            None
+            if pending or not limits or None in limits
+            else max(limit for limit in limits if limit is not None)
         )
         return State(" or ".join(names), edges, pending, patience)
 
-    def _as_edges(self, ways: Iterable[Way], numbers: dict[tuple[object, ...], int], extra: Wish) -> Iterator[Edge]:
+    def _as_edges(
+        self, ways: Iterable[Way], numbers: dict[tuple[object, ...], int], extra: Wish
+    ) -> Iterator[Edge]:
         for way in ways:
             wish = way.wish.also(extra)
             if way.accepts or not wish.possible:
@@ -568,7 +668,14 @@ class Build:
                 target = numbers[way.target] if goes_on else END
             if target == END and not completes:
                 continue
-            yield Edge(tuple(sorted(wish.need)), tuple(sorted(wish.forbid)), way.take, target, completes, way.before)
+            yield Edge(
+                tuple(sorted(wish.need)),
+                tuple(sorted(wish.forbid)),
+                way.take,
+                target,
+                completes,
+                way.before,
+            )
 
 
 def _place(place: object) -> Place:

@@ -1,8 +1,9 @@
 """Conditions: what of them SQL can tell of the event alone, and what looks at the history of a run.
 
-`delay > 60 and delay > late.delay` becomes a *test* with two parts: `delay > 60`, which Spark computes for every event and hands on as a
-bit, and a small tree over the value `delay` and the register last(late.delay), which the automaton evaluates, and only where the bit is
-set. A reference to a block means its last event.
+`delay > 60 and delay > late.delay` becomes a *test* with two parts: `delay > 60`, which Spark
+computes for every event and hands on as a bit, and a small tree over the value `delay` and the
+register last(late.delay), which the automaton evaluates, and only where the bit is set. A reference
+to a block means its last event.
 """
 
 from __future__ import annotations
@@ -64,12 +65,24 @@ _AGGREGATES: dict[type[exp.Expr], Function] = {
 #: SQL's LAST with an offset: Spark's second argument means something else.
 LAST_BACK = "__last_back"
 _ANONYMOUS: dict[str, Function] = {"any": "any", "some": "any", "bool_or": "any", LAST_BACK: "last"}
-_LENGTHS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6}
+_LENGTHS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1000,
+    "SECOND": 10**6,
+    "MINUTE": 60 * 10**6,
+    "HOUR": 3600 * 10**6,
+}
 _LENGTHS |= {"DAY": 24 * _LENGTHS["HOUR"], "WEEK": 7 * 24 * _LENGTHS["HOUR"]}
 #: How values begin that are not computed of the event: what another value was some rows before.
 EARLIER = "__prev"
 _ARITHMETIC = ("+", "-", "*", "/", "%", "div")
-_INCOMPARABLE = [{"number", "text"}, {"number", "boolean"}, {"text", "boolean"}, {"number", "time"}, {"number", "date"}]
+_INCOMPARABLE = [
+    {"number", "text"},
+    {"number", "boolean"},
+    {"text", "boolean"},
+    {"number", "time"},
+    {"number", "date"},
+]
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -82,7 +95,8 @@ class Test:
         event: Spark SQL over the event alone; None if there is nothing to ask of it.
         history: What the automaton evaluates.
         functions: Python predicates, of which any must hold: each of (event, history).
-        alone: Python predicates of the event alone, of which any must hold: they are asked once for each event.
+        alone: Python predicates of the event alone, of which any must hold: they are asked once for
+            each event.
     """
 
     __test__ = False  # not one of pytest's
@@ -114,8 +128,8 @@ class Owner:
 class Vocabulary:
     """The words that a pattern's conditions and outputs use; values and registers are numbered as they are met.
 
-    `blocks` gives for each name, in lower case, the numbers of the blocks that it stands for. `known` are those that a condition may
-    look at: the ones before it.
+    `blocks` gives for each name, in lower case, the numbers of the blocks that it stands for.
+    `known` are those that a condition may look at: the ones before it.
     """
 
     blocks: Mapping[str, frozenset[int]]
@@ -126,7 +140,9 @@ class Vocabulary:
     def value(self, sql: str) -> int:
         return _placed(self.values, sql)
 
-    def register(self, function: Function, blocks: frozenset[int], value: int | None, back: int = 0) -> int:
+    def register(
+        self, function: Function, blocks: frozenset[int], value: int | None, back: int = 0
+    ) -> int:
         for nearer in range(back):
             _placed(self.registers, Register(function, blocks, value, nearer))
         return _placed(self.registers, Register(function, blocks, value, back))
@@ -137,12 +153,20 @@ class Vocabulary:
             case "literal":
                 return _literal_kind(node.of)
             case "value":
-                return None if self.schema is None else kind_of(expressions.type_of(self.values[node.of], self.schema))
+                return (
+                    None
+                    if self.schema is None
+                    else kind_of(expressions.type_of(self.values[node.of], self.schema))
+                )
             case "register":
                 register = self.registers[node.of]
                 if register.function in ("count", "avg", "sum"):
                     return "number"
-                return None if register.value is None else self.type_of(Node("value", of=register.value))
+                return (
+                    None
+                    if register.value is None
+                    else self.type_of(Node("value", of=register.value))
+                )
         return None
 
 
@@ -158,9 +182,13 @@ def kind_of(type_: str | None) -> str | None:
         return None
     if type_.split("(")[0] in _NUMBERS:
         return "number"
-    return {"string": "text", "timestamp": "time", "timestamp_ntz": "time", "boolean": "boolean", "date": "date"}.get(
-        type_
-    )
+    return {
+        "string": "text",
+        "timestamp": "time",
+        "timestamp_ntz": "time",
+        "boolean": "boolean",
+        "date": "date",
+    }.get(type_)
 
 
 def _literal_kind(of: object) -> str | None:
@@ -179,7 +207,9 @@ def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) ->
     functions = tuple(one for one in conditions if not isinstance(one, str))
     if texts and functions:
         hint = "use functions alone, or make alternatives: Pattern.either(...)"
-        raise owner.mistake(InvalidCondition, "has SQL and Python conditions in one list", hint=hint)
+        raise owner.mistake(
+            InvalidCondition, "has SQL and Python conditions in one list", hint=hint
+        )
     if functions:
         label = " or ".join(_function_name(one) for one in functions)
         asked = tuple(Asked(one, owner.said, looks_back=takes(one, 2)) for one in functions)
@@ -202,7 +232,9 @@ class Asked:
     said: str
     looks_back: bool
 
-    def __call__(self, event: dict[str, Any], history: dict[str, list[dict[str, Any]]] | None = None) -> bool:
+    def __call__(
+        self, event: dict[str, Any], history: dict[str, list[dict[str, Any]]] | None = None
+    ) -> bool:
         """Return what the function says of an event, and of the history if it looks at that.
 
         Raises:
@@ -224,7 +256,9 @@ def read_test(text: str, words: Vocabulary, owner: Owner) -> Test:
     except FlowError as error:
         if error.where is not None:
             raise
-        raise owner.mistake(type(error), f"has a wrong condition: {error.message}", hint=error.hint) from None
+        raise owner.mistake(
+            type(error), f"has a wrong condition: {error.message}", hint=error.hint
+        ) from None
 
 
 def _read_test(text: str, reader: Reader) -> Test:
@@ -239,7 +273,8 @@ def _read_test(text: str, reader: Reader) -> Test:
         reader.check_kinds(part)
     nodes = tuple(reader.node(part) for part in history)
     said = " AND ".join(
-        f"({part.sql(dialect='spark')})" if len(event) > 1 else part.sql(dialect="spark") for part in event
+        f"({part.sql(dialect='spark')})" if len(event) > 1 else part.sql(dialect="spark")
+        for part in event
     )
     node = None if not nodes else nodes[0] if len(nodes) == 1 else Node("and", nodes)
     return Test(text, said or None, node)
@@ -264,7 +299,9 @@ class Reader:
 
     def historic(self, tree: exp.Expr) -> bool:
         """Tell whether a tree looks at more than the event."""
-        if any(True for _ in self.references(tree)) or any(function_of(node) for node in tree.walk()):
+        if any(True for _ in self.references(tree)) or any(
+            function_of(node) for node in tree.walk()
+        ):
             return True
         return any(column.name.startswith(EARLIER) for column in tree.find_all(exp.Column))
 
@@ -307,7 +344,9 @@ class Reader:
             case exp.In() if tree.expressions:
                 return Node("in", tuple(self.node(one) for one in (tree.this, *tree.expressions)))
             case exp.Coalesce() | exp.Least() | exp.Greatest():
-                return Node(tree.key, tuple(self.node(one) for one in (tree.this, *tree.expressions)))
+                return Node(
+                    tree.key, tuple(self.node(one) for one in (tree.this, *tree.expressions))
+                )
             case exp.If() | exp.Case():
                 return self._case(tree)
         fact = f'uses "{_shown(tree)}" over the history, which only Spark could compute'
@@ -331,7 +370,9 @@ class Reader:
             left, right = (self.words.type_of(arg) for arg in node.args)
             if node.op in _ARITHMETIC and "text" in (left, right):
                 fact = f'calculates with text: "{_shown(tree)}"'
-                raise self.owner.mistake(InvalidCondition, fact, hint="cast it to a number in a column before")
+                raise self.owner.mistake(
+                    InvalidCondition, fact, hint="cast it to a number in a column before"
+                )
             if node.op in COMPARISONS and left is not None and right is not None and left != right:
                 raise self._incomparable(left, right, tree)
         return node
@@ -360,7 +401,9 @@ class Reader:
         blocks = self.blocks_in(argument, tree)
         if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
             if function != "count":
-                raise self.owner.mistake(InvalidCondition, f'asks for "{_shown(tree)}"', hint="only count() takes a *")
+                raise self.owner.mistake(
+                    InvalidCondition, f'asks for "{_shown(tree)}"', hint="only count() takes a *"
+                )
             return Node("register", of=self.words.register("count", blocks, None))
         self.check_summed(function, self.unqualified(argument), tree)
         return self._register(function, blocks, self.unqualified(argument), _back(tree))
@@ -369,8 +412,12 @@ class Reader:
         """Refuse a sum or an average of what is plainly no number."""
         kind = None if self.words.schema is None else self._kind(argument)
         if function in ("sum", "avg") and kind not in (None, "number"):
-            fact = f'asks for "{_shown(tree)}", and "{_shown(argument)}" is {_a(kind)} and no number'
-            raise self.owner.mistake(InvalidCondition, fact, hint="count it, or cast it in a column before")
+            fact = (
+                f'asks for "{_shown(tree)}", and "{_shown(argument)}" is {_a(kind)} and no number'
+            )
+            raise self.owner.mistake(
+                InvalidCondition, fact, hint="count it, or cast it in a column before"
+            )
 
     def blocks_in(self, argument: exp.Expr, tree: exp.Expr) -> frozenset[int]:
         """Return the blocks that the argument of an aggregate is about; all, if it names none."""
@@ -378,11 +425,19 @@ class Reader:
         named = {column.parts[0].name.lower() for column in self.references(argument)}
         if len(named) > 1:
             fact = f'mixes the blocks {", ".join(sorted(named))} in "{_shown(tree)}"'
-            raise self.owner.mistake(InvalidCondition, fact, hint="one aggregate is about one block")
-        plain = [name for name, node in expressions.columns_in(argument) if node not in list(self.references(argument))]
+            raise self.owner.mistake(
+                InvalidCondition, fact, hint="one aggregate is about one block"
+            )
+        plain = [
+            name
+            for name, node in expressions.columns_in(argument)
+            if node not in list(self.references(argument))
+        ]
         if named and plain:
             fact = f'mixes column "{plain[0]}" of the event with block "{named.pop()}" in "{_shown(tree)}"'
-            raise self.owner.mistake(InvalidCondition, fact, hint="an aggregate is about the columns of one block")
+            raise self.owner.mistake(
+                InvalidCondition, fact, hint="an aggregate is about the columns of one block"
+            )
         every = frozenset().union(*self.words.blocks.values())
         return self.words.blocks[named.pop()] if named else every
 
@@ -396,7 +451,9 @@ class Reader:
             hint = f"it can look at {', '.join(self.words.blocks)}" if self.words.blocks else None
             raise self.owner.mistake(UnknownBlock, fact, hint=hint)
 
-    def _register(self, function: Function, blocks: frozenset[int], argument: exp.Expr, back: int = 0) -> Node:
+    def _register(
+        self, function: Function, blocks: frozenset[int], argument: exp.Expr, back: int = 0
+    ) -> Node:
         self.check_columns(argument)
         value = self.words.value(argument.sql(dialect="spark"))
         return Node("register", of=self.words.register(function, blocks, value, back))
@@ -434,16 +491,26 @@ class Reader:
                 hint = f"its blocks are {', '.join(self.words.blocks)}; its columns are {', '.join(schema.names)}"
                 raise self.owner.mistake(UnknownBlock, fact, hint=hint)
             raise self.owner.mistake(
-                UnknownColumn, f'reads column "{name}", which the events do not have', hint=meant(schema, name)
+                UnknownColumn,
+                f'reads column "{name}", which the events do not have',
+                hint=meant(schema, name),
             )
 
     def check_boolean(self, tree: exp.Expr, text: str) -> None:
-        found = expressions.type_in(tree, self.words.schema) if self.words.schema is not None else None
+        found = (
+            expressions.type_in(tree, self.words.schema) if self.words.schema is not None else None
+        )
         if isinstance(tree, exp.Boolean) and not tree.this:
             hint = "say which events it means, or leave it out"
-            raise self.owner.mistake(InvalidCondition, f'has the condition "{text}", which no event meets', hint=hint)
+            raise self.owner.mistake(
+                InvalidCondition, f'has the condition "{text}", which no event meets', hint=hint
+            )
         calculated = isinstance(tree, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod | exp.Neg)
-        if isinstance(tree, exp.Literal) or calculated or (found is not None and found != "boolean"):
+        if (
+            isinstance(tree, exp.Literal)
+            or calculated
+            or (found is not None and found != "boolean")
+        ):
             kind = found or ("a number" if calculated else "a literal")
             fact = f'has the condition "{text}", which is {kind} and not true or false'
             raise self.owner.mistake(InvalidCondition, fact, hint="compare it with something")
@@ -464,7 +531,11 @@ def function_of(node: exp.Expr) -> Function | None:
 
 def _back(tree: exp.Expr) -> int:
     """Return how many events before the last are meant."""
-    return int(tree.expressions[1].name) if isinstance(tree, exp.Anonymous) and tree.name.lower() == LAST_BACK else 0
+    return (
+        int(tree.expressions[1].name)
+        if isinstance(tree, exp.Anonymous) and tree.name.lower() == LAST_BACK
+        else 0
+    )
 
 
 def argument_of(tree: exp.Expr) -> exp.Expr:
@@ -474,7 +545,9 @@ def argument_of(tree: exp.Expr) -> exp.Expr:
         found = found.this
     if isinstance(found, exp.Distinct):
         msg = f'"{_shown(tree)}" counts distinct values'
-        raise PatternError(msg, hint="a run does not remember which values it has seen: leave DISTINCT out")
+        raise PatternError(
+            msg, hint="a run does not remember which values it has seen: leave DISTINCT out"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -502,7 +575,9 @@ def _micros(tree: exp.Interval) -> int | None:
     length = None if unit is None else _LENGTHS.get(unit.name.upper().removesuffix("S"))
     if length is None or not isinstance(tree.this, exp.Literal):
         msg = f'"{_shown(tree)}" is an interval without a fixed length'
-        raise InvalidCondition(msg, hint="use seconds, minutes, hours, days or weeks: interval 5 minutes")
+        raise InvalidCondition(
+            msg, hint="use seconds, minutes, hours, days or weeks: interval 5 minutes"
+        )
     return round(timedelta(microseconds=length * float(tree.this.this)) / timedelta(microseconds=1))
 
 

@@ -8,11 +8,14 @@
       - {next: change, either: [[{begin: up, where: a}], [{begin: down, where: b}]]}
     within: 2 hours                # also: skip, singleton, precondition, halt, timeouts
 
-Blocks may also have: greedy, reluctant, consecutive, combinations, until, within. A phenomenon is several such patterns by name:
+Blocks may also have: greedy, reluctant, consecutive, combinations, until, within. A phenomenon is
+several such patterns by name:
 
     phenomenon:
-      up: {match: [{begin: a, where: delay > 60}, {followed_by: b, where: delay > 2 * a.delay}], within: 1 hour}
-      down: {match: [{begin: a, where: delay > 60}, {followed_by: b, where: delay <= 0}], within: 1 hour}
+      up: {match: [{begin: a, where: delay > 60}, {followed_by: b, where: delay > 2 * a.delay}],
+          within: 1 hour}
+      down: {match: [{begin: a, where: delay > 60}, {followed_by: b, where: delay <= 0}], within: 1
+          hour}
 
 Conditions in Python are not for YAML, which calls no functions.
 """
@@ -91,7 +94,9 @@ def _sequence(stage: Entry, node: yaml.Node | None, title: str) -> Pattern:
     if not isinstance(node, yaml.SequenceNode) or not node.value:
         fact = f"the pattern of {title} is not a list of blocks"
         raise NotLoadable(
-            fact, hint='expected "match:" and below it "- {begin: name, where: condition}"', where=stage.where
+            fact,
+            hint='expected "match:" and below it "- {begin: name, where: condition}"',
+            where=stage.where,
         )
     pattern = Pattern()
     for item in node.value:
@@ -122,13 +127,22 @@ def _block(pattern: Pattern, entry: Entry) -> Pattern:
 
 def _refuse_python(entry: Entry) -> None:
     said = next((key for key in ("python", "predicate", "function") if entry.has(key)), None)
-    named = [one for key in ("where", "until") for one in entry.texts(key) or () if _FUNCTION.fullmatch(one.strip())]
+    named = [
+        one
+        for key in ("where", "until")
+        for one in entry.texts(key) or ()
+        if _FUNCTION.fullmatch(one.strip())
+    ]
     if said is not None or named:
         fact = f'{entry.title} has a condition in Python, "{named[0] if named else said}"'
-        raise NotLoadable(fact, hint="YAML calls no functions: write this flow in Python", where=entry.where)
+        raise NotLoadable(
+            fact, hint="YAML calls no functions: write this flow in Python", where=entry.where
+        )
 
 
-def _negated(pattern: Pattern, kind: str, name: str | None, conditions: list[str] | None) -> Pattern:
+def _negated(
+    pattern: Pattern, kind: str, name: str | None, conditions: list[str] | None
+) -> Pattern:
     made: Pattern = getattr(pattern, kind)(name, conditions)
     return made
 
@@ -179,7 +193,9 @@ def _whole(pattern: Pattern, *, emit: str | None = None) -> Tree:
     if pattern.predicates or pattern.keys is not None:
         fact = "the pattern has a Python condition, or a key of its own"
         raise InvalidFunction(fact, hint="keep this flow in Python, or give by= to match")
-    tree: Tree = {"match": [_written(block, first=not place) for place, block in enumerate(pattern.blocks)]}
+    tree: Tree = {
+        "match": [_written(block, first=not place) for place, block in enumerate(pattern.blocks)]
+    }
     tree["within"] = None if pattern.span is None else durations.format(pattern.span)
     tree["skip"] = None if pattern.skip.kind == "none" else _skip(pattern)
     tree["singleton"], tree["timeouts"] = pattern.one_at_a_time or None, pattern.late or None
@@ -189,16 +205,21 @@ def _whole(pattern: Pattern, *, emit: str | None = None) -> Tree:
 
 
 def _skip(pattern: Pattern) -> str:
-    kind = {"next": "to next", "past_last": "past last", "to_first": "to first", "to_last": "to last"}[
-        pattern.skip.kind
-    ]
+    kind = {
+        "next": "to next",
+        "past_last": "past last",
+        "to_first": "to first",
+        "to_last": "to last",
+    }[pattern.skip.kind]
     return kind if pattern.skip.block is None else f"{kind} {pattern.skip.block}"
 
 
 def _written(block: Block, *, first: bool) -> Tree:
     kind = "begin" if first else ("not_" if block.negated else "") + _WORDS[block.contiguity]
     tree: Tree = {kind: block.name or None, "where": _conditions(block.conditions)}
-    bodies = [[_written(one, first=not place) for place, one in enumerate(body)] for body in block.body]
+    bodies = [
+        [_written(one, first=not place) for place, one in enumerate(body)] for body in block.body
+    ]
     tree |= {"either": bodies} if len(bodies) > 1 else {"group": bodies[0]} if bodies else {}
     tree |= _quantifier(block)
     tree |= {
@@ -212,9 +233,16 @@ def _quantifier(block: Block) -> Tree:
     tree: Tree = {}
     if block.loops:
         least, most = block.least, block.most
-        tree = {"at_least": least} if most is None else {"times": [least, most] if least != most else most}
+        tree = (
+            {"at_least": least}
+            if most is None
+            else {"times": [least, most] if least != most else most}
+        )
     flags = {"optional": block.optional, block.preference: block.preference != "fork"}
-    flags |= {"consecutive": block.inner == "strict" and block.loops, "combinations": block.inner == "any"}
+    flags |= {
+        "consecutive": block.inner == "strict" and block.loops,
+        "combinations": block.inner == "any",
+    }
     return {**tree, **{flag: True for flag in _FLAGS if flags.get(flag)}}
 
 

@@ -29,14 +29,18 @@ def met(automaton: Automaton, rows: pa.Table) -> Bits:
         elif test.event is None:
             bits |= bit
         else:
-            holds = pc.fill_null(sql.evaluate(test.event, rows), False).to_numpy(zero_copy_only=False)
+            holds = pc.fill_null(sql.evaluate(test.event, rows), False).to_numpy(
+                zero_copy_only=False
+            )
             bits |= np.where(holds, bit, np.uint64(0))
     return bits
 
 
 def asked(predicates: Sequence[Predicate], rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return for each row whether any of some Python predicates of the event alone holds."""
-    return np.fromiter((any(one(row) for one in predicates) for row in rows.to_pylist()), np.bool_, len(rows))
+    return np.fromiter(
+        (any(one(row) for one in predicates) for row in rows.to_pylist()), np.bool_, len(rows)
+    )
 
 
 def values(automaton: Automaton, rows: pa.Table) -> list[pa.Array]:
@@ -76,5 +80,7 @@ def events(automaton: Automaton, rows: pa.Table, time: str, first: int = 0) -> I
     columns = [column.to_pylist() for column in values(automaton, rows)]
     of = zip(*columns, strict=True) if columns else iter([()] * len(rows))
     bits, times = met(automaton, rows).tolist(), micros(rows.column(time)).tolist()
-    for place, (bit, at, value, row) in enumerate(zip(bits, times, of, rows.to_pylist(), strict=True)):
+    for place, (bit, at, value, row) in enumerate(
+        zip(bits, times, of, rows.to_pylist(), strict=True)
+    ):
         yield Event(first + place, at, bit, tuple(value), row)

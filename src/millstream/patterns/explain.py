@@ -1,7 +1,7 @@
 """An automaton for people, as text and as a picture.
 
-Each state has its edges: the block that takes an event, where that leads, and what must hold. An event that is passed over leads back to
-the same state, or to one that waits for less.
+Each state has its edges: the block that takes an event, where that leads, and what must hold. An
+event that is passed over leads back to the same state, or to one that waits for less.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def _lines(automaton: Automaton) -> Iterator[str]:
     yield f"{automaton.name}   {_headline(automaton)}"
     yield from _state_lines(automaton, "begin", automaton.start)
     for number, state in enumerate(automaton.states):
-        title = f"{number + 1}   waits for {state.name}" if state.name else f"{number + 1}   waits for the time to pass"
+        title = (
+            f"{number + 1}   waits for {state.name}"
+            if state.name
+            else f"{number + 1}   waits for the time to pass"
+        )
         notes = ["matches when its time is up"] if state.pending else []
         notes += [f"for {span(state.patience)} at most"] if state.patience is not None else []
         yield from _state_lines(automaton, ", ".join([title, *notes]), state.edges)

@@ -1,9 +1,10 @@
 """Expressions over a run's history: small trees that the automaton evaluates by itself.
 
-Everything in a condition that is about the event alone is a *value*, computed in SQL before the automaton sees the event. What is
-left are values, literals and *registers*, which hold what the run remembers of the events that it took, joined by operators. Times
-are whole microseconds, so that differences and intervals are plain numbers. A missing value makes an expression unknown (None), as in
-SQL; so does a division by zero.
+Everything in a condition that is about the event alone is a *value*, computed in SQL before the
+automaton sees the event. What is left are values, literals and *registers*, which hold what the run
+remembers of the events that it took, joined by operators. Times are whole microseconds, so that
+differences and intervals are plain numbers. A missing value makes an expression unknown (None), as
+in SQL; so does a division by zero.
 """
 
 from __future__ import annotations
@@ -112,9 +113,13 @@ def read(register: Register, content: Value) -> Value:
 Evaluator = Callable[[Sequence[Value], Sequence[Value]], Value]
 
 
-def evaluate(node: Node, values: Sequence[Value], contents: Sequence[Value], registers: Sequence[Register]) -> Value:
+def evaluate(
+    node: Node, values: Sequence[Value], contents: Sequence[Value], registers: Sequence[Register]
+) -> Value:
     """Return what an expression is for an event's values and a run's registers."""
-    read_out = [read(register, content) for register, content in zip(registers, contents, strict=True)]
+    read_out = [
+        read(register, content) for register, content in zip(registers, contents, strict=True)
+    ]
     return evaluator(node)(values, read_out)
 
 

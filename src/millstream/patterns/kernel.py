@@ -1,13 +1,15 @@
 """The kernel: the automaton over columns, for all keys of a shard at once, compiled by numba.
 
-It does what automaton.py does, run by run, on arrays of whole numbers. Runs hang in a list per state, so that an event touches only the
-runs whose state it concerns: a state in which the event would just be passed over is not looked into. A history is a chain of *nodes*
-(event, block, node before), which forks share. Where no skip strategy and no singleton needs the exact set of live runs, a run whose
-time is up is taken away when it is next touched, or at the end of the batch.
+It does what automaton.py does, run by run, on arrays of whole numbers. Runs hang in a list per
+state, so that an event touches only the runs whose state it concerns: a state in which the event
+would just be passed over is not looked into. A history is a chain of *nodes* (event, block, node
+before), which forks share. Where no skip strategy and no singleton needs the exact set of live
+runs, a run whose time is up is taken away when it is next touched, or at the end of the batch.
 
-All tables are two-dimensional arrays of 64-bit integers, whose columns are named below; the registers of a run follow its other columns
-and hold the bits of a float where they are not whole. Truths and null marks are bits. Code here is Python that numba can compile: plain
-loops, few helpers, no objects.
+All tables are two-dimensional arrays of 64-bit integers, whose columns are named below; the
+registers of a run follow its other columns and hold the bits of a float where they are not whole.
+Truths and null marks are bits. Code here is Python that numba can compile: plain loops, few
+helpers, no objects.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 class Locator(caching.InTreeCacheLocator):
     """Keeps what was compiled with the user's other caches, by the content of this file: a new checkout compiles nothing anew.
 
-    Not where numba is told by NUMBA_CACHE_DIR to keep it elsewhere, nor where the home cannot be written to.
+    Not where numba is told by NUMBA_CACHE_DIR to keep it elsewhere, nor where the home cannot be
+    written to.
     """
 
     _cache_path: str
@@ -113,8 +116,12 @@ FUNCTION: Final = 0
 VALUE: Final = 1
 BLOCKS: Final = 2
 REAL: Final = 3
-COUNTS_AT: Final = 4  # where an average keeps its count, or the register that one which lies back takes over from
-R_FIRST, R_LAST, R_COUNT, R_SUM, R_MIN, R_MAX, R_ANY, R_AVG, R_SHIFT = range(9)  # R_SHIFT + n: a last that lies n back
+COUNTS_AT: Final = (
+    4  # where an average keeps its count, or the register that one which lies back takes over from
+)
+R_FIRST, R_LAST, R_COUNT, R_SUM, R_MIN, R_MAX, R_ANY, R_AVG, R_SHIFT = range(
+    9
+)  # R_SHIFT + n: a last that lies n back
 
 # Settings.
 WITHIN: Final = 0
@@ -139,7 +146,9 @@ C_OUT: Final = 7
 C_SOONEST: Final = 8
 
 NEVER: Final = np.int64(2**62)
-FOREVER: Final = np.int64(200_000_000_000_000_000)  # a watermark behind which nothing comes, as in automaton.py
+FOREVER: Final = np.int64(
+    200_000_000_000_000_000
+)  # a watermark behind which nothing comes, as in automaton.py
 
 
 @compiled
@@ -246,7 +255,22 @@ def _strict2(op, a, b, whole, real, null):
 
 
 @compiled
-def _push(op, argument, other, event, run, run_real, registers, values, values_real, missing, top, whole, real, null):
+def _push(
+    op,
+    argument,
+    other,
+    event,
+    run,
+    run_real,
+    registers,
+    values,
+    values_real,
+    missing,
+    top,
+    whole,
+    real,
+    null,
+):
     """Put a number on the stack."""
     null[top] = False
     if op == 0:
@@ -276,7 +300,20 @@ def _push(op, argument, other, event, run, run_real, registers, values, values_r
 
 
 @compiled
-def holds(test, programs, ends, constants, event, run, run_real, registers, values, values_real, missing, stack):
+def holds(
+    test,
+    programs,
+    ends,
+    constants,
+    event,
+    run,
+    run_real,
+    registers,
+    values,
+    values_real,
+    missing,
+    stack,
+):
     """Tell whether the history's part of a test holds for an event and a run."""
     whole, real, null = stack
     top = 0
@@ -343,7 +380,10 @@ def remember(registers, block, event, values, values_real, missing, run, run_rea
     while deepest > 0:
         # Those that lie furthest back first, before what they take over is gone.
         for at in range(registers.shape[0]):
-            if registers[at, FUNCTION] - R_SHIFT == deepest and (registers[at, BLOCKS] >> block) & 1 == 1:
+            if (
+                registers[at, FUNCTION] - R_SHIFT == deepest
+                and (registers[at, BLOCKS] >> block) & 1 == 1
+            ):
                 nearer = registers[at, COUNTS_AT]
                 run[REGISTERS + at] = run[REGISTERS + nearer]
                 run[NULLS] = (run[NULLS] & ~(1 << at)) | (((run[NULLS] >> nearer) & 1) << at)
@@ -373,7 +413,9 @@ def remember(registers, block, event, values, values_real, missing, run, run_rea
         fresh = empty or function == R_LAST or function == R_FIRST
         run[NULLS] &= ~(1 << at)
         if register[REAL] == 1:
-            run_real[slot] = _joined_real(function, fresh, run_real[slot], values_real[register[VALUE], event])
+            run_real[slot] = _joined_real(
+                function, fresh, run_real[slot], values_real[register[VALUE], event]
+            )
         else:
             run[slot] = _joined(function, fresh, run[slot], values[register[VALUE], event])
         if function == R_AVG:
@@ -665,7 +707,16 @@ def follow(
             pool[new, NODE] = node
             pool[new, LENGTH] += 1
             pool[new, LAST_AT] = at
-            remember(registers, edge[TAKE], event, values, values_real, missing, pool[new], pool_real[new])
+            remember(
+                registers,
+                edge[TAKE],
+                event,
+                values,
+                values_real,
+                missing,
+                pool[new],
+                pool_real[new],
+            )
         if edge[COMPLETES] == 1:
             finish(pool[new], at, number, found, held, settings, counters)
         if edge[TARGET] >= 0:
@@ -682,10 +733,12 @@ def match_shard(
 ):  # fmt: skip
     """Match the events of a shard, key after key, and return runs, nodes, matches and held matches with their counts.
 
-    The automaton is in `edges`, `states` (the last is the start), `asks`, `programs`, `ends`, `constants`, `registers` and `settings`;
-    the new events, sorted by key and time, in `times`, `masks`, `values`, `values_real` and `missing`. `numbers` are those of all events
-    that nodes speak of: the ones kept from before, then, from `base` on, the new ones. `event_ends`, `run_ends` and `held_ends` say where
-    the events, runs and held matches of each key end. `runs`, `held_in` and `nodes` are kept from before.
+    The automaton is in `edges`, `states` (the last is the start), `asks`, `programs`, `ends`,
+    `constants`, `registers` and `settings`; the new events, sorted by key and time, in `times`,
+    `masks`, `values`, `values_real` and `missing`. `numbers` are those of all events that nodes
+    speak of: the ones kept from before, then, from `base` on, the new ones. `event_ends`,
+    `run_ends` and `held_ends` say where the events, runs and held matches of each key end. `runs`,
+    `held_in` and `nodes` are kept from before.
     """
     width = settings[RUN_WIDTH]
     lazy = settings[SKIP] == NO_SKIP and settings[SINGLETON] == 0
@@ -728,12 +781,25 @@ def match_shard(
             now, mask = times[event], masks[event]
             number = numbers[base + event]
             if not lazy and counters[C_SOONEST] <= now:
-                while found.shape[0] < counters[C_FOUND] + counters[C_LIVE] + counters[C_HELD] + room:
+                while (
+                    found.shape[0] < counters[C_FOUND] + counters[C_LIVE] + counters[C_HELD] + room
+                ):
                     found = grown(found)
                 while held.shape[0] < counters[C_HELD] + counters[C_LIVE] + room:
                     held = grown(held)
                 while counters[C_SOONEST] <= now:
-                    expire_at(counters[C_SOONEST], pool, heads, states, nodes, numbers, found, held, settings, counters)
+                    expire_at(
+                        counters[C_SOONEST],
+                        pool,
+                        heads,
+                        states,
+                        nodes,
+                        numbers,
+                        found,
+                        held,
+                        settings,
+                        counters,
+                    )
             first_found, first_held = counters[C_FOUND], counters[C_HELD]
             for state in range(heads.shape[0]):
                 todo[state] = -1
@@ -865,8 +931,9 @@ def reachable(runs, column, nodes, marks):
             node = nodes[node, BEFORE_NODE]
 
 
-# Patterns that prefer (SQL): the runs of a key stand in the order of their starts, those that began together in the order of
-# preference, and every event moves all of them. Of a start at most one match is held; it waits for the runs that are preferred to it.
+# Patterns that prefer (SQL): the runs of a key stand in the order of their starts, those that began
+# together in the order of preference, and every event moves all of them. Of a start at most one
+# match is held; it waits for the runs that are preferred to it.
 P_FIRST: Final = 0  # where the runs begin: those before are dropped
 P_RUNS: Final = 1
 P_HELD_FIRST: Final = 2
@@ -889,7 +956,10 @@ def let_go(now, runs, held, nodes, numbers, found, settings, counters):
     """Let the matches go that no run is preferred to, and drop what they skip."""
     while counters[P_HELD_FIRST] < counters[P_HELD]:
         match = held[counters[P_HELD_FIRST]]
-        if counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], START] <= match[M_START]:
+        if (
+            counters[P_FIRST] < counters[P_RUNS]
+            and runs[counters[P_FIRST], START] <= match[M_START]
+        ):
             return
         found[counters[P_FOUND]] = match
         if now < FOREVER:
@@ -898,16 +968,25 @@ def let_go(now, runs, held, nodes, numbers, found, settings, counters):
         limit = goes_on_at(match, nodes, numbers, settings)
         while counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], START] < limit:
             counters[P_FIRST] += 1
-        while counters[P_HELD_FIRST] < counters[P_HELD] and held[counters[P_HELD_FIRST], M_START] < limit:
+        while (
+            counters[P_HELD_FIRST] < counters[P_HELD]
+            and held[counters[P_HELD_FIRST], M_START] < limit
+        ):
             counters[P_HELD_FIRST] += 1
 
 
 @compiled
 def time_up(now, runs, held, nodes, numbers, found, settings, counters):
     """End the runs whose time is up, those that began together at once."""
-    while counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN] <= now:
+    while (
+        counters[P_FIRST] < counters[P_RUNS]
+        and runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN] <= now
+    ):
         moment = runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN]
-        while counters[P_FIRST] < counters[P_RUNS] and runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN] <= moment:
+        while (
+            counters[P_FIRST] < counters[P_RUNS]
+            and runs[counters[P_FIRST], STARTED_AT] + settings[WITHIN] <= moment
+        ):
             counters[P_FIRST] += 1
         let_go(moment, runs, held, nodes, numbers, found, settings, counters)
 
@@ -956,7 +1035,9 @@ def prefer(
         new = counters[P_RUNS]
         runs[new] = old
         # In SQL an event counts as taken when its condition is tested.
-        remember(registers, edge[TAKE], event, values, values_real, missing, runs[new], runs_real[new])
+        remember(
+            registers, edge[TAKE], event, values, values_real, missing, runs[new], runs_real[new]
+        )
         ok = True
         for one in range(edge[ASK], edge[DENY_END]):
             if ok and asks[one, 1] & mask != 0:

@@ -1,12 +1,14 @@
 """SQL's MATCH_RECOGNIZE clause, read into the same automaton as our patterns.
 
-sqlglot reads the query in its Spark dialect, to which the clause is added; WITHIN (Flink's) and SUBSET, which it does not know, are cut out
-of the text first. The rules are those of SQL:2016: rows of a partition follow each other directly, of the matches that begin at a row the
-preferred one counts (a greedy quantifier prefers more, a reluctant one less, an alternation its first part), and conditions see the row as
-taken already. What a stream cannot do is refused, with the reason.
+sqlglot reads the query in its Spark dialect, to which the clause is added; WITHIN (Flink's) and
+SUBSET, which it does not know, are cut out of the text first. The rules are those of SQL:2016: rows
+of a partition follow each other directly, of the matches that begin at a row the preferred one
+counts (a greedy quantifier prefers more, a reluctant one less, an alternation its first part), and
+conditions see the row as taken already. What a stream cannot do is refused, with the reason.
 
-PREV looks at the rows of the partition, so the last rows of every key are remembered. NEXT in MEASURES is allowed where the row that it looks
-at is always one of the match: those behind it may be long in coming.
+PREV looks at the rows of the partition, so the last rows of every key are remembered. NEXT in
+MEASURES is allowed where the row that it looks at is always one of the match: those behind it may
+be long in coming.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class MatchRecognize(Spark):
 class Recognition:
     """A MATCH_RECOGNIZE clause: what it reads, its automaton, and what it puts out.
 
-    `outputs` are the measures; with `all_rows` they are computed for every row of a match, from what came up to it unless they are final.
+    `outputs` are the measures; with `all_rows` they are computed for every row of a match, from
+    what came up to it unless they are final.
     """
 
     table: str
@@ -81,10 +84,14 @@ def read(sql: str, schema: Schema | None = None) -> tuple[exp.Expr, Recognition]
         tree = sqlglot.parse_one(text, dialect=MatchRecognize)
     except SqlglotError as error:
         said = f"the query is not SQL: {expressions.reason(error)}"
-        raise InvalidSql(said, hint="check the MATCH_RECOGNIZE clause there", where=here()) from None
+        raise InvalidSql(
+            said, hint="check the MATCH_RECOGNIZE clause there", where=here()
+        ) from None
     clauses = list(tree.find_all(exp.MatchRecognize))
     if len(clauses) != 1:
-        raise InvalidSql(f"the query has {len(clauses)} MATCH_RECOGNIZE clauses", hint="write one", where=here())
+        raise InvalidSql(
+            f"the query has {len(clauses)} MATCH_RECOGNIZE clauses", hint="write one", where=here()
+        )
     return tree, _Clause(clauses[0], span, subsets, schema).recognition()
 
 
@@ -96,7 +103,9 @@ def _cut_out(sql: str) -> tuple[str, timedelta | None, dict[str, tuple[str, ...]
     try:
         tokens = MatchRecognize().tokenize(sql)
     except SqlglotError as error:
-        raise InvalidSql(f"the query is not SQL: {expressions.reason(error)}", where=here()) from None
+        raise InvalidSql(
+            f"the query is not SQL: {expressions.reason(error)}", where=here()
+        ) from None
     sql, tokens = _skip_to_last(sql, tokens)
     after = _behind_pattern(tokens)
     span: timedelta | None = None
@@ -123,7 +132,11 @@ def _skip_to_last(sql: str, tokens: list[Token]) -> tuple[str, list[Token]]:
     """Return the text with SKIP TO LAST where it says SKIP TO, which means the same."""
     words = [token.text.upper() for token in tokens]
     for place in range(len(words) - 2):
-        if words[place : place + 2] == ["SKIP", "TO"] and words[place + 2] not in ("NEXT", "FIRST", "LAST"):
+        if words[place : place + 2] == ["SKIP", "TO"] and words[place + 2] not in (
+            "NEXT",
+            "FIRST",
+            "LAST",
+        ):
             at = tokens[place + 1].end + 1
             sql = f"{sql[:at]} LAST{sql[at:]}"
             return sql, MatchRecognize().tokenize(sql)
@@ -133,7 +146,11 @@ def _skip_to_last(sql: str, tokens: list[Token]) -> tuple[str, list[Token]]:
 def _behind_pattern(tokens: list[Token]) -> int | None:
     """Return the place behind PATTERN (...)."""
     for place, token in enumerate(tokens):
-        if token.text.upper() == "PATTERN" and tokens[place + 1 : place + 2] and tokens[place + 1].text == "(":
+        if (
+            token.text.upper() == "PATTERN"
+            and tokens[place + 1 : place + 2]
+            and tokens[place + 1].text == "("
+        ):
             depth = 0
             for at in range(place + 1, len(tokens)):
                 depth += {"(": 1, ")": -1}.get(tokens[at].text, 0)
@@ -146,7 +163,9 @@ def _until(tokens: list[Token], first: int, words: tuple[str, ...]) -> int:
     for at in range(first + 1, len(tokens)):
         if tokens[at].text.upper() in words:
             return at
-    raise InvalidSql("the MATCH_RECOGNIZE clause has no DEFINE", hint="say what the variables mean", where=here())
+    raise InvalidSql(
+        "the MATCH_RECOGNIZE clause has no DEFINE", hint="say what the variables mean", where=here()
+    )
 
 
 def _span(text: str) -> timedelta:
@@ -154,9 +173,13 @@ def _span(text: str) -> timedelta:
         tree = expressions.parse(text.strip())
         node = literal(tree) if isinstance(tree, exp.Interval) else None
     except FlowError as error:
-        raise type(error)(f"WITHIN is wrong: {error.message}", hint=error.hint, where=here()) from None
+        raise type(error)(
+            f"WITHIN is wrong: {error.message}", hint=error.hint, where=here()
+        ) from None
     if node is None or not node.of:
-        raise InvalidSql(f'WITHIN has "{text.strip()}"', hint="write WITHIN INTERVAL '10' MINUTE", where=here())
+        raise InvalidSql(
+            f'WITHIN has "{text.strip()}"', hint="write WITHIN INTERVAL '10' MINUTE", where=here()
+        )
     return timedelta(microseconds=node.of)
 
 
@@ -166,9 +189,13 @@ def _subsets(words: list[str]) -> dict[str, tuple[str, ...]]:
     at = 0
     while at < len(words):
         if words[at + 1 : at + 3] != ["=", "("] or ")" not in words[at:]:
-            raise InvalidSql(f'SUBSET has "{" ".join(words)}"', hint="write SUBSET u = (a, b)", where=here())
+            raise InvalidSql(
+                f'SUBSET has "{" ".join(words)}"', hint="write SUBSET u = (a, b)", where=here()
+            )
         end = words.index(")", at)
-        found[words[at].lower()] = tuple(word.lower() for word in words[at + 3 : end] if word != ",")
+        found[words[at].lower()] = tuple(
+            word.lower() for word in words[at + 3 : end] if word != ","
+        )
         at = end + 1 + (words[end + 1 : end + 2] == [","])
     return found
 
@@ -195,10 +222,14 @@ class _Clause:
         automaton, words = self.automaton(partition)
         all_rows = self.rows()
         outputs = self.measures(words, partition)
-        automaton = replace(automaton, numbered=any(piece.function == "match_number" for piece in outputs.pieces))
+        automaton = replace(
+            automaton, numbered=any(piece.function == "match_number" for piece in outputs.pieces)
+        )
         alias = arg.get("alias")
         name = table.sql(dialect="spark") if table.args.get("db") else table.name
-        return Recognition(name, partition, self.order(), automaton, outputs, all_rows, alias and alias.name)
+        return Recognition(
+            name, partition, self.order(), automaton, outputs, all_rows, alias and alias.name
+        )
 
     def source(self) -> exp.Table:
         """Return the table that the clause reads."""
@@ -207,7 +238,9 @@ class _Clause:
         table = None if read_from is None else read_from.this
         if not isinstance(table, exp.Table) or (select is not None and select.args.get("joins")):
             raise self.mistake(
-                UnsupportedSql, "reads more than one table", "name the query that it reads as a view first"
+                UnsupportedSql,
+                "reads more than one table",
+                "name the query that it reads as a view first",
             )
         return table
 
@@ -224,7 +257,11 @@ class _Clause:
         order = self.clause.args.get("order")
         columns = [] if order is None else order.expressions
         if not columns:
-            raise self.mistake(UnsupportedSql, "has no ORDER BY", "a stream is in the order of its time: ORDER BY it")
+            raise self.mistake(
+                UnsupportedSql,
+                "has no ORDER BY",
+                "a stream is in the order of its time: ORDER BY it",
+            )
         if len(columns) > 1 or columns[0].args.get("desc"):
             hint = "a stream is in the order of its time, rising: ORDER BY that column alone"
             raise self.mistake(UnsupportedSql, "orders by more than the rising time", hint)
@@ -235,7 +272,9 @@ class _Clause:
         said = "ONE ROW PER MATCH" if rows is None else rows.name.upper()
         if "UNMATCHED" in said:
             raise self.mistake(
-                UnsupportedSql, "asks for unmatched rows", "a stream cannot tell that a row will never match"
+                UnsupportedSql,
+                "asks for unmatched rows",
+                "a stream cannot tell that a row will never match",
             )
         return said.startswith("ALL ROWS")
 
@@ -245,9 +284,16 @@ class _Clause:
         if said.upper() in _SKIPS:
             return _SKIPS[said.upper()]
         parts = said.split()
-        kind, name = ("to_first" if parts[1].upper() == "FIRST" else "to_last"), parts[-1].strip('`"')
+        kind, name = (
+            ("to_first" if parts[1].upper() == "FIRST" else "to_last"),
+            parts[-1].strip('`"'),
+        )
         if name.lower() not in words:
-            raise self.mistake(UnknownBlock, f'skips to "{name}", which its PATTERN does not have', "name a variable")
+            raise self.mistake(
+                UnknownBlock,
+                f'skips to "{name}", which its PATTERN does not have',
+                "name a variable",
+            )
         return Skip(kind, name)  # type: ignore[arg-type]
 
     # DEFINE
@@ -261,11 +307,17 @@ class _Clause:
         names = {leaf.name.lower() for leaf in leaves(blocks)}
         unknown = [name for name in define if name not in names]
         if unknown:
-            raise self.mistake(UnknownBlock, f'defines "{unknown[0]}", which its PATTERN does not have', "leave it out")
+            raise self.mistake(
+                UnknownBlock,
+                f'defines "{unknown[0]}", which its PATTERN does not have',
+                "leave it out",
+            )
         pattern = Pattern("match_recognize", blocks, self.span, where=self.owner.where)
         if all(block.nullable for block in blocks):
             raise self.mistake(
-                UnsupportedSql, "has a PATTERN that matches no row at all", "let it take at least one row"
+                UnsupportedSql,
+                "has a PATTERN that matches no row at all",
+                "let it take at least one row",
             )
         check(pattern)
         parts = Parts.of(pattern, self.schema)
@@ -282,7 +334,9 @@ class _Clause:
             unknown = [name for name in members if name not in names]
             if unknown:
                 raise self.mistake(
-                    UnknownBlock, f'has "{unknown[0]}" in SUBSET, not in its PATTERN', "name its variables"
+                    UnknownBlock,
+                    f'has "{unknown[0]}" in SUBSET, not in its PATTERN',
+                    "name its variables",
                 )
             names[union] = frozenset().union(*(names[name] for name in members))
         return names
@@ -295,16 +349,22 @@ class _Clause:
         for measure in self.clause.args.get("measures") or ():
             alias = measure.this
             if not isinstance(alias, exp.Alias):
-                raise self.mistake(UnsupportedSql, f'has a measure "{alias.sql()}" without a name', "write AS name")
+                raise self.mistake(
+                    UnsupportedSql, f'has a measure "{alias.sql()}" without a name', "write AS name"
+                )
             collector.final = str(measure.args.get("window_frame") or "").upper() == "FINAL"
             tree = _navigated(alias.this, collector, self)
             columns.append(Output(alias.alias, rewritten(tree, collector).sql(dialect="spark")))
-        return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values), tuple(collector.lags))
+        return Outputs(
+            tuple(columns), tuple(collector.pieces), tuple(collector.values), tuple(collector.lags)
+        )
 
     def check_next(self, piece: Piece, collector: Collector) -> None:
         """Refuse NEXT where the row may lie behind the match, or is not known yet where a row for each event comes out."""
         if self.rows() and not collector.final:
-            raise self.mistake(UnsupportedSql, "uses NEXT for each row of a match", "write FINAL NEXT(...)")
+            raise self.mistake(
+                UnsupportedSql, "uses NEXT for each row of a match", "write FINAL NEXT(...)"
+            )
         if piece.function == "first" and piece.blocks == collector.every:
             sure = sum(least_rows(block) for block in self.blocks) - 1 - piece.back
         else:
@@ -334,7 +394,10 @@ class _Lags:
             if name in ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE"):
                 offset = _offset(node, clause)
                 if offset and name.startswith("LAST"):
-                    return exp.Anonymous(this=LAST_BACK, expressions=[node.expressions[0], exp.Literal.number(offset)])
+                    return exp.Anonymous(
+                        this=LAST_BACK,
+                        expressions=[node.expressions[0], exp.Literal.number(offset)],
+                    )
                 if offset:
                     fact = f'uses "{node.sql(dialect="spark")}" in DEFINE'
                     hint = "a run remembers the first and the last rows of a variable, none between"
@@ -350,7 +413,9 @@ class _Lags:
     def _prev(self, node: exp.Expr, clause: _Clause) -> exp.Expr:
         column, offset = node.expressions[0], _offset(node, clause)
         tables = {part.table for part in column.find_all(exp.Column) if part.table}
-        plain = column.copy().transform(lambda one: exp.column(one.name) if isinstance(one, exp.Column) else one)
+        plain = column.copy().transform(
+            lambda one: exp.column(one.name) if isinstance(one, exp.Column) else one
+        )
         source = plain.sql(dialect="spark")
         # A column that no table has: the value is filled in from the rows before.
         hidden = f"{EARLIER}{len(self.found)}"
@@ -360,7 +425,11 @@ class _Lags:
     def of(self, values: tuple[str, ...], sources: list[int]) -> tuple[tuple[int, int, int], ...]:
         """Return for each value that is filled in: its number, that of which it is the earlier one, and how many rows back."""
         known = zip(self.found, sources, strict=True)
-        return tuple((values.index(name), source, offset) for (_, offset, name), source in known if name in values)
+        return tuple(
+            (values.index(name), source, offset)
+            for (_, offset, name), source in known
+            if name in values
+        )
 
 
 def _offset(node: exp.Expr, clause: _Clause) -> int:
@@ -370,7 +439,11 @@ def _offset(node: exp.Expr, clause: _Clause) -> int:
         return default
     found = literal(node.expressions[1])
     if found is None or not isinstance(found.of, int) or found.of < 0:
-        raise clause.mistake(UnsupportedSql, f"has an offset in {name} that is not a whole number", "write PREV(x, 2)")
+        raise clause.mistake(
+            UnsupportedSql,
+            f"has an offset in {name} that is not a whole number",
+            "write PREV(x, 2)",
+        )
     return found.of
 
 
@@ -392,7 +465,9 @@ def _navigated(tree: exp.Expr, collector: Collector, clause: _Clause) -> exp.Exp
 
 
 def _plain(node: exp.Column, collector: Collector) -> bool:
-    return node.name.startswith("__piece") or node.name.lower() in [key.lower() for key in collector.keys]
+    return node.name.startswith("__piece") or node.name.lower() in [
+        key.lower() for key in collector.keys
+    ]
 
 
 def _outside_aggregates(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
@@ -406,7 +481,13 @@ def _outside_aggregates(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) 
         if isinstance(value, exp.Expr):
             tree.set(key, _outside_aggregates(value, change))
         elif isinstance(value, list):
-            tree.set(key, [_outside_aggregates(one, change) if isinstance(one, exp.Expr) else one for one in value])
+            tree.set(
+                key,
+                [
+                    _outside_aggregates(one, change) if isinstance(one, exp.Expr) else one
+                    for one in value
+                ],
+            )
     return tree
 
 
@@ -420,7 +501,9 @@ def _navigation(node: exp.Expr, name: str, collector: Collector, clause: _Clause
             node, function, back = inner, inner.name.lower(), _offset(inner, clause)
         if name == "PREV":
             return _one(node, function, back, collector, earlier=offset)
-        clause.check_next(Piece(function, _blocks(node, collector), back=back, shift=offset), collector)
+        clause.check_next(
+            Piece(function, _blocks(node, collector), back=back, shift=offset), collector
+        )
         return _one(node, function, back, collector, shift=offset)
     return _one(node, "first" if name.startswith("FIRST") else "last", offset, collector)
 
@@ -435,7 +518,13 @@ def _argument(node: exp.Expr) -> exp.Expr:
 
 
 def _one(
-    node: exp.Expr, function: str, back: int, collector: Collector, *, shift: int = 0, earlier: int = 0
+    node: exp.Expr,
+    function: str,
+    back: int,
+    collector: Collector,
+    *,
+    shift: int = 0,
+    earlier: int = 0,
 ) -> exp.Expr:
     """Return the piece of one row of the match, `shift` rows on in the match, or `earlier` ones before in the partition."""
     reader = Reader(collector.words, collector.owner)

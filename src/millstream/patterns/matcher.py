@@ -97,7 +97,11 @@ class PlainMatcher:
 
 
 def matcher(
-    automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = False, rows: tuple[Lag, ...] = ()
+    automaton: Automaton,
+    types: Sequence[pa.DataType],
+    *,
+    late: bool = False,
+    rows: tuple[Lag, ...] = (),
 ) -> Matcher:
     """Return the fastest matcher for an automaton whose values have these types.
 

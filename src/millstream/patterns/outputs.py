@@ -1,8 +1,9 @@
 """Outputs: what the complex event contains, computed from the history of a match.
 
-"origin, first.at as began, round(max(worse.delay)) as peak" is read into *pieces*, one for each thing that is asked of the history
-(last(first.at), max(worse.delay)), which results.py computes in columns for many matches at once; and the SQL that Spark makes of them.
-What stands inside an aggregate is about one event and is a column that Spark has computed before: a *value*.
+"origin, first.at as began, round(max(worse.delay)) as peak" is read into *pieces*, one for each
+thing that is asked of the history (last(first.at), max(worse.delay)), which results.py computes in
+columns for many matches at once; and the SQL that Spark makes of them. What stands inside an
+aggregate is about one event and is a column that Spark has computed before: a *value*.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from millstream.errors import DuplicateName, InvalidSql, PatternError, UnknownBl
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
 from millstream.patterns.blocks import Block, all_blocks, leaves
-from millstream.patterns.conditions import EARLIER, Owner, Reader, Vocabulary, argument_of, function_of
+from millstream.patterns.conditions import (
+    EARLIER,
+    Owner,
+    Reader,
+    Vocabulary,
+    argument_of,
+    function_of,
+)
 from millstream.patterns.pattern import Pattern
 
 #: How pieces are called in the SQL of an output.
@@ -29,8 +37,9 @@ PIECE = "__piece{}"
 class Piece:
     """Something that is asked of a history: `function` over value number `value` of the events that some blocks took.
 
-    `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves on from there over all events of the
-    match. A value of None is the event itself. A `final` one is about the whole match also where a row for each event comes out.
+    `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves
+    on from there over all events of the match. A value of None is the event itself. A `final` one
+    is about the whole match also where a row for each event comes out.
     """
 
     function: str
@@ -53,7 +62,8 @@ class Output:
 class Outputs:
     """All columns of a complex event.
 
-    Of `lags` each is a value that is not computed of its row: its number, that of which it is the earlier one, and how many rows back.
+    Of `lags` each is a value that is not computed of its row: its number, that of which it is the
+    earlier one, and how many rows back.
     """
 
     columns: tuple[Output, ...]
@@ -124,7 +134,9 @@ def read_outputs(text: str, words: Vocabulary, keys: Sequence[str], owner: Owner
         columns.append(Output(name, rewritten(plain, collector).sql(dialect="spark")))
     twice = _twice([column.name for column in columns])
     if twice is not None:
-        raise owner.mistake(DuplicateName, f'has two outputs "{twice}"', hint="give each a name of its own")
+        raise owner.mistake(
+            DuplicateName, f'has two outputs "{twice}"', hint="give each a name of its own"
+        )
     return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values))
 
 
@@ -139,7 +151,11 @@ def select_list(text: str, owner: Owner) -> list[exp.Expr]:
         tree = sqlglot.parse_one(f"SELECT {text}", dialect="spark")
     except SqlglotError:
         tree = None
-    others = ["query"] if not isinstance(tree, exp.Select) else [part for part in tree.args if tree.args[part]]
+    others = (
+        ["query"]
+        if not isinstance(tree, exp.Select)
+        else [part for part in tree.args if tree.args[part]]
+    )
     if tree is None or set(others) - {"expressions"}:
         raise owner.mistake(InvalidSql, f'has outputs that are not a list of expressions: "{text}"')
     return list(tree.expressions)
@@ -185,18 +201,28 @@ def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:
         reader.check_columns(plain)
         return collector.piece(Piece("last", blocks, collector.value(plain.sql(dialect="spark"))))
     if name.lower() in [key.lower() for key in collector.keys]:
-        return collector.piece(Piece("last", collector.every, collector.value(node.sql(dialect="spark"))))
-    if len(node.parts) > 1 and collector.words.schema is not None and name not in collector.words.schema:
+        return collector.piece(
+            Piece("last", collector.every, collector.value(node.sql(dialect="spark")))
+        )
+    if (
+        len(node.parts) > 1
+        and collector.words.schema is not None
+        and name not in collector.words.schema
+    ):
         hint = f"its blocks are {', '.join(collector.words.blocks)}"
         raise collector.owner.mistake(
             UnknownBlock, f'puts out a column of block "{name}", which it does not have', hint=hint
         )
     said = node.sql(dialect="spark")
     hint = f"say of which block: {next(iter(collector.words.blocks), 'a')}.{said}, or max({said}) over all"
-    raise collector.owner.mistake(PatternError, f'puts out column "{said}", which is not its key', hint=hint)
+    raise collector.owner.mistake(
+        PatternError, f'puts out column "{said}", which is not its key', hint=hint
+    )
 
 
-def default_outputs(pattern: Pattern, words: Vocabulary, keys: Sequence[str], schema: Schema) -> Outputs:
+def default_outputs(
+    pattern: Pattern, words: Vocabulary, keys: Sequence[str], schema: Schema
+) -> Outputs:
     """Return the outputs of a pattern that names none: its key, and for each block the event, or the list of events, that it took."""
     collector = Collector(words, Owner("the pattern"), keys)
     columns = [Output(key, rewritten(_parsed(key), collector).sql(dialect="spark")) for key in keys]
@@ -216,7 +242,9 @@ def _events_of(block: Block, pattern: Pattern, schema: Schema, collector: Collec
     blocks = collector.words.blocks[block.name.lower()]
     several = _several(block, pattern)
     pieces = {
-        name: collector.piece(Piece("list" if several else "last", blocks, collector.value(expressions.column(name))))
+        name: collector.piece(
+            Piece("list" if several else "last", blocks, collector.value(expressions.column(name)))
+        )
         for name in schema.names
     }
     if several:
@@ -234,5 +262,9 @@ def _text(name: str) -> str:
 
 def _several(block: Block, pattern: Pattern) -> bool:
     """Tell whether a block may take more than one event."""
-    around = [one for one in all_blocks(pattern.blocks) if one.loops and any(leaf is block for leaf in leaves((one,)))]
+    around = [
+        one
+        for one in all_blocks(pattern.blocks)
+        if one.loops and any(leaf is block for leaf in leaves((one,)))
+    ]
     return bool(around)

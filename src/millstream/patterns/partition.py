@@ -1,7 +1,8 @@
 """What a pattern of SQL remembers of a partition beyond its runs: the last rows of each key, and how many matches it has had.
 
-PREV looks at the rows of the partition, also before the match; MATCH_NUMBER counts the matches of a key. Both are columns that are filled in
-around a matcher, before it sees the rows and after it has found something, so that it need not know of them. They are kept for good.
+PREV looks at the rows of the partition, also before the match; MATCH_NUMBER counts the matches of a
+key. Both are columns that are filled in around a matcher, before it sees the rows and after it has
+found something, so that it need not know of them. They are kept for good.
 """
 
 from __future__ import annotations
@@ -89,28 +90,40 @@ class PartitionMatcher:
 
     def load(self, data: bytes) -> Kept:
         if data[:4] != MARK or int.from_bytes(data[4:6], "little") != VERSION:
-            raise InternalError("the state of a pattern is not of a version that this release reads")
+            raise InternalError(
+                "the state of a pattern is not of a version that this release reads"
+            )
         content = msgspec.msgpack.decode(data[6:])
         memory = None if content["memory"] is None else table_of(content["memory"])
         return Partition(self.inner.load(content["inner"]), memory, content["counts"])
 
 
-def remembered(lags: tuple[Lag, ...], memory: pa.Table | None, batch: Batch) -> tuple[pa.Table, Batch]:
+def remembered(
+    lags: tuple[Lag, ...], memory: pa.Table | None, batch: Batch
+) -> tuple[pa.Table, Batch]:
     """Return the last rows of every key, and a batch with the columns that are those of earlier rows."""
-    fresh = pa.table({"key": batch.keys, **{_name(lag.source): _column(batch, lag.source) for lag in lags}})
+    fresh = pa.table(
+        {"key": batch.keys, **{_name(lag.source): _column(batch, lag.source) for lag in lags}}
+    )
     known = fresh if memory is None else pa.concat_tables([memory, fresh.cast(memory.schema)])
     before = len(known) - len(batch)
     order, first, last = _groups(known.column("key"))
     values, rows = list(batch.values), batch.rows
     for lag in lags:
         places = _earlier(order, first, lag.back)[before:]
-        column = known.column(_name(lag.source)).take(pa.array(places, mask=places < 0)).combine_chunks()
+        column = (
+            known.column(_name(lag.source)).take(pa.array(places, mask=places < 0)).combine_chunks()
+        )
         if isinstance(lag.target, int):
             values[lag.target] = column
         else:
             rows = rows.set_column(rows.column_names.index(lag.target), lag.target, column)
     most = max(lag.back for lag in lags)
-    kept = known.take(pa.array(order[last - np.arange(len(order)) <= most])) if most else known.slice(0, 0)
+    kept = (
+        known.take(pa.array(order[last - np.arange(len(order)) <= most]))
+        if most
+        else known.slice(0, 0)
+    )
     return kept.combine_chunks(), replace(batch, values=values, rows=rows)
 
 
@@ -143,7 +156,9 @@ def _earlier(order: Numbers, first: Numbers, back: int) -> Numbers:
 def counted(found: Found, counts: dict[str, int]) -> Numbers:
     """Return the number of each match among those of its key, and count them."""
     numbers = np.zeros(len(found), np.int64)
-    for place, (key, late) in enumerate(zip(found.keys.to_pylist(), found.late.tolist(), strict=True)):
+    for place, (key, late) in enumerate(
+        zip(found.keys.to_pylist(), found.late.tolist(), strict=True)
+    ):
         counts[key] = counts.get(key, 0) + (not late)
         numbers[place] = counts[key]
     return numbers

@@ -1,6 +1,7 @@
 """Patterns: what to look for in the events of a key, built by chained calls, each of which returns a new pattern.
 
-    Pattern().begin("late", "delay > 60").followed_by("later", "delay > late.delay").times(3).within("2 hours")
+    Pattern().begin("late", "delay > 60").followed_by("later", "delay >
+    late.delay").times(3).within("2 hours")
 
 Building one runs nothing. compile.py makes an automaton of it.
 """
@@ -55,10 +56,11 @@ NO_SKIP: Final = Skip()
 class Pattern:
     """A sequence of blocks, with what holds for the whole of a run.
 
-    Immutable: every call returns a new pattern, so a beginning may be shared. Options like `times` and `optional` are about the
-    block before them. A condition is a Spark SQL expression; `late.delay` in it is a column of the event that block "late" took
-    (the last one, if it took several), and first(), last(), any(), count(), sum(), avg(), min() and max() look at all of them. A
-    list of conditions is met by an event that meets any of them.
+    Immutable: every call returns a new pattern, so a beginning may be shared. Options like `times`
+    and `optional` are about the block before them. A condition is a Spark SQL expression;
+    `late.delay` in it is a column of the event that block "late" took (the last one, if it took
+    several), and first(), last(), any(), count(), sum(), avg(), min() and max() look at all of
+    them. A list of conditions is met by an event that meets any of them.
     """
 
     name: str | None = None
@@ -76,33 +78,52 @@ class Pattern:
     # Blocks
 
     def begin(
-        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+        self,
+        name: str | Pattern,
+        condition: Conditions | Pattern = None,
+        *,
+        within: str | timedelta | None = None,
     ) -> Pattern:
         """Return the pattern with its first block; every event that meets it starts a run."""
         if self.blocks:
             msg = f"pattern{self._called} begins twice"
-            raise ImpossiblePattern(msg, hint="begin() comes first; go on with next() or followed_by()", where=here())
+            raise ImpossiblePattern(
+                msg, hint="begin() comes first; go on with next() or followed_by()", where=here()
+            )
         begun = replace(self, where=here())
         return begun._add(name, condition, "relaxed", within)
 
     def next(
-        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+        self,
+        name: str | Pattern,
+        condition: Conditions | Pattern = None,
+        *,
+        within: str | timedelta | None = None,
     ) -> Pattern:
         """Return the pattern with a block that the very next event must meet, else the run halts."""
         return self._add(name, condition, "strict", within)
 
     def followed_by(
-        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+        self,
+        name: str | Pattern,
+        condition: Conditions | Pattern = None,
+        *,
+        within: str | timedelta | None = None,
     ) -> Pattern:
         """Return the pattern with a block that the next event that meets it is taken for; others are passed over."""
         return self._add(name, condition, "relaxed", within)
 
     def followed_by_any(
-        self, name: str | Pattern, condition: Conditions | Pattern = None, *, within: str | timedelta | None = None
+        self,
+        name: str | Pattern,
+        condition: Conditions | Pattern = None,
+        *,
+        within: str | timedelta | None = None,
     ) -> Pattern:
         """Return the pattern with a block that each later event that meets it is taken for: the run forks.
 
-        This is relaxed-any contiguity, Flink's followedByAny. For "any of these conditions" give another block a list of them.
+        This is relaxed-any contiguity, Flink's followedByAny. For "any of these conditions" give
+        another block a list of them.
         """
         return self._add(name, condition, "any", within)
 
@@ -125,7 +146,9 @@ class Pattern:
         """Return a pattern that matches what any of several match; it can be a block of another: followed_by(Pattern.either(a, b))."""
         if not patterns or not all(isinstance(one, Pattern) and one.blocks for one in patterns):
             msg = "alternatives must be patterns that have begun"
-            raise ImpossiblePattern(msg, hint='write Pattern.either(Pattern().begin("a", ...), ...)', where=here())
+            raise ImpossiblePattern(
+                msg, hint='write Pattern.either(Pattern().begin("a", ...), ...)', where=here()
+            )
         bodies = tuple(one._as_body() for one in patterns)
         block = Block("", "relaxed", body=bodies, where=here())
         return Pattern(blocks=(block,), where=here())._checked(block)
@@ -139,9 +162,16 @@ class Pattern:
     def times(self, least: int, most: int | None = None) -> Pattern:
         """Return the pattern where the last block is taken `least` times, or `least` to `most` times."""
         most = least if most is None else most
-        if not (isinstance(least, int) and isinstance(most, int)) or least < 0 or most < 1 or most < least:
+        if (
+            not (isinstance(least, int) and isinstance(most, int))
+            or least < 0
+            or most < 1
+            or most < least
+        ):
             fact = f"is taken {least} to {most} times"
-            raise self._mistake(InvalidOption, fact, hint="give whole numbers, the lower one first: times(2, 4)")
+            raise self._mistake(
+                InvalidOption, fact, hint="give whole numbers, the lower one first: times(2, 4)"
+            )
         if least == 0:
             return self._change("loops", least=1, most=most, optional=True)
         return self._change("loops", least=least, most=most)
@@ -157,7 +187,9 @@ class Pattern:
     def times_or_more(self, least: int) -> Pattern:
         """Return the pattern where the last block is taken `least` times or more often."""
         if not isinstance(least, int) or least < 1:
-            raise self._mistake(InvalidOption, f"is taken {least} times or more", hint="give a whole number above 0")
+            raise self._mistake(
+                InvalidOption, f"is taken {least} times or more", hint="give a whole number above 0"
+            )
         return self._change("loops", least=least, most=None)
 
     def greedy(self) -> Pattern:
@@ -183,7 +215,9 @@ class Pattern:
     def until(self, condition: Conditions) -> Pattern:
         """Return the pattern where the last block, a loop, takes no more events once one meets `condition`."""
         self._check_loop('has an "until"', leaf=True)
-        return self._change("has an until", until=_conditions(condition, f'"until" of {self._last_said}'))
+        return self._change(
+            "has an until", until=_conditions(condition, f'"until" of {self._last_said}')
+        )
 
     # The whole
 
@@ -199,16 +233,26 @@ class Pattern:
         """Return the pattern that is matched for each value of these columns by itself."""
         if not all(isinstance(column, str) and column for column in columns):
             msg = f"pattern{self._called} has a key that is not a column"
-            raise InvalidName(msg, hint="name columns as text; none at all: one sequence over all events", where=here())
+            raise InvalidName(
+                msg,
+                hint="name columns as text; none at all: one sequence over all events",
+                where=here(),
+            )
         return replace(self, keys=columns)
 
     def precondition(self, condition: Conditions) -> Pattern:
         """Return the pattern where every event, as long as a run is live, must meet `condition`, else the run halts."""
-        return replace(self, required=(*self.required, *_each(condition, f"precondition of pattern{self._called}")))
+        return replace(
+            self,
+            required=(*self.required, *_each(condition, f"precondition of pattern{self._called}")),
+        )
 
     def halt(self, condition: Conditions) -> Pattern:
         """Return the pattern where an event that meets `condition` halts a run."""
-        return replace(self, halting=(*self.halting, *_each(condition, f"halt condition of pattern{self._called}")))
+        return replace(
+            self,
+            halting=(*self.halting, *_each(condition, f"halt condition of pattern{self._called}")),
+        )
 
     def no_skip(self) -> Pattern:
         """Return the pattern where a match leaves all other runs alone; so it is unless you say otherwise."""
@@ -255,7 +299,9 @@ class Pattern:
         """The Python functions among the conditions."""
         blocks = list(all_blocks(self.blocks))
         conditions = [one for block in blocks for one in (*block.conditions, *block.until)]
-        return tuple(one for one in (*conditions, *self.required, *self.halting) if not isinstance(one, str))
+        return tuple(
+            one for one in (*conditions, *self.required, *self.halting) if not isinstance(one, str)
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -302,7 +348,13 @@ class Pattern:
         if not self.blocks and self.where is None:
             msg = f"pattern{self._called} does not begin"
             raise ImpossiblePattern(msg, hint="the first block is begin()", where=here())
-        group = name if isinstance(name, Pattern) else condition if isinstance(condition, Pattern) else None
+        group = (
+            name
+            if isinstance(name, Pattern)
+            else condition
+            if isinstance(condition, Pattern)
+            else None
+        )
         called = "" if isinstance(name, Pattern) else name
         if group is not None and negated:
             msg = f'block "{called}" negates a group'
@@ -311,7 +363,9 @@ class Pattern:
             _check_name(called)
         limit = None if within is None else _positive(within, f'block "{called}"')
         if group is not None:
-            block = replace(_group(group), name=called, contiguity=contiguity, within=limit, where=here())
+            block = replace(
+                _group(group), name=called, contiguity=contiguity, within=limit, where=here()
+            )
         else:
             tests = _conditions(condition, f'block "{called}"', required=negated)  # type: ignore[arg-type]
             block = Block(called, contiguity, tests, negated=negated, within=limit, where=here())
@@ -333,24 +387,32 @@ class Pattern:
         for block in all_blocks((added,)):
             if seen.count(block.name.lower()) > 1:
                 msg = f'pattern{self._called} has two blocks "{block.name}"'
-                raise DuplicateName(msg, hint="give each block a name of its own", where=block.where)
+                raise DuplicateName(
+                    msg, hint="give each block a name of its own", where=block.where
+                )
         return self
 
     def _change(self, fact: str, **options: object) -> Pattern:
         last = self._last
         if last.negated:
             raise self._mistake(
-                ImpossiblePattern, f"is negated and {fact}", hint="only blocks that take events have it"
+                ImpossiblePattern,
+                f"is negated and {fact}",
+                hint="only blocks that take events have it",
             )
         return replace(self, blocks=(*self.blocks[:-1], replace(last, **options)))  # type: ignore[arg-type]
 
     def _check_loop(self, fact: str, *, leaf: bool = False) -> None:
         if not self._last.loops:
             raise self._mistake(
-                ImpossiblePattern, f"{fact} and is no loop", hint="say times() or one_or_more() before it"
+                ImpossiblePattern,
+                f"{fact} and is no loop",
+                hint="say times() or one_or_more() before it",
             )
         if leaf and self._last.body:
-            raise self._mistake(ImpossiblePattern, f"{fact} and is a group", hint="a loop of one block may have it")
+            raise self._mistake(
+                ImpossiblePattern, f"{fact} and is a group", hint="a loop of one block may have it"
+            )
 
     def _known(self, block: str) -> str:
         names = [one.name for one in all_blocks(self.blocks) if one.name and not one.negated]
@@ -364,7 +426,9 @@ class Pattern:
     def _last(self) -> Block:
         if not self.blocks:
             msg = f"pattern{self._called} has no block yet"
-            raise ImpossiblePattern(msg, hint="options come after the block that they are about", where=here())
+            raise ImpossiblePattern(
+                msg, hint="options come after the block that they are about", where=here()
+            )
         return self.blocks[-1]
 
     @property
@@ -383,7 +447,13 @@ def _group(pattern: Pattern) -> Block:
     """Return one block of a pattern; a lone group is not wrapped again."""
     blocks = pattern._as_body()
     alone = blocks[0]
-    if len(blocks) == 1 and alone.body and not alone.name and not alone.loops and not alone.optional:
+    if (
+        len(blocks) == 1
+        and alone.body
+        and not alone.name
+        and not alone.loops
+        and not alone.optional
+    ):
         return alone
     return Block("", body=(blocks,))
 
@@ -394,7 +464,9 @@ def _check_name(name: object) -> None:
         raise InvalidName(msg, hint="the first argument is the block's name", where=here())
     if not _NAME.fullmatch(name) or name.startswith("__"):
         msg = f'block "{name}" has a name that SQL cannot say'
-        raise InvalidName(msg, hint='use letters, digits and "_", starting with a letter', where=here())
+        raise InvalidName(
+            msg, hint='use letters, digits and "_", starting with a letter', where=here()
+        )
 
 
 def _positive(span: str | timedelta, owner: str) -> timedelta:
@@ -413,7 +485,9 @@ def _each(conditions: Conditions, owner: str) -> tuple[Condition, ...]:
     return _conditions(conditions, owner, required=True)
 
 
-def _conditions(conditions: Conditions, owner: str, *, required: bool = False) -> tuple[Condition, ...]:
+def _conditions(
+    conditions: Conditions, owner: str, *, required: bool = False
+) -> tuple[Condition, ...]:
     found: tuple[object, ...]
     if conditions is None:
         found = ()
@@ -439,7 +513,9 @@ def _condition(condition: object, owner: str) -> Condition:
     if callable(condition) and not isinstance(condition, type):
         if not any(takes(condition, count) for count in (1, 2)):
             msg = f"{owner} has a predicate that cannot be called as predicate(event, history)"
-            raise InvalidCondition(msg, hint="it takes the event, and the history if it needs it", where=here())
+            raise InvalidCondition(
+                msg, hint="it takes the event, and the history if it needs it", where=here()
+            )
         return condition
     msg = f"{owner} has {type(condition).__name__} as its condition"
     raise InvalidCondition(msg, hint='write Spark SQL: "delay > 60"', where=here())
@@ -466,7 +542,9 @@ class Phenomenon:
             msg = f'phenomenon "{self.name}" has no patterns'
             raise PatternError(msg, hint="give at least one Pattern", where=here())
         named = tuple(
-            replace(one, name=one.name or f"{self.name}{number or ''}", output=one.output or self.emit)
+            replace(
+                one, name=one.name or f"{self.name}{number or ''}", output=one.output or self.emit
+            )
             for number, one in enumerate(self.patterns)
         )
         names = [one.name for one in named]
@@ -513,4 +591,7 @@ class Phenomenon:
 
     def described(self) -> dict[str, Any]:
         """Return the phenomenon as data that JSON can hold."""
-        return {"phenomenon": self.name, "patterns": [pattern.described() for pattern in self.patterns]}
+        return {
+            "phenomenon": self.name,
+            "patterns": [pattern.described() for pattern in self.patterns],
+        }

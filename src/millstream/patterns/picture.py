@@ -1,9 +1,10 @@
 """An automaton as a picture: one SVG without anything from outside, for light and dark pages.
 
-Boxes are what a run waits for; an arrow carries the block that takes the event, with its condition. Where other events are passed over,
-a dashed arrow leads from a box back to itself; without it they end the run. A run that passes over an event may from then on wait for
-less than before: that is no box of its own here, since all its arrows are those of the box it comes from. The text of an explanation
-has every state.
+Boxes are what a run waits for; an arrow carries the block that takes the event, with its condition.
+Where other events are passed over, a dashed arrow leads from a box back to itself; without it they
+end the run. A run that passes over an event may from then on wait for less than before: that is no
+box of its own here, since all its arrows are those of the box it comes from. The text of an
+explanation has every state.
 
 The words of an arrow are a node of the layout, so that there is room for them.
 """
@@ -65,7 +66,12 @@ class _Arrow:
     @property
     def lines(self) -> list[tuple[str, str]]:
         """What is written, as (kind, text)."""
-        return [(kind, text) for pair in self.words for kind, text in zip(("name", "small"), pair, strict=True) if text]
+        return [
+            (kind, text)
+            for pair in self.words
+            for kind, text in zip(("name", "small"), pair, strict=True)
+            if text
+        ]
 
     @property
     def width(self) -> float:
@@ -106,7 +112,9 @@ class _Picture:
         self.loops = [one for one in arrows if one.source == one.target]
         self.forward = [one for one in arrows if levels[one.source] < levels[one.target]]
         self.back = [one for one in arrows if levels[one.target] < levels[one.source]]
-        self.cards = {state: self._card(state) for state in sorted(levels, key=lambda one: (levels[one], one))}
+        self.cards = {
+            state: self._card(state) for state in sorted(levels, key=lambda one: (levels[one], one))
+        }
         self._place(levels)
 
     def _card(self, state: int) -> _Card:
@@ -116,7 +124,13 @@ class _Picture:
         own = [one for one in self.loops if one.source == state]
         loops = tuple(line for one in own if one.takes for line in one.lines)
         found = self.automaton.states[state]
-        return _Card("state", _said(state, found), loops, any(not one.takes for one in own), self._notes(found))
+        return _Card(
+            "state",
+            _said(state, found),
+            loops,
+            any(not one.takes for one in own),
+            self._notes(found),
+        )
 
     def _notes(self, state: State) -> tuple[tuple[str, str], ...]:
         """Return what ends a run here whatever else comes."""
@@ -142,7 +156,8 @@ class _Picture:
         whole, card = self.layout.boxes[_name(state)], self.cards[state]
         own = max(72.0, _widest(card.lines) + 24)
         aside = (whole.width - own) / 2
-        # All lines run to and from the layer's edge, so the box may be narrower than what stands above it.
+        # All lines run to and from the layer's edge, so the box may be narrower than what stands
+        # above it.
         return Box(whole.x + aside, whole.y + card.above, own, _BOX, whole.left, whole.right_end)
 
     def parts(self) -> Iterator[str]:
@@ -182,7 +197,11 @@ class _Picture:
         yield from _column(middle, box.bottom + (_LOOP if card.passes else 4.0) + 11, card.notes)
 
     def _forward(self, arrow: _Arrow, label: str) -> Iterator[str]:
-        first, words, last = self.box(arrow.source), self.layout.boxes[label], self.box(arrow.target)
+        first, words, last = (
+            self.box(arrow.source),
+            self.layout.boxes[label],
+            self.box(arrow.target),
+        )
         line = words.y + 4 + _LINE * len(arrow.lines)
         before = self.layout.lanes[_name(arrow.source), label]
         after = self.layout.lanes[label, _name(arrow.target)]
@@ -196,7 +215,12 @@ class _Picture:
         first, last = self.box(arrow.source), self.box(arrow.target)
         ground = y + _LANE - 6
         out, home = first.right_end + _BETWEEN / 2, last.left - _BETWEEN / 2
-        corners = [(first.right, first.middle + 10), (out, first.middle + 10), (out, ground), (home, ground)]
+        corners = [
+            (first.right, first.middle + 10),
+            (out, first.middle + 10),
+            (out, ground),
+            (home, ground),
+        ]
         corners += [(home, last.middle + 10), (last.x, last.middle + 10)]
         yield _arrow("take" if arrow.takes else "wait", rounded(corners))
         lines = [("small", _short(" ".join(text for _, text in arrow.lines), 80))]
@@ -208,7 +232,10 @@ class _Picture:
 
 def _arrows(automaton: Automaton) -> Iterator[_Arrow]:
     between: dict[tuple[int, int, bool], list[tuple[str, str]]] = {}
-    for number, edges in [(START, automaton.start), *((at, one.edges) for at, one in enumerate(automaton.states))]:
+    for number, edges in [
+        (START, automaton.start),
+        *((at, one.edges) for at, one in enumerate(automaton.states)),
+    ]:
         for edge in edges:
             for target in _targets(automaton, number, edge):
                 words = between.setdefault((number, target, edge.take is not None), [])
@@ -240,12 +267,18 @@ def _only_waits(automaton: Automaton, source: int, edge: Edge) -> bool:
 
 def _covered(edges: tuple[Edge, ...], edge: Edge) -> bool:
     """Tell whether another edge does the same and asks for less."""
-    same = (one for one in edges if (one.take, one.target, one.completes) == (edge.take, edge.target, edge.completes))
+    same = (
+        one
+        for one in edges
+        if (one.take, one.target, one.completes) == (edge.take, edge.target, edge.completes)
+    )
     return any(set(one.need) < set(edge.need) for one in same)
 
 
 def _takes(state: State) -> set[tuple[int, int, bool]]:
-    return {(edge.take, edge.target, edge.completes) for edge in state.edges if edge.take is not None}
+    return {
+        (edge.take, edge.target, edge.completes) for edge in state.edges if edge.take is not None
+    }
 
 
 def _ends(state: State) -> tuple[set[int], set[int]]:
@@ -255,14 +288,20 @@ def _ends(state: State) -> tuple[set[int], set[int]]:
     return _common(edge.forbid for edge in state.edges), needed
 
 
-def _words(automaton: Automaton, source: int, edges: tuple[Edge, ...], edge: Edge) -> tuple[str, str]:
+def _words(
+    automaton: Automaton, source: int, edges: tuple[Edge, ...], edge: Edge
+) -> tuple[str, str]:
     """Return the block that takes an event, and what must hold, but for what stands below the box or what others take."""
     if edge.take is None:
         return "", "other events"
     at, unless = _ends(automaton.states[source]) if source >= 0 else (set(), set())
     others = {number for one in edges if one.take not in (None, edge.take) for number in one.need}
     said = [automaton.tests[number].label for number in edge.need if number not in unless]
-    said += [f"not {automaton.tests[number].label}" for number in edge.forbid if number not in at | others]
+    said += [
+        f"not {automaton.tests[number].label}"
+        for number in edge.forbid
+        if number not in at | others
+    ]
     said += [f"less than {span(edge.before)} later"] if edge.before is not None else []
     return automaton.blocks[edge.take], _short(" and ".join(said) or "any event")
 
@@ -332,7 +371,9 @@ def _name(state: int) -> str:
 
 
 def _widest(lines: Iterable[tuple[str, str]]) -> float:
-    return max((text_width(text, 13.0 if kind == "name" else 11.0) for kind, text in lines), default=0.0)
+    return max(
+        (text_width(text, 13.0 if kind == "name" else 11.0) for kind, text in lines), default=0.0
+    )
 
 
 def _column(x: float, y: float, lines: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -347,11 +388,14 @@ def _arrow(kind: str, path: str) -> str:
 def _hoop(x: float, y: float, tall: float) -> str:
     """Return a line that leaves a box at one place and comes back to it at another."""
     far = y + tall * 1.1
-    return f"M{x - 16:.1f} {y:.1f}C{x - 30:.1f} {far:.1f},{x + 30:.1f} {far:.1f},{x + 16:.1f} {y:.1f}"
+    return (
+        f"M{x - 16:.1f} {y:.1f}C{x - 30:.1f} {far:.1f},{x + 30:.1f} {far:.1f},{x + 16:.1f} {y:.1f}"
+    )
 
 
 def _style() -> str:
-    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond it.
+    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond
+    # it.
     light = "".join(f".automaton {selector}{{{rule}}}" for selector, rule, _ in _RULES)
     dark = "".join(f".automaton {selector}{{{rule}}}" for selector, _, rule in _RULES if rule)
     return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"

@@ -1,7 +1,7 @@
 """A shard that is moved on event by event: for patterns that the kernel cannot run.
 
-Those are the ones whose histories ask Python, or compare what is neither a number, a truth, a time nor text. It finds the same and is many
-times slower.
+Those are the ones whose histories ask Python, or compare what is neither a number, a truth, a time
+nor text. It finds the same and is many times slower.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def empty(keys: pa.DataType, rows: pa.Schema) -> PlainShard:
     return PlainShard({}, rows.empty_table(), (), 0, keys)
 
 
-def process(automaton: Automaton, shard: PlainShard, batch: Batch, watermark: int) -> tuple[PlainShard, Found]:
+def process(
+    automaton: Automaton, shard: PlainShard, batch: Batch, watermark: int
+) -> tuple[PlainShard, Found]:
     """Return what becomes of a shard by a batch of events, in the order of their times, and by the watermark after it."""
     keys = dict(shard.keys)
     found: list[tuple[Any, Match]] = []
@@ -86,7 +88,11 @@ class _Rows:
     @classmethod
     def of(cls, shard: PlainShard, batch: Batch) -> _Rows:
         numbers = [*shard.numbers, *range(shard.sequence, shard.sequence + len(batch))]
-        table = pa.concat_tables([shard.rows, batch.rows.cast(shard.rows.schema)]) if len(shard.rows) else batch.rows
+        table = (
+            pa.concat_tables([shard.rows, batch.rows.cast(shard.rows.schema)])
+            if len(shard.rows)
+            else batch.rows
+        )
         return cls(table, {number: place for place, number in enumerate(numbers)})
 
     def take(self, numbers: Iterable[int]) -> pa.Table:
@@ -150,7 +156,10 @@ def _key_out(key: Key) -> tuple[list[Any], list[Any]]:
 
 
 def _history_out(history: tuple[tuple[int, Event], ...]) -> list[Any]:
-    return [(block, event.number, event.at, event.met, event.values, event.row) for block, event in history]
+    return [
+        (block, event.number, event.at, event.met, event.values, event.row)
+        for block, event in history
+    ]
 
 
 def _key_in(runs: list[Any], held: list[Any]) -> Key:
@@ -158,7 +167,10 @@ def _key_in(runs: list[Any], held: list[Any]) -> Key:
 
 
 def _history_in(history: list[Any]) -> tuple[tuple[int, Event], ...]:
-    return tuple((block, Event(number, at, met, values, row)) for block, number, at, met, values, row in history)
+    return tuple(
+        (block, Event(number, at, met, values, row))
+        for block, number, at, met, values, row in history
+    )
 
 
 def _run_in(state: int, history: list[Any], started_at: int, contents: tuple[Any, ...]) -> Run:

@@ -1,7 +1,8 @@
 """Expressions over the history as short programs for the kernel's stack machine.
 
-A number is whole ("i") or not ("f"); truth is 1 or 0; a text ("t") is its place among all texts in order, so that texts are compared as
-whole numbers are. What the machine does not know (decimals, Python predicates) makes a pattern run on the plain automaton instead.
+A number is whole ("i") or not ("f"); truth is 1 or 0; a text ("t") is its place among all texts in
+order, so that texts are compared as whole numbers are. What the machine does not know (decimals,
+Python predicates) makes a pattern run on the plain automaton instead.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """A query with a MATCH_RECOGNIZE clause as a stage of a flow: what a flow asks of a pattern, answered by SQL.
 
-    SELECT symbol, bottom, at FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ...) WHERE bottom < 10
+    SELECT symbol, bottom, at FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ...)
+    WHERE bottom < 10
 
-The clause is matched like any pattern; what stands around it is a stateless query over the matches. With ONE ROW PER MATCH the time of
-the result is the stream's time column: the moment at which a match is certain. With ALL ROWS PER MATCH that column is the row's own, as
-SQL says, and the moment is in `match_time`.
+The clause is matched like any pattern; what stands around it is a stateless query over the matches.
+With ONE ROW PER MATCH the time of the result is the stream's time column: the moment at which a
+match is certain. With ALL ROWS PER MATCH that column is the row's own, as SQL says, and the moment
+is in `match_time`.
 """
 
 from __future__ import annotations
@@ -68,10 +70,10 @@ class Query:
         made = recognition_recipe(read(self.sql, schema)[1], schema, time)
         made = replace(made, certain=self.certain(time)) if self.all_rows else made
         if any(name.lower() == made.certain.lower() for name in made.courses[0].outputs.names):
-            msg = (
-                f'the MATCH_RECOGNIZE clause puts out "{made.certain}", which is the moment at which a match is certain'
+            msg = f'the MATCH_RECOGNIZE clause puts out "{made.certain}", which is the moment at which a match is certain'
+            raise DuplicateName(
+                msg, hint=f"name it otherwise: ... AS own_{made.certain}", where=self.where
             )
-            raise DuplicateName(msg, hint=f"name it otherwise: ... AS own_{made.certain}", where=self.where)
         return made
 
     def certain(self, time: str) -> str:
@@ -138,7 +140,9 @@ def reading(tree: exp.Expr, found: Recognition, table: str) -> str:
     select = clause.parent
     assert isinstance(select, exp.Select)
     alias = found.alias or found.table.rsplit(".", maxsplit=1)[-1].strip("`")
-    select.set("from_", exp.From(this=exp.to_table(quoted(table), dialect="spark").as_(alias, quoted=True)))
+    select.set(
+        "from_", exp.From(this=exp.to_table(quoted(table), dialect="spark").as_(alias, quoted=True))
+    )
     select.set("match", None)
     return tree.sql(dialect="spark")
 
@@ -162,15 +166,26 @@ def recognized(query: str, stream: str, schema: Schema | None, time: str, site: 
     pattern = Query.of(query)
     if pattern.table.strip("`") != stream:
         fact = f'matches rows FROM "{pattern.table}", but its stream is "{stream}"'
-        raise site.mistake(UnknownStream, fact, hint=f"write FROM {quoted(stream)} MATCH_RECOGNIZE (...)")
+        raise site.mistake(
+            UnknownStream, fact, hint=f"write FROM {quoted(stream)} MATCH_RECOGNIZE (...)"
+        )
     if pattern.order.lower() != time.lower():
         fact = f'has ORDER BY "{pattern.order}" in its MATCH_RECOGNIZE, but the time of stream "{stream}" is "{time}"'
         raise site.mistake(
-            TimesDiffer, fact, hint=f"write ORDER BY {quoted(time)}: a stream is in the order of its time"
+            TimesDiffer,
+            fact,
+            hint=f"write ORDER BY {quoted(time)}: a stream is in the order of its time",
         )
-    by = tuple(site.column(schema, name, stream, verb="has PARTITION BY") for name in pattern.partition)
+    by = tuple(
+        site.column(schema, name, stream, verb="has PARTITION BY") for name in pattern.partition
+    )
     certain = pattern.certain(time)
     inner = None if schema is None else pattern.outcome(schema, time=time, key=by, emit=None)
     output = queries.output_of(pattern.around(stream), stream, inner, certain, site)
     known = () if output is None else output.names
-    return Recognized(pattern, by, output, next((name for name in known if name.lower() == certain.lower()), certain))
+    return Recognized(
+        pattern,
+        by,
+        output,
+        next((name for name in known if name.lower() == certain.lower()), certain),
+    )

@@ -1,7 +1,8 @@
 """A recipe: all that a runner needs to match patterns over rows, as plain data.
 
-It says which columns to compute in SQL before (masks, values, rows for the output), which automata to run over them, and which SQL makes
-the results of what they find. Several patterns run over one stream at once; their tests share the masks.
+It says which columns to compute in SQL before (masks, values, rows for the output), which automata
+to run over them, and which SQL makes the results of what they find. Several patterns run over one
+stream at once; their tests share the masks.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Recipe:
         all_rows: Whether each row of a match comes out, and not one for all.
         named: Whether the results say which pattern they are of.
         letters: Whether events that cannot be matched come out as well.
-        certain: The column of the moment at which a match is certain: the time column, unless another is named.
+        certain: The column of the moment at which a match is certain: the time column, unless
+            another is named.
     """
 
     courses: tuple[Course, ...]
@@ -93,7 +95,11 @@ class Recipe:
     @property
     def asks_python(self) -> bool:
         """Whether a condition is a Python function, which is given whole rows."""
-        return any(test.functions or test.alone for course in self.courses for test in course.automaton.tests)
+        return any(
+            test.functions or test.alone
+            for course in self.courses
+            for test in course.automaton.tests
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -134,7 +140,13 @@ def recipe(
     if len(names) > 1:
         msg = f'the patterns of phenomenon "{_name(pattern)}" put out different columns'
         raise PatternError(msg, hint="let all of them emit the same names", where=here())
-    made = _joined(found, keys, time, late=any(one.late for one in patterns), named=isinstance(pattern, Phenomenon))
+    made = _joined(
+        found,
+        keys,
+        time,
+        late=any(one.late for one in patterns),
+        named=isinstance(pattern, Phenomenon),
+    )
     made = replace(made, letters=letters)
     _check_names(made)
     return made
@@ -176,13 +188,19 @@ def _name(pattern: Pattern | Phenomenon) -> str:
     return pattern.name or "pattern"
 
 
-def _keys(patterns: Sequence[Pattern], schema: Schema, key: Sequence[str] | None) -> tuple[str, ...]:
+def _keys(
+    patterns: Sequence[Pattern], schema: Schema, key: Sequence[str] | None
+) -> tuple[str, ...]:
     """Return the key's columns as the schema spells them."""
     own = {one.keys for one in patterns if one.keys is not None}
     if key is not None:
         own = {tuple(key)}
     if len(own) > 1:
-        raise PatternError("patterns of one phenomenon have different keys", hint="they see one stream", where=here())
+        raise PatternError(
+            "patterns of one phenomenon have different keys",
+            hint="they see one stream",
+            where=here(),
+        )
     names = next(iter(own), ())
     found = [schema.find(name) for name in names]
     for name, field in zip(names, found, strict=True):
@@ -216,7 +234,12 @@ def _check_names(made: Recipe) -> None:
 
 
 def _joined(
-    found: Sequence[tuple[Automaton, Outputs]], keys: tuple[str, ...], time: str, *, late: bool, named: bool
+    found: Sequence[tuple[Automaton, Outputs]],
+    keys: tuple[str, ...],
+    time: str,
+    *,
+    late: bool,
+    named: bool,
 ) -> Recipe:
     """Return the patterns with numbered masks, values and rows that they share."""
     masks: list[list[str]] = [[]]
@@ -227,18 +250,25 @@ def _joined(
         tests = [test.event for test in automaton.tests]
         if len(tests) > BITS:
             fact = f'pattern "{automaton.name}" has {len(tests)} conditions, more than {BITS}'
-            raise PatternError(fact, hint="split it, or compute some in columns before", where=here())
+            raise PatternError(
+                fact, hint="split it, or compute some in columns before", where=here()
+            )
         if len(masks[-1]) + len(tests) > BITS:
             masks.append([])
         shift = len(masks[-1])
         masks[-1] += [_bit(test, 1 << (shift + number)) for number, test in enumerate(tests)]
-        own_values = tuple(_placed(values, sql) for sql in _filled(automaton.values, automaton.lags))
+        own_values = tuple(
+            _placed(values, sql) for sql in _filled(automaton.values, automaton.lags)
+        )
         own_rows = tuple(_placed(rows, sql) for sql in _filled(outputs.values, outputs.lags))
         courses.append(Course(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
     sql = tuple(
-        "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)" for mask in masks
+        "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)"
+        for mask in masks
     )
-    return Recipe(tuple(courses), keys, time, sql, tuple(values), tuple(rows), late=late, named=named)
+    return Recipe(
+        tuple(courses), keys, time, sql, tuple(values), tuple(rows), late=late, named=named
+    )
 
 
 def _bit(test: str | None, bit: int) -> str:
@@ -260,7 +290,12 @@ def _placed(known: list[str], one: str) -> int:
 
 
 def outcome(
-    pattern: Pattern | Phenomenon, schema: Schema, *, time: str, key: Sequence[str], emit: str | None
+    pattern: Pattern | Phenomenon,
+    schema: Schema,
+    *,
+    time: str,
+    key: Sequence[str],
+    emit: str | None,
 ) -> Schema:
     """Return the columns of the matches in events with these columns."""
     return output_schema(recipe(pattern, schema, time=time, key=key, emit=emit), schema)
@@ -308,9 +343,18 @@ def _said(condition: Condition) -> str:
 
 def output_schema(made: Recipe, schema: Schema) -> Schema:
     """Return the columns of the results, with types where they are plain to see."""
-    fields = [Field(output.name, _type_of(output, made, schema)) for output in made.courses[0].outputs.columns]
+    fields = [
+        Field(output.name, _type_of(output, made, schema))
+        for output in made.courses[0].outputs.columns
+    ]
     known = {field.name.lower() for field in fields}
-    extra = {PATTERN: "string", TIMED_OUT: "boolean", DEAD_LETTER: "string", EVENT: "string", made.certain: "timestamp"}
+    extra = {
+        PATTERN: "string",
+        TIMED_OUT: "boolean",
+        DEAD_LETTER: "string",
+        EVENT: "string",
+        made.certain: "timestamp",
+    }
     fields += [Field(name, extra[name]) for name in made.names if name.lower() not in known]
     return Schema(tuple(fields))
 
@@ -320,7 +364,10 @@ def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
     pieces = made.courses[0].outputs.pieces
     for number, piece in enumerate(pieces):
         if output.sql == PIECE.format(number):
-            return piece_type(piece, None if piece.value is None else expressions.type_of(_sql(made, piece), schema))
+            return piece_type(
+                piece,
+                None if piece.value is None else expressions.type_of(_sql(made, piece), schema),
+            )
     return None
 
 

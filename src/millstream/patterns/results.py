@@ -45,7 +45,9 @@ def classified(found: Found, blocks: Sequence[str]) -> pa.Array:
     return pa.array([blocks[block] for block in found.blocks[found.ends - 1]], pa.string())
 
 
-def _nth(piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers) -> pa.Array:
+def _nth(
+    piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers
+) -> pa.Array:
     """Return the value of one event of each match: the first or last of some blocks, or so many before or after it."""
     first = np.searchsorted(owners, np.arange(len(found)), side="left")
     last = np.searchsorted(owners, np.arange(len(found)), side="right")
@@ -74,7 +76,9 @@ def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int
     grouped = table.group_by("owner", use_threads=False).aggregate([("value", name)])
     places = np.full(count, -1)
     places[grouped.column("owner").to_numpy()] = np.arange(len(grouped))
-    result = grouped.column(f"value_{name}").combine_chunks().take(pa.array(places, mask=places < 0))
+    result = (
+        grouped.column(f"value_{name}").combine_chunks().take(pa.array(places, mask=places < 0))
+    )
     if function == "list":
         return pc.coalesce(result, pa.scalar([], result.type))
     return result.fill_null(0) if function == "count" else result

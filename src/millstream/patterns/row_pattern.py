@@ -2,7 +2,8 @@
 
     A B+? (C | D){2,3} {- E -} PERMUTE(F, G)
 
-Rows follow each other directly, so every block is strict; a quantifier is greedy unless a "?" follows it.
+Rows follow each other directly, so every block is strict; a quantifier is greedy unless a "?"
+follows it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ _MOST_PERMUTED = 5
 Mistake = Callable[[type[FlowError], str, str], FlowError]
 
 
-def read_row_pattern(text: str, define: dict[str, Condition], mistake: Mistake) -> tuple[Block, ...]:
+def read_row_pattern(
+    text: str, define: dict[str, Condition], mistake: Mistake
+) -> tuple[Block, ...]:
     """Return the blocks of a row pattern; `define` gives each variable's condition, by its name in lower case."""
     reader = _Reader(text, define, mistake)
     blocks = reader.alternation()
     if reader.next:
-        raise mistake(UnsupportedSql, f'has "{reader.next}" where the PATTERN should end', "check the parentheses")
+        raise mistake(
+            UnsupportedSql,
+            f'has "{reader.next}" where the PATTERN should end',
+            "check the parentheses",
+        )
     return blocks
 
 
@@ -42,7 +49,11 @@ class _Reader:
         while at < len(text.rstrip()):
             token = _TOKEN.match(text, at)
             if token is None:
-                raise self.mistake(UnsupportedSql, f'has a PATTERN that cannot be read at "{text[at:].strip()}"', _HINT)
+                raise self.mistake(
+                    UnsupportedSql,
+                    f'has a PATTERN that cannot be read at "{text[at:].strip()}"',
+                    _HINT,
+                )
             found.append(token[1])
             at = token.end()
         return found
@@ -74,13 +85,23 @@ class _Reader:
         while self.next and self.next not in ("|", ")", "-}", ","):
             blocks.append(self.quantified(self.primary()))
         if not blocks:
-            raise self.mistake(UnsupportedSql, "has an empty part in its PATTERN", "a match has at least one row")
+            raise self.mistake(
+                UnsupportedSql, "has an empty part in its PATTERN", "a match has at least one row"
+            )
         return tuple(blocks)
 
     def primary(self) -> Block:
         if self.next in ("^", "$"):
-            why = "a stream has no last row" if self.next == "$" else "a stream does not remember where it began"
-            raise self.mistake(UnsupportedSql, f'has the anchor "{self.next}" in its PATTERN', f"{why}: leave it out")
+            why = (
+                "a stream has no last row"
+                if self.next == "$"
+                else "a stream does not remember where it began"
+            )
+            raise self.mistake(
+                UnsupportedSql,
+                f'has the anchor "{self.next}" in its PATTERN',
+                f"{why}: leave it out",
+            )
         if self.take("("):
             inside = self.alternation()
             self.expect(")")
@@ -98,7 +119,11 @@ class _Reader:
     def variable(self) -> Block:
         name = self.next.strip('`"')
         if not name or not (name[0].isalpha() or name[0] == "_"):
-            raise self.mistake(UnsupportedSql, f'has "{self.next}" in its PATTERN where a variable should be', _HINT)
+            raise self.mistake(
+                UnsupportedSql,
+                f'has "{self.next}" in its PATTERN where a variable should be',
+                _HINT,
+            )
         self.at += 1
         condition = self.define.get(name.lower())
         tests = () if condition is None else (condition,)
@@ -112,8 +137,15 @@ class _Reader:
         self.expect(")")
         if len(parts) > _MOST_PERMUTED:
             fact = f"permutes {len(parts)} parts, which is more than {_MOST_PERMUTED}"
-            raise self.mistake(UnsupportedSql, fact, "all orders are tried: write those that you need as alternatives")
-        orders = tuple(tuple(_fresh(block) for part in order for block in part) for order in permutations(parts))
+            raise self.mistake(
+                UnsupportedSql,
+                fact,
+                "all orders are tried: write those that you need as alternatives",
+            )
+        orders = tuple(
+            tuple(_fresh(block) for part in order for block in part)
+            for order in permutations(parts)
+        )
         return Block("", "strict", body=orders, inner="strict")
 
     def quantified(self, block: Block) -> Block:
@@ -124,7 +156,13 @@ class _Reader:
             block = Block("", "strict", body=((block,),), inner="strict")
         preference = "reluctant" if self.take("?") else "fork"
         optional = least == 0
-        return replace(block, least=max(1, least), most=most, optional=optional, preference=preference)  # type: ignore[arg-type]
+        return replace(
+            block,
+            least=max(1, least),
+            most=most,
+            optional=optional,
+            preference=preference,  # type: ignore[arg-type]
+        )
 
     def bounds(self) -> tuple[int, int | None]:
         for token, found in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -139,7 +177,11 @@ class _Reader:
             least = 0 if least is None else least
         self.expect("}")
         if least is None or (most is not None and (most < least or most < 1)):
-            raise self.mistake(UnsupportedSql, "has a quantifier that counts nothing", "write {2}, {2,}, {,3} or {2,3}")
+            raise self.mistake(
+                UnsupportedSql,
+                "has a quantifier that counts nothing",
+                "write {2}, {2,}, {,3} or {2,3}",
+            )
         return least, most
 
     def number(self) -> int | None:
@@ -158,7 +200,9 @@ def _grouped(inside: tuple[Block, ...]) -> Block:
 
 def _fresh(block: Block) -> Block:
     """Return a copy of a block: each place in a pattern is a block of its own."""
-    return replace(block, body=tuple(tuple(_fresh(one) for one in sequence) for sequence in block.body))
+    return replace(
+        block, body=tuple(tuple(_fresh(one) for one in sequence) for sequence in block.body)
+    )
 
 
 # How long a match is
@@ -172,7 +216,9 @@ def least_rows(block: Block) -> int:
     return block.least * once
 
 
-def rows_behind(blocks: Sequence[Block], leaves: Sequence[Block], wanted: frozenset[int]) -> int | None:
+def rows_behind(
+    blocks: Sequence[Block], leaves: Sequence[Block], wanted: frozenset[int]
+) -> int | None:
     """Return how many rows at least come behind any row of the wanted leaves; None if there is no such leaf."""
     found: list[int] = []
     behind = 0

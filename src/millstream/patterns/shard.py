@@ -1,8 +1,9 @@
 """A shard: the runs of many keys in columns, with the events that they have taken, moved on by the kernel batch by batch.
 
-Its bytes hold, for each live run, nine numbers of 8 bytes and one more for each register (two for a first or an average), and for each
-event of a history, shared by the runs that forked, 12 bytes and the columns that the output needs. A key is there once, while it has runs;
-so is a text that a run remembers. All of it is compressed.
+Its bytes hold, for each live run, nine numbers of 8 bytes and one more for each register (two for a
+first or an average), and for each event of a history, shared by the runs that forked, 12 bytes and
+the columns that the output needs. A key is there once, while it has runs; so is a text that a run
+remembers. All of it is compressed.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def _roomy(nodes: Table) -> Table:
     return room
 
 
-def columns(tables: Tables, values: Sequence[pa.Array], order: Numbers, texts: Texts) -> tuple[Table, Any, Any]:
+def columns(
+    tables: Tables, values: Sequence[pa.Array], order: Numbers, texts: Texts
+) -> tuple[Table, Any, Any]:
     """Return the values as whole numbers, as other numbers, and where they are missing; the texts of programs stand behind them."""
     rows = len(order)
     whole = np.zeros((len(values) + len(tables.texts), rows), np.int64)
@@ -141,7 +144,9 @@ def columns(tables: Tables, values: Sequence[pa.Array], order: Numbers, texts: T
         if kind in ("x", "t"):
             continue  # only counted: what it is does not matter, or a text
         plain = column.cast(pa.int64() if kind == "i" else pa.float64())
-        filled = (pc.fill_null(plain, 0) if column.null_count else plain).to_numpy(zero_copy_only=False)
+        filled = (pc.fill_null(plain, 0) if column.null_count else plain).to_numpy(
+            zero_copy_only=False
+        )
         (whole if kind == "i" else real)[place] = filled[order]
     for place in tables.text_values:
         whole[place] = texts.places(values[place])[order]
@@ -164,12 +169,20 @@ class Texts:
         own = [values[place].cast(pa.string()) for place in tables.text_values]
         if not own and not tables.texts:
             return cls(tables, before, before)
-        some = pa.chunked_array([before, pa.array(tables.texts, pa.string()), *own]).unique().drop_null()
+        some = (
+            pa.chunked_array([before, pa.array(tables.texts, pa.string()), *own])
+            .unique()
+            .drop_null()
+        )
         return cls(tables, before, some.take(pc.sort_indices(some)))
 
     def places(self, texts: pa.Array) -> Numbers:
         """Return where texts stand; missing ones anywhere."""
-        found: Numbers = pc.fill_null(pc.index_in(texts.cast(pa.string()), self.known), 0).to_numpy().astype(np.int64)
+        found: Numbers = (
+            pc.fill_null(pc.index_in(texts.cast(pa.string()), self.known), 0)
+            .to_numpy()
+            .astype(np.int64)
+        )
         return found
 
     def entered(self, runs: Table) -> Table:
@@ -190,7 +203,9 @@ class Texts:
             return self.before
         there = [runs[:, kernel.NULLS] >> at & 1 == 0 for at in registers]
         columns = [runs[:, kernel.REGISTERS + at] for at in registers]
-        used = np.unique(np.concatenate([column[some] for column, some in zip(columns, there, strict=True)]))
+        used = np.unique(
+            np.concatenate([column[some] for column, some in zip(columns, there, strict=True)])
+        )
         for column, some in zip(columns, there, strict=True):
             column[:] = np.where(some, np.searchsorted(used, column), 0)
         return self.known.take(pa.array(used))
@@ -307,7 +322,9 @@ def _content(data: bytes) -> bytes:
     version = int.from_bytes(data[4:6], "little")
     if data[:4] == MARK and version == VERSION:
         size = int.from_bytes(data[6:14], "little")
-        content: bytes = pa.decompress(data[14:], decompressed_size=size, codec="lz4_raw", asbytes=True)
+        content: bytes = pa.decompress(
+            data[14:], decompressed_size=size, codec="lz4_raw", asbytes=True
+        )
         return content
     if data[:4] == MARK and version == PLAIN_VERSION:
         return data[6:]

@@ -1,7 +1,7 @@
 """Spark SQL expressions over Arrow columns, for matching where no Spark is near.
 
-Only the plain operators are here, with SQL's rules for missing values. What else a condition may use, Spark computes; asked for it here,
-the answer is an error that names it.
+Only the plain operators are here, with SQL's rules for missing values. What else a condition may
+use, Spark computes; asked for it here, the answer is an error that names it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _evaluate(tree: exp.Expr, rows: pa.Table) -> Column:
         case exp.Coalesce():
             return pc.coalesce(*(_evaluate(one, rows) for one in (tree.this, *tree.expressions)))
     msg = f'"{tree.sql(dialect="spark")}" can only be computed by Spark'
-    raise InvalidCondition(msg, hint="use comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN and IS NULL")
+    raise InvalidCondition(
+        msg, hint="use comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN and IS NULL"
+    )
 
 
 def _interval(micros: int) -> Column:

@@ -25,20 +25,25 @@ def minimal(states: list[State], start: list[Edge]) -> tuple[tuple[State, ...], 
         return edge if edge.target == END else replace(edge, target=order[classes[edge.target]])
 
     first = {classes[number]: state for number, state in reversed(list(enumerate(states)))}
-    kept = tuple(replace(first[one], edges=_distinct([moved(edge) for edge in first[one].edges])) for one in order)
+    kept = tuple(
+        replace(first[one], edges=_distinct([moved(edge) for edge in first[one].edges]))
+        for one in order
+    )
     return kept, _distinct([moved(edge) for edge in start])
 
 
 def _classes(states: list[State]) -> list[int]:
     """Return for each state the class of those that it cannot be told from.
 
-    A class is split when members lead to different classes. Only states that lead to one whose class has changed are looked at again: the
-    steps of a long loop fall apart one after the other.
+    A class is split when members lead to different classes. Only states that lead to one whose
+    class has changed are looked at again: the steps of a long loop fall apart one after the other.
     """
     known: dict[tuple[object, ...], int] = {}
     classes = [known.setdefault(_kind(state), len(known)) for state in states]
     members = _grouped((own, number) for number, own in enumerate(classes))
-    leading = _grouped((edge.target, number) for number, state in enumerate(states) for edge in state.edges)
+    leading = _grouped(
+        (edge.target, number) for number, state in enumerate(states) for edge in state.edges
+    )
     agreed: dict[int, tuple[int, ...]] = {}
     waiting = set(range(len(states)))
     while waiting:

@@ -67,12 +67,22 @@ class Tables:
     def text_registers(self) -> list[int]:
         """The registers that hold texts."""
         known = enumerate(self.registers)
-        return [at for at, row in known if row[0] != kernel.R_COUNT and row[1] >= 0 and self.kinds[row[1]] == "t"]
+        return [
+            at
+            for at, row in known
+            if row[0] != kernel.R_COUNT and row[1] >= 0 and self.kinds[row[1]] == "t"
+        ]
 
 
 def kind_of(type_: pa.DataType) -> Kind:
     """Return how the kernel sees a column: whole numbers, other numbers, text, or not at all."""
-    whole = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration)
+    whole = (
+        pa.types.is_integer,
+        pa.types.is_boolean,
+        pa.types.is_timestamp,
+        pa.types.is_date,
+        pa.types.is_duration,
+    )
     if any(test(type_) for test in whole) and type_ != pa.uint64():
         return "i"
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
@@ -98,7 +108,10 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
     groups = [*(state.edges for state in automaton.states), automaton.start]
     edges = [_edge(automaton, edge, asks) for group in groups for edge in group]
     edge_ends = np.cumsum([0, *(len(group) for group in groups)])
-    states = [(edge_ends[place], edge_ends[place + 1], *_waiting(automaton, place)) for place in range(len(groups))]
+    states = [
+        (edge_ends[place], edge_ends[place + 1], *_waiting(automaton, place))
+        for place in range(len(groups))
+    ]
     registers, extra = _registers(automaton, kinds)
     return Tables(
         edges=_table(edges, kernel.EDGE_WIDTH),
@@ -119,7 +132,9 @@ def _check(automaton: Automaton) -> None:
     if any(test.functions for test in automaton.tests):
         raise Unsupported("it has Python predicates")
     taking = [
-        edge.take is not None for edges in (automaton.start, *(s.edges for s in automaton.states)) for edge in edges
+        edge.take is not None
+        for edges in (automaton.start, *(s.edges for s in automaton.states))
+        for edge in edges
     ]
     if automaton.prefers and not all(taking):
         raise Unsupported("it prefers, and passes over events")
@@ -177,7 +192,10 @@ def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[i
         real = kind == "f" and register.function != "count"
         function = _FUNCTIONS[register.function]
         if register.back:
-            function, beside = kernel.R_SHIFT + register.back, automaton.registers.index(register.nearer)
+            function, beside = (
+                kernel.R_SHIFT + register.back,
+                automaton.registers.index(register.nearer),
+            )
         rows.append([function, value, _bits(register.blocks), int(real), beside])
     return rows, extra
 
@@ -191,5 +209,7 @@ def _settings(automaton: Automaton, late: bool, width: int) -> Table:
     found[kernel.SINGLETON] = int(automaton.singleton)
     found[kernel.LATE_WANTED] = int(late)
     found[kernel.RUN_WIDTH] = width
-    found[kernel.ROOM] = 2 + max(len(automaton.start), *(len(state.edges) for state in automaton.states), 0)
+    found[kernel.ROOM] = 2 + max(
+        len(automaton.start), *(len(state.edges) for state in automaton.states), 0
+    )
     return found

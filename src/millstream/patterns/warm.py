@@ -1,6 +1,7 @@
 """Compiles the kernel before it is needed: `python -m millstream.patterns.warm`.
 
-That takes some 20 seconds of the processor, once for a user and a release; whoever matches the first pattern would wait for it.
+That takes some 20 seconds of the processor, once for a user and a release; whoever matches the
+first pattern would wait for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The source text of functions and classes, and its normal form.
 
-A function is found in its file by the place of its code, so that a lambda among others is found too. The text is kept as it was
-written; only when two versions are compared is it parsed, both by the running Python, and brought to a form without comments,
-docstrings, formatting and positions.
+A function is found in its file by the place of its code, so that a lambda among others is found
+too. The text is kept as it was written; only when two versions are compared is it parsed, both by
+the running Python, and brought to a form without comments, docstrings, formatting and positions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def class_text(filename: str, qualname: str) -> str | None:
     text = _file_text(filename)
     if text is None:
         return None
-    found = [node for path, node in _paths(_parsed(text)) if path == qualname and isinstance(node, ast.ClassDef)]
+    found = [
+        node
+        for path, node in _paths(_parsed(text))
+        if path == qualname and isinstance(node, ast.ClassDef)
+    ]
     return _lines(text, found[-1]) if found else None
 
 
@@ -79,7 +83,11 @@ def _bare(tree: ast.AST) -> ast.AST:
 
 
 def _text_only(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _file_text(filename: str) -> str | None:

@@ -10,12 +10,18 @@ def cycle(plan: Plan, name: str) -> tuple[str, ...]:
     ahead = _reachable(plan, name)
     if name not in ahead:
         return ()
-    return tuple(group.name for group in plan.groups if group.name in ahead and name in _reachable(plan, group.name))
+    return tuple(
+        group.name
+        for group in plan.groups
+        if group.name in ahead and name in _reachable(plan, group.name)
+    )
 
 
 def behind_a_cycle(plan: Plan, name: str) -> bool:
     """Tell whether a group is in a cycle or reads, at once or through others, what one writes."""
-    return any(cycle(plan, group.name) and name in _reachable(plan, group.name) for group in plan.groups)
+    return any(
+        cycle(plan, group.name) and name in _reachable(plan, group.name) for group in plan.groups
+    )
 
 
 def _reachable(plan: Plan, name: str) -> set[str]:

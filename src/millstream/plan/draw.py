@@ -32,8 +32,14 @@ def tree(plan: Plan) -> str:
     head = f"{plan.flow.name}  {count} group{'s' if count > 1 else ''}, service window {shown(plan.flow.window)}"
     blocks = [_block(plan.flow, group) for group in plan.groups]
     lines = [head, *_aligned(blocks)]
-    for sentence in (_switch(plan), *_delays(plan), *(f"warning: {warning}" for warning in plan.warnings)):
-        lines += textwrap.wrap(sentence, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    for sentence in (
+        _switch(plan),
+        *_delays(plan),
+        *(f"warning: {warning}" for warning in plan.warnings),
+    ):
+        lines += textwrap.wrap(
+            sentence, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
     return "\n".join(lines)
 
 
@@ -45,7 +51,8 @@ def stages(plan: Plan) -> str:
         rows.append((name, type(stage).__name__.lower(), *_reached(found)))
     widths = [max(len(row[at]) for row in rows) for at in range(4)]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     )
 
 
@@ -68,7 +75,10 @@ def to_json(plan: Plan) -> dict[str, Any]:
             {"name": use.name, "kind": use.kind, "writer": use.writer, "readers": list(use.readers)}
             for use in plan.journals.values()
         ],
-        "reach": {name: _reach_json(reach(stage, plan.flow.window)) for name, stage in plan.flow.stages.items()},
+        "reach": {
+            name: _reach_json(reach(stage, plan.flow.window))
+            for name, stage in plan.flow.stages.items()
+        },
         "warnings": list(plan.warnings),
     }
 
@@ -105,7 +115,9 @@ def _seconds(length: timedelta | None) -> float | None:
 class _Block:
     """The lines of one group, in columns."""
 
-    def __init__(self, name: str, chain: list[str], outputs: list[tuple[str, str]], state: str) -> None:
+    def __init__(
+        self, name: str, chain: list[str], outputs: list[tuple[str, str]], state: str
+    ) -> None:
         self.name = name
         self.chain = chain
         self.outputs = outputs
@@ -121,7 +133,12 @@ def _block(flow: Flow, group: Group) -> _Block:
     if group.journal is not None:
         journal = flow.stages[group.journal]
         assert isinstance(journal, Journal)
-        outputs = [(group.journal, f"journal, {journal.partitions} partition{'s' if journal.partitions > 1 else ''}")]
+        outputs = [
+            (
+                group.journal,
+                f"journal, {journal.partitions} partition{'s' if journal.partitions > 1 else ''}",
+            )
+        ]
     else:
         outputs = [(name, target_text(flow.sinks[name].target)) for name in group.sinks]
     return _Block(group.name, chain, outputs, _state(flow, group))

@@ -1,11 +1,13 @@
 """Fingerprints: what a group means, as data that can be stored with its checkpoint and compared later.
 
-A fingerprint holds what the group's stages say and the sources of the functions that they call. Two are compared by bringing both to
-a normal form *now*: SQL by its syntax tree, functions by theirs. So neither another layout nor another version of Spark, Python or a
-library makes a group look changed.
+A fingerprint holds what the group's stages say and the sources of the functions that they call. Two
+are compared by bringing both to a normal form *now*: SQL by its syntax tree, functions by theirs.
+So neither another layout nor another version of Spark, Python or a library makes a group look
+changed.
 
-It leaves out what does not change the results or the state: where a source's events come from (the group reads its journal), how long
-journals are kept, how many rows a console shows, where the flow of an outbox is, passwords and keys, the service window.
+It leaves out what does not change the results or the state: where a source's events come from (the
+group reads its journal), how long journals are kept, how many rows a console shows, where the flow
+of an outbox is, passwords and keys, the service window.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _UNIMPORTANT = ("keep_for", "keep_bytes", "rows", "address", "key_file", "server
 _Lines = Callable[[str, dict[str, Data], dict[str, Data]], Iterator[str]]
 
 
-def fingerprint(plan: Plan, name: str, snapshots: Mapping[str, str] | None = None) -> dict[str, Data]:
+def fingerprint(
+    plan: Plan, name: str, snapshots: Mapping[str, str] | None = None
+) -> dict[str, Data]:
     """Return what the group of that name means, as data that JSON can hold.
 
     Call it before the flow runs: functions may change the globals that they use.
@@ -39,8 +43,8 @@ def fingerprint(plan: Plan, name: str, snapshots: Mapping[str, str] | None = Non
     Args:
         plan: The plan.
         name: The group.
-        snapshots: By the path of a static table, or of a program and what is shipped with it, a text that changes with
-            its content; what is not in it counts by its path alone.
+        snapshots: By the path of a static table, or of a program and what is shipped with it, a
+            text that changes with its content; what is not in it counts by its path alone.
     """
     group = plan.group(name)
     functions = Functions()
@@ -74,14 +78,17 @@ def normal(description: dict[str, Data]) -> dict[str, Data]:
     return {
         **description,
         "stages": {name: _normal_stage(stage) for name, stage in description["stages"].items()},
-        "functions": {name: _normal_function(one) for name, one in description["functions"].items()},
+        "functions": {
+            name: _normal_function(one) for name, one in description["functions"].items()
+        },
     }
 
 
 def digest(description: dict[str, Data]) -> str:
     """Return a short text that is the same for the same meaning.
 
-    Compare stored groups by `difference`: a digest may change with the version of Python that makes it.
+    Compare stored groups by `difference`: a digest may change with the version of Python that makes
+    it.
     """
     return hashlib.sha256(canonical(normal(description)).encode()).hexdigest()
 
@@ -92,25 +99,39 @@ def difference(old: dict[str, Data], new: dict[str, Data]) -> list[str]:
     lines = list(_named("stage", before["stages"], after["stages"], _stage_lines))
     lines += _named("function", before["functions"], after["functions"], _function_lines)
     lines += _fields("the output", before["output"], after["output"])
-    lines += _fields("the group", *({key: part[key] for key in ("format", "group")} for part in (before, after)))
+    lines += _fields(
+        "the group", *({key: part[key] for key in ("format", "group")} for part in (before, after))
+    )
     return lines
 
 
 def _stage(plan: Plan, stage: Stage, functions: Functions) -> Data:
     if isinstance(stage, Source | Reads | Journal):
         stream = plan.flow.stream(stage.name)
-        schema = None if stream.schema is None else [[field.name, field.type] for field in stream.schema]
-        facts = {"schema": schema, "time": stream.time, "lateness": durations.format(stream.lateness)}
+        schema = (
+            None if stream.schema is None else [[field.name, field.type] for field in stream.schema]
+        )
+        facts = {
+            "schema": schema,
+            "time": stream.time,
+            "lateness": durations.format(stream.lateness),
+        }
         return {"kind": "journal", "journal": journal_read(stage), **facts}
     described = describe_stage(stage)
     del described["name"]
     if isinstance(stage, Apply):
         return {**described, "function": functions.stage_function(stage.function)}
     if isinstance(stage, Fold):
-        parts = {"step": functions.stage_function(stage.step), "initial": functions.value(stage.initial)}
+        parts = {
+            "step": functions.stage_function(stage.step),
+            "initial": functions.value(stage.initial),
+        }
         return {**described, **parts}
     if isinstance(stage, Match):
-        return {**described, "predicates": [functions.stage_function(one) for one in stage.pattern.predicates]}
+        return {
+            **described,
+            "predicates": [functions.stage_function(one) for one in stage.pattern.predicates],
+        }
     return described
 
 
@@ -118,7 +139,9 @@ def _output(plan: Plan, group: Group) -> Data:
     if group.journal is not None:
         journal = describe_stage(plan.flow.stages[group.journal])
         return {"stage": group.output, "journal": _important(journal)}
-    sinks = {name: _important(describe_stage(plan.flow.sinks[name])["target"]) for name in group.sinks}
+    sinks = {
+        name: _important(describe_stage(plan.flow.sinks[name])["target"]) for name in group.sinks
+    }
     return {"stage": group.output, "sinks": sinks}
 
 
@@ -177,7 +200,12 @@ def _fields(title: str, old: dict[str, Data], new: dict[str, Data]) -> Iterator[
             continue
         if key == "snapshot":
             yield f"{title}: its content has changed"
-        elif isinstance(before, dict) and isinstance(after, dict) and not _reference(before) and not _reference(after):
+        elif (
+            isinstance(before, dict)
+            and isinstance(after, dict)
+            and not _reference(before)
+            and not _reference(after)
+        ):
             yield from _fields(f'{title}, "{key}"', before, after)
         elif key not in old or key not in new:
             yield f'{title}, "{key}" is {"new" if key not in old else "gone"}: {_said(after if key not in old else before)}'
@@ -186,7 +214,9 @@ def _fields(title: str, old: dict[str, Data], new: dict[str, Data]) -> Iterator[
 
 
 def _reference(data: dict[str, Data]) -> bool:
-    return any(key in data for key in ("function", "class", "library", "module", "partial", "large"))
+    return any(
+        key in data for key in ("function", "class", "library", "module", "partial", "large")
+    )
 
 
 def _said(data: Data) -> str:

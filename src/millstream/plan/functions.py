@@ -1,8 +1,9 @@
 """Functions as data: their sources, with all that they depend on.
 
-What a function does is told by its source, its defaults, the variables that it closes over and the globals that it uses; these may be
-functions in turn. What belongs to the user is followed, down to plain values; what comes with Python or from an installed package is
-named only, so that an upgrade of Python or of a library changes nothing here.
+What a function does is told by its source, its defaults, the variables that it closes over and the
+globals that it uses; these may be functions in turn. What belongs to the user is followed, down to
+plain values; what comes with Python or from an installed package is named only, so that an upgrade
+of Python or of a library changes nothing here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple, list, dict, set, frozenset)
 _LARGEST = 20_000
 _LIBRARIES = ("site-packages", "dist-packages")
-_STDLIB = tuple(str(Path(path).resolve()) for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_STDLIB = tuple(
+    str(Path(path).resolve())
+    for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+)
 _ENGINES = ("millstream", "pyspark")
 _OURS = str(Path(__file__).resolve().parent.parent)
 
@@ -60,7 +64,9 @@ class Functions:
 
     def value(self, value: object) -> Data:
         """Return a value as JSON can hold it, with a reference where it is a function or a class."""
-        if value is None or (isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)):
+        if value is None or (
+            isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)
+        ):
             return value
         if isinstance(value, float):
             return value if math.isfinite(value) else {"float": repr(value)}
@@ -84,7 +90,10 @@ class Functions:
                 return {"method": self.value(value.__func__), "of": self.value(value.__self__)}
             case functools.partial():
                 parts = {"arguments": list(value.args), "keywords": dict(value.keywords)}
-                return {"partial": self.value(value.func), **{key: self.value(part) for key, part in parts.items()}}
+                return {
+                    "partial": self.value(value.func),
+                    **{key: self.value(part) for key, part in parts.items()},
+                }
             case enum.Enum():
                 return {"enum": self.value(type(value)), "member": value.name}
         if type(value) in _CONTAINERS:
@@ -92,7 +101,8 @@ class Functions:
         return self._object(value)
 
     def _function(self, function: types.FunctionType) -> Data:
-        # By its file and not by its module's name, which a library's decorator copies from what it wraps.
+        # By its file and not by its module's name, which a library's decorator copies from what it
+        # wraps.
         if not self._own(function.__code__.co_filename):
             return self._wrapper(function) or {"library": _library_name(function)}
         return {"function": self._entered(function, self._function_entry)}
@@ -100,7 +110,8 @@ class Functions:
     def _wrapper(self, value: object) -> Data:
         """Return the user's functions that something of a library holds, as a cache or a UDF does; None if it holds none.
 
-        How it holds them is the library's business and changes with it. Only what a UDF returns is looked at besides.
+        How it holds them is the library's business and changes with it. Only what a UDF returns is
+        looked at besides.
         """
         parts = getattr(value, "__dict__", {})
         held = [part for part in parts.values() if isinstance(part, types.FunctionType)]
@@ -109,7 +120,11 @@ class Functions:
             return None
         returned = getattr(parts.get("returnType"), "simpleString", None)
         functions = sorted((self.value(part) for part in own.values()), key=canonical)
-        module = value.__globals__.get("__name__") if isinstance(value, types.FunctionType) else type(value).__module__
+        module = (
+            value.__globals__.get("__name__")
+            if isinstance(value, types.FunctionType)
+            else type(value).__module__
+        )
         more = {"returns": returned()} if returned is not None else {}
         return {"wrapped": functions, "by": _top(module), **more}
 
@@ -129,7 +144,9 @@ class Functions:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         return {name: self.value(_content(cell)) for name, cell in cells if name != "__class__"}
 
-    def _globals(self, compiled: types.CodeType, names: Mapping[str, object], text: str | None) -> Data:
+    def _globals(
+        self, compiled: types.CodeType, names: Mapping[str, object], text: str | None
+    ) -> Data:
         found = {name: names[name] for name in sorted(set(_loaded(compiled))) if name in names}
         used = {name: self.value(part) for name, part in found.items()}
         for chain in sorted(set(code.chains(text))) if text is not None else ():
@@ -141,7 +158,9 @@ class Functions:
         """Return what helpers.scale stands for, if `helpers` is a module of the user's."""
         value = root
         for at, name in enumerate(chain[1:], start=2):
-            if not (isinstance(value, types.ModuleType) and self._own(getattr(value, "__file__", None))):
+            if not (
+                isinstance(value, types.ModuleType) and self._own(getattr(value, "__file__", None))
+            ):
                 return {}
             value = getattr(value, name, None)
             if not isinstance(value, types.ModuleType):
@@ -170,7 +189,10 @@ class Functions:
     def _object(self, value: object) -> Data:
         kind = self.value(type(value))
         if isinstance(kind, dict) and "class" in kind:
-            return {"object": kind, "state": {name: self.value(part) for name, part in _state(value)}}
+            return {
+                "object": kind,
+                "state": {name: self.value(part) for name, part in _state(value)},
+            }
         if isinstance(value, logging.Logger):
             return {"object": kind, "name": value.name}
         if hasattr(value, "tobytes") and hasattr(value, "dtype"):
@@ -203,7 +225,9 @@ class Functions:
         path = str(Path(filename).resolve())
         if path.startswith(tuple(self.packages)):
             return True
-        return not (path.startswith((_OURS, *_STDLIB)) or any(f"/{name}/" in path for name in _LIBRARIES))
+        return not (
+            path.startswith((_OURS, *_STDLIB)) or any(f"/{name}/" in path for name in _LIBRARIES)
+        )
 
 
 def _file_of(kind: type) -> str | None:
@@ -262,7 +286,11 @@ def canonical(data: Data) -> str:
 def _limited(data: Data) -> Data:
     """Return the data, or its digest if it is long: a table of a million rows need not be stored with each checkpoint."""
     text = canonical(data)
-    return data if len(text) <= _LARGEST else {"large": hashlib.sha256(text.encode()).hexdigest(), "length": len(text)}
+    return (
+        data
+        if len(text) <= _LARGEST
+        else {"large": hashlib.sha256(text.encode()).hexdigest(), "length": len(text)}
+    )
 
 
 def _loaded(compiled: types.CodeType) -> Iterator[str]:
@@ -276,7 +304,10 @@ def _loaded(compiled: types.CodeType) -> Iterator[str]:
 
 
 def _compiled(compiled: types.CodeType) -> str:
-    constants = [_compiled(part) if isinstance(part, types.CodeType) else repr(part) for part in compiled.co_consts]
+    constants = [
+        _compiled(part) if isinstance(part, types.CodeType) else repr(part)
+        for part in compiled.co_consts
+    ]
     text = canonical([compiled.co_code.hex(), list(compiled.co_names), constants])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -293,7 +324,10 @@ def _methods(kind: type) -> Iterator[types.FunctionType]:
     for part in vars(kind).values():
         inner = [
             part,
-            *(getattr(part, name, None) for name in ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")),
+            *(
+                getattr(part, name, None)
+                for name in ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")
+            ),
         ]
         yield from (function for function in inner if isinstance(function, types.FunctionType))
 

@@ -1,7 +1,8 @@
 """Groups: the parts of a flow that run as one Spark query each.
 
-A group is one output (the sinks of one stream, or a journal) with the stages above it, up to the journals that they read: those of
-sources, and those that the flow itself names. Stages that two outputs share are in both groups.
+A group is one output (the sinks of one stream, or a journal) with the stages above it, up to the
+journals that they read: those of sources, and those that the flow itself names. Stages that two
+outputs share are in both groups.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from typing import Literal
 
 from millstream.errors import UnknownGroup
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Distinct, Fold, Join, Journal, Match, Reads, Source, Stage, Window
+from millstream.flow.stages import (
+    Distinct,
+    Fold,
+    Join,
+    Journal,
+    Match,
+    Reads,
+    Source,
+    Stage,
+    Window,
+)
 from millstream.plan.horizon import ZERO, chain_reach
 from millstream.plan.horizon import reach as stage_reach
 
@@ -22,9 +33,10 @@ from millstream.plan.horizon import reach as stage_reach
 class Group:
     """One output with the stages above it; it runs as one query with a checkpoint of its own.
 
-    `stages` are in topological order and begin with the entry points: Source, Reads, or a Journal that is read. The output journal
-    and the sinks are not among them. `output` is the stage whose rows go to `sinks` or to `journal`. `inputs` are the journals that
-    are read, in the order of the entry points. `horizon` and `look_back` are None if they are open-ended; the state of the stages
+    `stages` are in topological order and begin with the entry points: Source, Reads, or a Journal
+    that is read. The output journal and the sinks are not among them. `output` is the stage whose
+    rows go to `sinks` or to `journal`. `inputs` are the journals that are read, in the order of the
+    entry points. `horizon` and `look_back` are None if they are open-ended; the state of the stages
     in `handed_over` is moved by name instead.
     """
 
@@ -75,7 +87,9 @@ class Plan:
         found = next((group for group in self.groups if group.name == name), None)
         if found is None:
             msg = f'flow "{self.flow.name}" has no group "{name}"'
-            raise UnknownGroup(msg, hint=f"its groups are {', '.join(group.name for group in self.groups)}")
+            raise UnknownGroup(
+                msg, hint=f"its groups are {', '.join(group.name for group in self.groups)}"
+            )
         return found
 
     @property
@@ -99,7 +113,8 @@ def plan(flow: Flow) -> Plan:
     """Return the groups of a flow.
 
     Raises:
-        FlowError: The flow is not finished: it has no outputs, or reads a journal that nobody writes.
+        FlowError: The flow is not finished: it has no outputs, or reads a journal that nobody
+            writes.
     """
     flow.check()
     groups = [_sink_group(flow, output, sinks) for output, sinks in _outputs(flow).items()]
@@ -124,7 +139,9 @@ def _sink_group(flow: Flow, output: str, sinks: list[str]) -> Group:
     return _group(flow, sinks[0], output, tuple(sinks), None)
 
 
-def _group(flow: Flow, name: str, output: str, sinks: tuple[str, ...], journal: str | None) -> Group:
+def _group(
+    flow: Flow, name: str, output: str, sinks: tuple[str, ...], journal: str | None
+) -> Group:
     stages = tuple(_above(flow, output))
     members = [flow.stages[stage] for stage in stages]
     entries = [stage for stage in members if _entry(stage)]
@@ -136,11 +153,15 @@ def _group(flow: Flow, name: str, output: str, sinks: tuple[str, ...], journal: 
         inputs=tuple(dict.fromkeys(journal_read(stage) for stage in entries)),
         sinks=sinks,
         journal=journal,
-        stateful=any(isinstance(stage, Window | Join | Distinct | Fold | Match) for stage in members),
+        stateful=any(
+            isinstance(stage, Window | Join | Distinct | Fold | Match) for stage in members
+        ),
         timed=flow.stream(output).time is not None,
         horizon=reach.horizon,
         look_back=reach.look_back,
-        handed_over=tuple(stage.name for stage in members if stage_reach(stage, flow.window).handed_over),
+        handed_over=tuple(
+            stage.name for stage in members if stage_reach(stage, flow.window).handed_over
+        ),
         behind=reach.behind,
         lateness=max((flow.stream(stage.name).lateness for stage in entries), default=ZERO),
     )
@@ -176,7 +197,9 @@ def _ordered(groups: list[Group]) -> tuple[Group, ...]:
     while waiting:
         above = {group.name: _upstream(group, waiting) for group in waiting}
         # Ready: all that it waits for waits for it as well, so that they form a cycle.
-        ready = next(one for one in waiting if all(one.name in above[name] for name in above[one.name]))
+        ready = next(
+            one for one in waiting if all(one.name in above[name] for name in above[one.name])
+        )
         waiting.remove(ready)
         ordered.append(ready)
     return tuple(ordered)

@@ -1,10 +1,11 @@
 """How far results reach: the horizon and the look-back of every stage.
 
-A switch of versions is cut at a moment T, a multiple of the flow's service window. A result belongs to the old version if it
-starts before T, to the new one otherwise. The *horizon* of a stage says how far past T a result that starts before T may read; the
-*look-back* how far before T a result that starts at or after it may read. None means that no bound is known. Along a chain both
-add up. Where a stage groups by the time of a window (its end), the window's size is added to the look-back: such a row was begun
-that long before its time.
+A switch of versions is cut at a moment T, a multiple of the flow's service window. A result belongs
+to the old version if it starts before T, to the new one otherwise. The *horizon* of a stage says
+how far past T a result that starts before T may read; the *look-back* how far before T a result
+that starts at or after it may read. None means that no bound is known. Along a chain both add up.
+Where a stage groups by the time of a window (its end), the window's size is added to the look-back:
+such a row was begun that long before its time.
 
 | stage | horizon | look-back |
 | --- | --- | --- |
@@ -54,11 +55,15 @@ def reach(stage: Stage, service_window: timedelta) -> Reach:
         case Window():
             return Reach(*_window(stage, service_window))
         case Join():
-            return Reach(stage.within, ZERO if stage.how == "inner" else stage.within, behind=stage.within)
+            return Reach(
+                stage.within, ZERO if stage.how == "inner" else stage.within, behind=stage.within
+            )
         case Distinct() | Fold():
             return Reach(handed_over=True)
         case Match():
-            return Reach(stage.pattern.reach) if stage.pattern.independent else Reach(handed_over=True)
+            return (
+                Reach(stage.pattern.reach) if stage.pattern.independent else Reach(handed_over=True)
+            )
     return Reach()
 
 
@@ -102,7 +107,9 @@ def _extended(stage: Stage, above: list[_Chain], service_window: timedelta) -> _
     inputs = [chain.reach for chain in above]
     pending = _longest([chain.pending for chain in above])
     grouped = isinstance(stage, Window | Join | Distinct | Fold | Match)
-    look_back = _sum(own.look_back, _longest([one.look_back for one in inputs]), pending if grouped else ZERO)
+    look_back = _sum(
+        own.look_back, _longest([one.look_back for one in inputs]), pending if grouped else ZERO
+    )
     total = Reach(
         horizon=_sum(own.horizon, _longest([one.horizon for one in inputs])),
         look_back=look_back,

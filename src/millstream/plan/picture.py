@@ -1,7 +1,7 @@
 """A plan as a picture: one SVG without anything from outside, for light and dark pages.
 
-Journals are cylinders, groups are boxes with their stages inside, sinks stand at the end. Time runs from left to right; a journal that
-is read further up (a cycle) is led back below everything.
+Journals are cylinders, groups are boxes with their stages inside, sinks stand at the end. Time runs
+from left to right; a journal that is read further up (a cycle) is led back below everything.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _RULES = (
 
 
 def _style() -> str:
-    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond it.
+    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond
+    # it.
     light = "".join(f".millstream {selector}{{{rule}}}" for selector, rule, _ in _RULES)
     dark = "".join(f".millstream {selector}{{{rule}}}" for selector, _, rule in _RULES if rule)
     return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"
@@ -128,7 +129,12 @@ class _Picture:
         title, detail = self.flow.name, _summary(self.plan)
         headed = text_width(title, _TITLE) * _BOLD + text_width(detail, _SMALL) + 20
         width = max(self.layout.width, headed) + 2 * self.margin
-        height = self.layout.height + _HEAD + 2 * _MARGIN + (14.0 * len(self.back) + 10 if self.back else 0)
+        height = (
+            self.layout.height
+            + _HEAD
+            + 2 * _MARGIN
+            + (14.0 * len(self.back) + 10 if self.back else 0)
+        )
         body = "\n".join(self.parts(title, detail))
         return (
             f'<svg class="millstream" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
@@ -140,7 +146,9 @@ class _Picture:
 
     def parts(self, title: str, detail: str) -> Iterator[str]:
         yield _text(self.margin, _MARGIN + 14, title, "title")
-        yield _text(self.margin + text_width(title, _TITLE) * _BOLD + 14, _MARGIN + 14, detail, "small")
+        yield _text(
+            self.margin + text_width(title, _TITLE) * _BOLD + 14, _MARGIN + 14, detail, "small"
+        )
         yield f'<g transform="translate({self.margin:.0f} {_MARGIN + _HEAD:.0f})">'
         for name, one in self.inside.items():
             yield from _group_box(one, self.layout.boxes[name])
@@ -164,13 +172,17 @@ class _Picture:
         one = self.inside[target]
         read = [name for name in one.group.stages if _enters(self.flow, name)]
         name = journal.partition(" ")[2]
-        return one.port(next(stage for stage in read if journal_read(self.flow.stages[stage]) == name))
+        return one.port(
+            next(stage for stage in read if journal_read(self.flow.stages[stage]) == name)
+        )
 
     def curve(self, edge: Edge) -> str:
         leave, enter = self.heights(edge)
         source, target = (self.layout.boxes[name] for name in edge)
         # An edge into a group ends at its border; the line inside has the tip.
-        return _path(source, leave, self.layout.lanes[edge], target, enter, tip=edge[1] not in self.inside)
+        return _path(
+            source, leave, self.layout.lanes[edge], target, enter, tip=edge[1] not in self.inside
+        )
 
     def detour(self, edge: Edge, at: int) -> str:
         """Return an edge that leads back, below everything."""
@@ -178,7 +190,14 @@ class _Picture:
         source, target = (self.layout.boxes[name] for name in edge)
         lane = self.layout.height + 16 + 14 * at
         out, back = source.right_end + 12 + 4 * at, target.left - 12 - 4 * at
-        corners = [(source.right, y), (out, y), (out, lane), (back, lane), (back, end_y), (target.x, end_y)]
+        corners = [
+            (source.right, y),
+            (out, y),
+            (out, lane),
+            (back, lane),
+            (back, end_y),
+            (target.x, end_y),
+        ]
         return f'<path class="edge" stroke-dasharray="5 4" d="{rounded(corners)}"/>'
 
 
@@ -187,12 +206,19 @@ def _inside(flow: Flow, group: Group) -> _Inside:
     inner = [name for name in group.stages if name not in entries]
     edges = [(source, name) for name in inner for source in dict.fromkeys(flow.stages[name].inputs)]
     cards = {name: _Card(name, detail(flow.stages[name])) for name in inner}
-    sizes = {**{name: Size(0.0, 12.0, 6.0) for name in entries}, **{name: card.size for name, card in cards.items()}}
-    layout = place(sizes, edges, layers([*entries, *inner], edges), gap=_INNER_GAP, between=_INNER_BETWEEN)
+    sizes = {
+        **{name: Size(0.0, 12.0, 6.0) for name in entries},
+        **{name: card.size for name, card in cards.items()},
+    }
+    layout = place(
+        sizes, edges, layers([*entries, *inner], edges), gap=_INNER_GAP, between=_INNER_BETWEEN
+    )
     title = text_width(group.name, _NAME) + text_width(_about(group), _SMALL) + 2 * 12 + 12
     width = max(layout.width + (_INNER_BETWEEN / 2 if inner else 0), title)
     axis = _HEADER + layout.boxes[group.output].middle
-    return _Inside(group, cards, layout, tuple(edges), Size(width, layout.height + _HEADER + _PAD, axis))
+    return _Inside(
+        group, cards, layout, tuple(edges), Size(width, layout.height + _HEADER + _PAD, axis)
+    )
 
 
 def _enters(flow: Flow, name: str) -> bool:
@@ -202,7 +228,10 @@ def _enters(flow: Flow, name: str) -> bool:
 def _outer_cards(plan: Plan) -> Iterator[tuple[str, _Card]]:
     for use in plan.journals.values():
         if use.readers or use.kind == "group":
-            yield f"journal {use.name}", _Card(use.name, _journal_detail(plan.flow.stages[use.name]), 2 * _BULGE)
+            yield (
+                f"journal {use.name}",
+                _Card(use.name, _journal_detail(plan.flow.stages[use.name]), 2 * _BULGE),
+            )
     for sink in plan.flow.sinks.values():
         yield f"sink {sink.name}", _Card(sink.name, _target(sink))
 
@@ -214,7 +243,9 @@ def _outer_edges(plan: Plan) -> tuple[list[Edge], list[Edge]]:
     written = {use.name for use in plan.journals.values() if use.kind == "source"}
     for group in plan.groups:
         for journal in group.inputs:
-            (forward if journal in written else back).append((f"journal {journal}", f"group {group.name}"))
+            (forward if journal in written else back).append(
+                (f"journal {journal}", f"group {group.name}")
+            )
         forward += [(f"group {group.name}", f"sink {name}") for name in group.sinks]
         if group.journal is not None:
             forward.append((f"group {group.name}", f"journal {group.journal}"))
@@ -230,14 +261,18 @@ def _outer_layers(plan: Plan, nodes: Sequence[str], edges: Sequence[Edge]) -> di
     found = layers([node for node in order if node in nodes], edges)
     for name in (node for node in found if node.startswith("journal ") and found[node] == 0):
         # A source stands right before the first group that reads it.
-        found[name] = max(0, min((found[target] for source, target in edges if source == name), default=1) - 1)
+        found[name] = max(
+            0, min((found[target] for source, target in edges if source == name), default=1) - 1
+        )
     return found
 
 
 def _group_box(one: _Inside, box: Box) -> Iterator[str]:
     yield f'<rect class="group" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="10"/>'
     yield _text(box.x + 12, box.y + 20, one.group.name, "name")
-    yield _text(box.x + 12 + text_width(one.group.name, _NAME) + 10, box.y + 20, _about(one.group), "small")
+    yield _text(
+        box.x + 12 + text_width(one.group.name, _NAME) + 10, box.y + 20, _about(one.group), "small"
+    )
 
 
 def _group_content(flow: Flow, one: _Inside, box: Box) -> Iterator[str]:
@@ -248,14 +283,20 @@ def _group_content(flow: Flow, one: _Inside, box: Box) -> Iterator[str]:
     last = moved[one.group.output]
     yield f'<path class="edge" d="M{last.right:.1f} {last.middle:.1f}H{box.right:.1f}"/>'
     for name, card in one.cards.items():
-        kind = "stateful" if isinstance(flow.stages[name], Window | Join | Distinct | Fold | Match) else "node"
+        kind = (
+            "stateful"
+            if isinstance(flow.stages[name], Window | Join | Distinct | Fold | Match)
+            else "node"
+        )
         yield _rect(moved[name], kind)
         yield from _written(card, moved[name])
 
 
 def _moved(inner: Box, box: Box) -> Box:
     left, right_end = box.x + inner.left, box.x + inner.right_end
-    return Box(box.x + inner.x, box.y + _HEADER + inner.y, inner.width, inner.height, left, right_end)
+    return Box(
+        box.x + inner.x, box.y + _HEADER + inner.y, inner.width, inner.height, left, right_end
+    )
 
 
 def _outer_node(name: str, card: _Card, box: Box) -> Iterator[str]:
@@ -275,7 +316,9 @@ def _cylinder(box: Box) -> str:
         f"H{left + bend:.1f}a{bend} {down / 2:.1f} 0 0 1 0 {-down:.1f}z"
     )
     rim = f"M{right - bend:.1f} {box.y:.1f}a{bend} {down / 2:.1f} 0 0 0 0 {down:.1f}"
-    return f'<path class="journal" d="{outline}"/><path class="journal" style="fill:none" d="{rim}"/>'
+    return (
+        f'<path class="journal" d="{outline}"/><path class="journal" style="fill:none" d="{rim}"/>'
+    )
 
 
 def _written(card: _Card, box: Box, aside: float = 0.0) -> Iterator[str]:
@@ -289,8 +332,12 @@ def _text(x: float, y: float, text: str, kind: str, *, centred: bool = False) ->
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{anchor}>{escape(text)}</text>'
 
 
-def _path(source: Box, y: float, lanes: Sequence[Box], target: Box, to_y: float, *, tip: bool = True) -> str:
-    return f'<path class="edge"{_TIP if tip else ""} d="{through(source, y, lanes, target, to_y)}"/>'
+def _path(
+    source: Box, y: float, lanes: Sequence[Box], target: Box, to_y: float, *, tip: bool = True
+) -> str:
+    return (
+        f'<path class="edge"{_TIP if tip else ""} d="{through(source, y, lanes, target, to_y)}"/>'
+    )
 
 
 _TIP = ' marker-end="url(#millstream-tip)"'

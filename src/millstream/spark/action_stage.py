@@ -1,13 +1,14 @@
 """`action`: rows through a program in any language, and back to columns.
 
-One program runs in each of Spark's Python workers and is kept between tasks. Rows of an Arrow batch go to it as frames in
-bulk, and its answers are matched by order:
+One program runs in each of Spark's Python workers and is kept between tasks. Rows of an Arrow batch
+go to it as frames in bulk, and its answers are matched by order:
 
     batch ── encoded ──▶ payloads ──▶ program ──▶ answers ── decoded ──▶ rows of the batch, with the answers' columns
                                         │
                              failed messages, and answers that are not what `output` says ──▶ dead letters
 
-A dead letter is written by the worker, under the row's place in its journal, so a batch that is run again adds nothing.
+A dead letter is written by the worker, under the row's place in its journal, so a batch that is run
+again adds nothing.
 """
 
 from __future__ import annotations
@@ -58,14 +59,17 @@ class Shipping:
     binaries: Mapping[str, Path]
 
 
-def action(frame: DataFrame, stage: Action, shipping: Shipping, *, letters: str | None) -> DataFrame:
+def action(
+    frame: DataFrame, stage: Action, shipping: Shipping, *, letters: str | None
+) -> DataFrame:
     """Return the rows of `frame` with what the stage's program answers to each.
 
     Args:
         frame: The input.
         stage: The stage.
         shipping: Where its program and files come from.
-        letters: The journal whose dead letters take failed messages; None: a failed message fails the batch.
+        letters: The journal whose dead letters take failed messages; None: a failed message fails
+            the batch.
     """
     answers = stage.output.names
     gone = {name.lower() for name in answers}
@@ -115,7 +119,9 @@ def _shipped(frame: DataFrame, stage: Action, shipping: Shipping) -> tuple[Shipp
             # Where a flow is only looked at there is no engine.
             if name in shipping.binaries:
                 path = shipping.binaries[name]
-                found.append(Shipped(_given_to_spark(frame, path, named.name), named.name, executable=True))
+                found.append(
+                    Shipped(_given_to_spark(frame, path, named.name), named.name, executable=True)
+                )
             continue
         path = shipping.root / name
         if not path.is_file():
@@ -195,14 +201,26 @@ class ActionWork:
         arrays = [*rows.columns, *(result.columns[name] for name in self.output.names)]
         return pa.RecordBatch.from_arrays(arrays, names=[*self.kept, *self.output.names])
 
-    def _bury(self, batch: pa.RecordBatch, given: pa.RecordBatch, failed: tuple[Failed, ...]) -> None:
+    def _bury(
+        self, batch: pa.RecordBatch, given: pa.RecordBatch, failed: tuple[Failed, ...]
+    ) -> None:
         if self.letters is None:
             raise RunError(f'stage "{self.stage}" of flow "{self.flow}" failed: {failed[0].reason}')
-        records = [msgspec.json.encode(_plain(given.slice(one.index, 1))[0]).decode() for one in failed]
-        places = [_place(batch, one.index, record) for one, record in zip(failed, records, strict=True)]
+        records = [
+            msgspec.json.encode(_plain(given.slice(one.index, 1))[0]).decode() for one in failed
+        ]
+        places = [
+            _place(batch, one.index, record) for one, record in zip(failed, records, strict=True)
+        ]
         with DeadLetters.open(self.letters) as letters:
             letters.put_all(
-                DeadLetter(f"action:{self.stage}", position, f'action "{self.stage}": {one.reason}', record, partition)
+                DeadLetter(
+                    f"action:{self.stage}",
+                    position,
+                    f'action "{self.stage}": {one.reason}',
+                    record,
+                    partition,
+                )
                 for one, record, (partition, position) in zip(failed, records, places, strict=True)
             )
 
@@ -294,7 +312,10 @@ class _Rows:
     def decoded(self, answered: Answered) -> Decoded:
         rows = parse_rows(self.texts(answered), self._output)
         refused = [
-            Failed(int(answered.inputs[one.number]), f"its answer is not what output= says: {one.reason}")
+            Failed(
+                int(answered.inputs[one.number]),
+                f"its answer is not what output= says: {one.reason}",
+            )
             for one in rows.refused
         ]
         columns = dict(zip(rows.batch.schema.names, rows.batch.columns, strict=True))
@@ -339,7 +360,9 @@ class _Raw:
         answered = worker.answer(_bytes(self._given.column(0)))
         try:
             return Decoded(
-                answered.inputs, {self._field.name: answered.outputs.cast(self._field.type)}, answered.failed
+                answered.inputs,
+                {self._field.name: answered.outputs.cast(self._field.type)},
+                answered.failed,
             )
         except pa.ArrowInvalid:
             return self._texts(answered)
@@ -355,7 +378,9 @@ class _Raw:
             else:
                 good.append(number)
         values = answered.outputs.take(pa.array(good, pa.int64())).cast(self._field.type)
-        return Decoded(answered.inputs[np.array(good, np.int64)], {self._field.name: values}, tuple(failed))
+        return Decoded(
+            answered.inputs[np.array(good, np.int64)], {self._field.name: values}, tuple(failed)
+        )
 
 
 def _bytes(column: pa.Array) -> pa.Array:
@@ -415,7 +440,9 @@ class _Arrow:
         columns = {}
         for field in self._output:
             column = table.column(field.name).cast(field.type)
-            columns[field.name] = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], field.type)
+            columns[field.name] = (
+                pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], field.type)
+            )
         return Decoded(rows + begin, columns, ())
 
 

@@ -38,7 +38,9 @@ def _behind(old: FlowVersion, unit: Unit, since: datetime) -> Iterator[Obstacle]
         query = old.queries.get(name)
         committed = None if query is None else query.checkpoint.committed()
         reached = None if query is None or committed is None else query.sink.reached(committed)
-        if query is not None and not cuts.drained(reached, micros(since), unit.horizon // _MICROSECOND):
+        if query is not None and not cuts.drained(
+            reached, micros(since), unit.horizon // _MICROSECOND
+        ):
             far = "nowhere yet" if reached is None else f"to {said(_moment(reached))}"
             fact = f'group "{name}" has come {far}, and what starts before {said(since)} is not all out'
             yield Obstacle(fact, "give an earlier time, wait, or switch without --from")
@@ -52,10 +54,13 @@ def trimmed(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Ob
         for journal in dict.fromkeys(_read(new, unit)):
             kept = _kept_since(old, journal)
             if kept is not None and (
-                unit.look_back is None or kept > cuts.reads_from(micros(plan.since), back // _MICROSECOND)
+                unit.look_back is None
+                or kept > cuts.reads_from(micros(plan.since), back // _MICROSECOND)
             ):
                 fact = f'"{journal}" is kept since {said(_moment(kept))}, and {unit.name} would have to read more of it'
-                yield Obstacle(fact, f"give {said(_cut_from(_moment(kept) + back, plan.step))}, or later")
+                yield Obstacle(
+                    fact, f"give {said(_cut_from(_moment(kept) + back, plan.step))}, or later"
+                )
 
 
 def _cut_from(moment: datetime, step: timedelta) -> datetime:

@@ -21,7 +21,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from millstream.errors import FlowError, InvalidFunction, InvalidSql, SchemasDiffer, StatefulSql, TimeDropped
+from millstream.errors import (
+    FlowError,
+    InvalidFunction,
+    InvalidSql,
+    SchemasDiffer,
+    StatefulSql,
+    TimeDropped,
+)
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.plan.groups import Group, Plan
@@ -84,7 +91,10 @@ def entry_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) -> St
 
 def needs_place(flow: Flow, group: Group) -> bool:
     """Tell whether a group has a stage that takes rows in order."""
-    return any(isinstance(flow.stages[name], s.Distinct | s.Fold | s.Match | s.Action) for name in group.stages)
+    return any(
+        isinstance(flow.stages[name], s.Distinct | s.Fold | s.Match | s.Action)
+        for name in group.stages
+    )
 
 
 class _Stubs:
@@ -110,7 +120,12 @@ class _Stubs:
 
 
 def _check_stages(
-    spark: SparkSession, flow: Flow, group: Group, stubs: _Stubs, schemas: dict[str, StructType], root: Path
+    spark: SparkSession,
+    flow: Flow,
+    group: Group,
+    stubs: _Stubs,
+    schemas: dict[str, StructType],
+    root: Path,
 ) -> None:
     for name in group.stages:
         stage = flow.stages[name]
@@ -132,7 +147,12 @@ class _Isolated(Builder):
     """Builds one stage over stubs of its inputs."""
 
     def __init__(
-        self, spark: SparkSession, flow: Flow, stubs: _Stubs, schemas: Mapping[str, StructType], root: Path
+        self,
+        spark: SparkSession,
+        flow: Flow,
+        stubs: _Stubs,
+        schemas: Mapping[str, StructType],
+        root: Path,
     ) -> None:
         super().__init__(spark, flow, self._no_entry, root)
         self._stubs = stubs
@@ -155,11 +175,15 @@ def _check_frame(flow: Flow, stage: s.Stage, frame: Any) -> None:
     who = f'stage "{stage.name}" of flow "{flow.name}"'
     if not isinstance(frame, DataFrame):
         raise InvalidFunction(
-            f"{who} returns {type(frame).__name__}, not a DataFrame", hint="return the DataFrame", where=stage.where
+            f"{who} returns {type(frame).__name__}, not a DataFrame",
+            hint="return the DataFrame",
+            where=stage.where,
         )
     if not frame.isStreaming:
         raise InvalidFunction(
-            f"{who} does not use the stream it is given", hint="build the result from the argument", where=stage.where
+            f"{who} does not use the stream it is given",
+            hint="build the result from the argument",
+            where=stage.where,
         )
     found = _stateful_nodes(frame, timed=flow.stream(stage.input).time is not None)
     if found:
@@ -182,7 +206,9 @@ def _check_time(flow: Flow, stage: s.Apply | s.Sql, frame: DataFrame, who: str) 
         return
     if time not in frame.columns:
         raise TimeDropped(
-            f'{who} drops the time column "{time}"', hint=f'keep "{time}" in what it selects', where=stage.where
+            f'{who} drops the time column "{time}"',
+            hint=f'keep "{time}" in what it selects',
+            where=stage.where,
         )
     if WATERMARK not in frame.schema[time].metadata:
         raise TimeDropped(
@@ -277,7 +303,8 @@ def _blamed(flow: Flow, stage: s.Stage) -> Iterator[None]:
         if not isinstance(stage, s.Apply):
             raise
         raise InvalidFunction(
-            f"{who} failed while it was planned: {type(error).__name__}: {_first_line(error)}", where=stage.where
+            f"{who} failed while it was planned: {type(error).__name__}: {_first_line(error)}",
+            where=stage.where,
         ) from error
 
 

@@ -72,16 +72,25 @@ def make(*, again: bool = False) -> str | None:
             if not fresh.exists():
                 return f"no class archive was made, Spark will start more slowly: {tail}"
             home.seal(fresh, path)
-    return f"class archive made in {time.monotonic() - began:.0f} s ({path.stat().st_size >> 20} MB)"
+    return (
+        f"class archive made in {time.monotonic() - began:.0f} s ({path.stat().st_size >> 20} MB)"
+    )
 
 
 def _trained(fresh: Path) -> str:
     """Let a process of its own run the flow and write the archive; return the last that it said."""
     command = [sys.executable, "-m", "millstream.spark.archive", "--train", str(fresh)]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S, check=False
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
-    return next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "it said nothing")
+    return next(
+        (line for line in reversed(done.stdout.splitlines()) if line.strip()), "it said nothing"
+    )
 
 
 @contextmanager
@@ -121,7 +130,9 @@ def example() -> Flow:
         "counted", parquet("counted")
     )
     output = "name string, rows long, at timestamp"
-    named.fold("running", running, by="name", initial=0, output=output).sink("running", jsonl("running"))
+    named.fold("running", running, by="name", initial=0, output=output).sink(
+        "running", jsonl("running")
+    )
     return flow
 
 

@@ -31,4 +31,6 @@ def texts(values: Sequence[str]) -> pa.Array:
     """Return a column of texts."""
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *(len(one) for one in encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+    return pa.Array.from_buffers(
+        pa.string(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    )

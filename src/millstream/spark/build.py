@@ -74,7 +74,11 @@ class Builder:
     def results(self, name: str) -> DataFrame:
         """Return the rows of stage `name`, with which nothing more is done: those of a pattern say also when each match began."""
         stage = self._flow.stages[name]
-        return self._match(stage, start=MATCH_START) if isinstance(stage, s.Match) else self.frame(name)
+        return (
+            self._match(stage, start=MATCH_START)
+            if isinstance(stage, s.Match)
+            else self.frame(name)
+        )
 
     def _time(self, name: str) -> str:
         time = self._flow.stream(name).time
@@ -85,7 +89,9 @@ class Builder:
     def _build(self, stage: s.Stage) -> DataFrame:
         match stage:
             case s.Source() | s.Reads() | s.Journal():
-                return timed(self._entry(stage.name), stage.name, self._flow.stream(stage.name).time)
+                return timed(
+                    self._entry(stage.name), stage.name, self._flow.stream(stage.name).time
+                )
             case s.Apply():
                 return self._one_time(stage.function(self.frame(stage.input)), stage.name)
             case s.Sql():
@@ -123,7 +129,9 @@ class Builder:
         copies = {column for column in marked(frame) if column != time}
         if not copies:
             return frame
-        return frame.select(*(plain(c).alias(c) if c in copies else F.col(f"`{c}`") for c in frame.columns))
+        return frame.select(
+            *(plain(c).alias(c) if c in copies else F.col(f"`{c}`") for c in frame.columns)
+        )
 
     def _sql(self, stage: s.Sql) -> DataFrame:
         # The query is resolved at once, so the view may go again at once.
@@ -141,14 +149,19 @@ class Builder:
             span = F.window(time, interval(stage.size), interval(stage.every))
         rows = self.frame(stage.input)
         by = [F.expr(expression).alias(name) for name, expression in stage.by]
-        # A key that carries the watermark would let Spark drop state by it instead of by the window's end.
+        # A key that carries the watermark would let Spark drop state by it instead of by the
+        # window's end.
         timed_keys = marked(rows.select(*by)) if by else ()
         by = [
-            F.expr(f"timestamp_micros(unix_micros({expression}))").alias(name) if name in timed_keys else column
+            F.expr(f"timestamp_micros(unix_micros({expression}))").alias(name)
+            if name in timed_keys
+            else column
             for column, (name, expression) in zip(by, stage.by, strict=True)
         ]
         found = rows.groupBy(span.alias("__window"), *by)
-        results = found.agg(*(F.expr(expression).alias(name) for name, expression in stage.aggregates))
+        results = found.agg(
+            *(F.expr(expression).alias(name) for name, expression in stage.aggregates)
+        )
         return results.select(
             *(F.col(f"`{name}`") for name, _ in stage.by),
             F.col("__window.start").alias("window_start"),
@@ -159,7 +172,11 @@ class Builder:
 
     def _merge(self, stage: s.Merge) -> DataFrame:
         first, *others = (self.frame(name) for name in stage.inputs)
-        names = [name for name in first.columns if name != PLACE or all(PLACE in o.columns for o in others)]
+        names = [
+            name
+            for name in first.columns
+            if name != PLACE or all(PLACE in o.columns for o in others)
+        ]
         merged = first.select(*(F.col(f"`{name}`") for name in names))
         for other in others:
             merged = merged.unionByName(other.select(*(F.col(f"`{name}`") for name in names)))
@@ -169,7 +186,9 @@ class Builder:
         left_time, right_time = self._time(stage.left), self._time(stage.right)
         left = self.frame(stage.left).drop(PLACE)
         right = self.frame(stage.right).drop(PLACE)
-        right = right.select(*(F.col(f"`{name}`").alias(f"__right_{name}") for name in right.columns))
+        right = right.select(
+            *(F.col(f"`{name}`").alias(f"__right_{name}") for name in right.columns)
+        )
         ours, theirs = F.col(f"`{left_time}`"), F.col(f"`__right_{right_time}`")
         bound = F.expr(f"INTERVAL {interval(stage.within)}")
         near = (theirs >= ours - bound) & (theirs <= ours + bound)
@@ -177,7 +196,9 @@ class Builder:
         times = {*marked(left), *marked(right)}
         keys = [(name, f"__right_{name}") for name in stage.on]
         same = [
-            plain(ours) == plain(theirs) if {ours, theirs} & times else F.col(f"`{ours}`") == F.col(f"`{theirs}`")
+            plain(ours) == plain(theirs)
+            if {ours, theirs} & times
+            else F.col(f"`{ours}`") == F.col(f"`{theirs}`")
             for ours, theirs in keys
         ]
         condition = near
@@ -188,7 +209,9 @@ class Builder:
             return joined
         return joined.select(*self._joined_columns(stage, left, right, right_time))
 
-    def _joined_columns(self, stage: s.Join, left: DataFrame, right: DataFrame, right_time: str) -> list[Column]:
+    def _joined_columns(
+        self, stage: s.Join, left: DataFrame, right: DataFrame, right_time: str
+    ) -> list[Column]:
         columns = []
         for name in left.columns:
             column = F.col(f"`{name}`")
@@ -218,16 +241,30 @@ class Builder:
         frame, time = self.frame(stage.input), self._time(stage.input)
         rule = Keeping(stage.by, time, stage.within // timedelta(microseconds=1))
         return ordered(
-            frame, rule, by=stage.by, time=time, output=_nullable(frame.schema), shards=stage.shards, wait=True
+            frame,
+            rule,
+            by=stage.by,
+            time=time,
+            output=_nullable(frame.schema),
+            shards=stage.shards,
+            wait=True,
         )
 
     def _fold(self, stage: s.Fold) -> DataFrame:
         wait = stage.order == "time"
         time = self._time(stage.input) if wait else self._flow.stream(stage.input).time
         output = parsed(stage.output.ddl)
-        rule = Folding(stage.name, stage.by, stage.step, stage.initial, frozenset(output.fieldNames()), time)
+        rule = Folding(
+            stage.name, stage.by, stage.step, stage.initial, frozenset(output.fieldNames()), time
+        )
         return ordered(
-            self.frame(stage.input), rule, by=stage.by, time=time, output=output, shards=stage.shards, wait=wait
+            self.frame(stage.input),
+            rule,
+            by=stage.by,
+            time=time,
+            output=output,
+            shards=stage.shards,
+            wait=wait,
         )
 
     def _action(self, stage: s.Action) -> DataFrame:
@@ -249,7 +286,9 @@ class Builder:
 
         frame = self.frame(stage.input)
         recipe = stage_recipe(stage, frame, self._time(stage.input))
-        found = matched(frame, recipe, shards=stage.shards, start=start, keyless=self._keyless(stage))
+        found = matched(
+            frame, recipe, shards=stage.shards, start=start, keyless=self._keyless(stage)
+        )
         return self._one_time(around(stage, found), stage.name)
 
     def _keyless(self, stage: s.Match) -> Keyless | None:
@@ -257,7 +296,11 @@ class Builder:
         above = self._flow.stages[stage.input]
         path = self._letters(self._journal_above(stage))
         known = isinstance(above, s.Source) and stage.by == (above.key,)
-        return None if path is None or not stage.by or known else Keyless(stage.name, stage.by, str(path))
+        return (
+            None
+            if path is None or not stage.by or known
+            else Keyless(stage.name, stage.by, str(path))
+        )
 
 
 def parsed(ddl: str) -> StructType:
@@ -293,12 +336,23 @@ def read_table(spark: SparkSession, table: Table, root: Path) -> DataFrame:
     path = table.path if "://" in table.path else str(root / table.path)
     reader = spark.read.format({"jsonl": "json"}.get(table.format, table.format))
     if table.format == "csv":
-        # With a schema Spark would take the columns of a CSV file by their place, not by their names.
-        whole = reader.option("header", "true").option("inferSchema", str(table.schema is None)).load(path)
+        # With a schema Spark would take the columns of a CSV file by their place, not by their
+        # names.
+        whole = (
+            reader.option("header", "true")
+            .option("inferSchema", str(table.schema is None))
+            .load(path)
+        )
         wanted = parsed(table.schema.ddl).fields if table.schema else []
-        return whole.select(*(F.col(f"`{f.name}`").cast(f.dataType) for f in wanted)) if wanted else whole
+        return (
+            whole.select(*(F.col(f"`{f.name}`").cast(f.dataType) for f in wanted))
+            if wanted
+            else whole
+        )
     return (reader.schema(table.schema.ddl) if table.schema else reader).load(path)
 
 
 def _nullable(schema: StructType) -> StructType:
-    return StructType([StructField(field.name, field.dataType, nullable=True) for field in schema.fields])
+    return StructType(
+        [StructField(field.name, field.dataType, nullable=True) for field in schema.fields]
+    )

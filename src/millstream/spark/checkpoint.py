@@ -57,7 +57,8 @@ class Checkpoint:
         changes = difference(known["description"], description)
         if changes:
             raise GroupChanged(
-                f'group "{group}" has changed since its checkpoint was made:\n' + "\n".join(f"  {c}" for c in changes),
+                f'group "{group}" has changed since its checkpoint was made:\n'
+                + "\n".join(f"  {c}" for c in changes),
                 hint=f"undo the change, or remove {folder} to run the group again from the beginning of its journals; "
                 "it then publishes all its results once more, so clear what its sinks have written too",
             )
@@ -68,20 +69,27 @@ class Checkpoint:
         record = self.folder / "group.json"
         if not record.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(record, json.dumps({"checkpoint": self.id, "description": self.description}, indent=1))
+            write_whole(
+                record,
+                json.dumps({"checkpoint": self.id, "description": self.description}, indent=1),
+            )
         return self
 
     def handed_to(self, description: dict[str, Any]) -> Checkpoint:
         """Give the checkpoint, with all its state, to a version of the group that means something else."""
         record = self.folder / "group.json"
-        write_whole(record, json.dumps({"checkpoint": self.id, "description": description}, indent=1))
+        write_whole(
+            record, json.dumps({"checkpoint": self.id, "description": description}, indent=1)
+        )
         return Checkpoint(self.folder, self.group, self.id, description)
 
     @classmethod
     def belongs(cls, folder: Path, description: dict[str, Any]) -> bool:
         """Tell whether there is a checkpoint in a folder that was made for, or handed to, such a group."""
         record = folder / "group.json"
-        return record.exists() and not difference(json.loads(record.read_text())["description"], description)
+        return record.exists() and not difference(
+            json.loads(record.read_text())["description"], description
+        )
 
     @property
     def location(self) -> Path:
@@ -103,7 +111,9 @@ class Checkpoint:
             return None
         version, metadata, *lines = text.strip().split("\n")
         if version != "v1":
-            raise RunError(f'the offset log of group "{self.group}" has the unknown version "{version}"')
+            raise RunError(
+                f'the offset log of group "{self.group}" has the unknown version "{version}"'
+            )
         offsets = [msgspec.json.decode(line, type=Offset) for line in lines if line != "-"]
         watermark = int(json.loads(metadata)["batchWatermarkMs"])
         return Logged(batch, watermark, {offset.journal: offset for offset in offsets})

@@ -1,13 +1,15 @@
 """What the sources of one version are told while it is switched, and what they answer: small files.
 
-The methods of a source that choose offsets run in a Python process of Spark's, apart from the driver. So the driver puts its orders
-into a file, which each source looks at whenever Spark asks it for the next offset, and a source puts its answer beside it:
+The methods of a source that choose offsets run in a Python process of Spark's, apart from the
+driver. So the driver puts its orders into a file, which each source looks at whenever Spark asks it
+for the next offset, and a source puts its answer beside it:
 
     <checkpoint>.orders                 written whole by the driver, never by anybody else
     <checkpoint>.answers/<journal>      the last answer of the source of a journal
 
-Orders are looked at between batches only: a batch that runs is finished as it was logged. What a source does with them is copied
-into its offset, which Spark logs before it is used, so that a batch that is run again reads and owns the same.
+Orders are looked at between batches only: a batch that runs is finished as it was logged. What a
+source does with them is copied into its offset, which Spark logs before it is used, so that a batch
+that is run again reads and owns the same.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from millstream.switch.cut import Part
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far have you got; or: will you stay below a cut?
 
-    While the question stands, a source that has not passed the cut stays below it, and one that is told to `stop` reads nothing.
+    While the question stands, a source that has not passed the cut stays below it, and one that is
+    told to `stop` reads nothing.
     """
 
     kind: Literal["report", "confirm"]
@@ -76,7 +79,8 @@ class Control:
             return Orders()
         stamp = status.st_ino, status.st_mtime_ns
         if self._known is None or self._known[0] != stamp:
-            # Written whole: whoever opens it later than the look at its stamp finds this one or a newer one.
+            # Written whole: whoever opens it later than the look at its stamp finds this one or a
+            # newer one.
             self._known = stamp, msgspec.json.decode(self._orders.read_bytes(), type=Orders)
         return self._known[1]
 

@@ -26,7 +26,8 @@ _settled = 0
 def settle() -> None:
     """Keep modules that were imported since the last task out of the garbage collector's way.
 
-    To be called at the start of a task: garbage was just collected then, so hardly any is set aside for good.
+    To be called at the start of a task: garbage was just collected then, so hardly any is set aside
+    for good.
     """
     global _settled  # noqa: PLW0603 (one number per process)
     if len(sys.modules) != _settled:

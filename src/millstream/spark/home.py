@@ -99,7 +99,9 @@ def archive(place: Path, java: str) -> Path:
 def usable(path: Path) -> bool:
     """Tell whether an archive is there and whole; whether it fits is Java's to find out."""
     try:
-        return bool(path.stat().st_size == json.loads(path.with_suffix(".json").read_text())["size"])
+        return bool(
+            path.stat().st_size == json.loads(path.with_suffix(".json").read_text())["size"]
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

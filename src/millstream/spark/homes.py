@@ -26,7 +26,10 @@ def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
     kept = {group.name for group in plan.groups if group.change is Change.KEPT}
     kept |= {name for unit in plan.units if unit.moved for name in unit.groups}
     private = {name for unit in plan.units for name in unit.private}
-    groups = {group.name: known.groups[group.name] if group.name in kept else new.name for group in new.plan.groups}
+    groups = {
+        group.name: known.groups[group.name] if group.name in kept else new.name
+        for group in new.plan.groups
+    }
     journals = {}
     for name in _written(new):
         fresh = name not in known.journals and not (new.ground.folder / "journals" / name).exists()
@@ -38,7 +41,9 @@ def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
 def _by_time(known: Homes, plan: SwitchPlan) -> tuple[str, ...]:
     """Return the groups whose results are owned by their time: those that were, and those whose results are replaced."""
     replaced = {group.name for group in plan.changed} if plan.since is not None else set()
-    return tuple(group.name for group in plan.new.groups if group.name in replaced | set(known.by_time))
+    return tuple(
+        group.name for group in plan.new.groups if group.name in replaced | set(known.by_time)
+    )
 
 
 def shadow_homes(old: FlowVersion, new: FlowVersion, groups: Collection[str]) -> Homes:
@@ -46,8 +51,14 @@ def shadow_homes(old: FlowVersion, new: FlowVersion, groups: Collection[str]) ->
     known = homes_of(old)
     written = {name: new.plan.journals[name].writer for name in _written(new)}
     return Homes(
-        {one.name: new.name if one.name in groups else known.groups.get(one.name, "") for one in new.plan.groups},
-        {name: new.name if writer in groups else known.journals.get(name, "") for name, writer in written.items()},
+        {
+            one.name: new.name if one.name in groups else known.groups.get(one.name, "")
+            for one in new.plan.groups
+        },
+        {
+            name: new.name if writer in groups else known.journals.get(name, "")
+            for name, writer in written.items()
+        },
         tuple(one.name for one in new.plan.groups if one.name in known.by_time),
     )
 

@@ -41,12 +41,16 @@ class Keyless:
 
     def _bury(self, rows: pa.RecordBatch) -> None:
         records = rows.column(RECORD).to_pylist()
-        places = rows.column(PLACE).to_pylist() if PLACE in rows.schema.names else [None] * len(records)
+        places = (
+            rows.column(PLACE).to_pylist() if PLACE in rows.schema.names else [None] * len(records)
+        )
         reason = f'pattern "{self.stage}": the event has no {" and ".join(self.columns)}'
         with DeadLetters.open(self.letters) as letters:
             letters.put_all(
                 DeadLetter(f"match:{self.stage}", position, reason, record, partition)
-                for record, (partition, position) in zip(records, map(_place, places, records), strict=True)
+                for record, (partition, position) in zip(
+                    records, map(_place, places, records), strict=True
+                )
             )
 
 

@@ -38,31 +38,39 @@ def match(
 ) -> DataFrame:
     """Return the matches of a pattern in a DataFrame, a batch or a stream: the same rows for both.
 
-        bursts = ms.match(df, ms.Pattern().begin("a", "amount < 1").followed_by("b", "amount > 900").within("5 minutes"), key="card")
+        bursts = ms.match(df, ms.Pattern().begin("a", "amount < 1").followed_by("b", "amount >
+        900").within("5 minutes"), key="card")
 
-    Events of a key are seen in the order of their times; those of one time in the order of their content. A stream needs a watermark on
-    its time column: events wait for it, and those that come behind it are left out. So are events without a key or a time. All these are
-    counted in the progress of a stream's query, and come out as well if you say so. The time of a result is the moment at which it is
-    certain. A stream's state is kept in RocksDB, which is set on the session.
+    Events of a key are seen in the order of their times; those of one time in the order of their
+    content. A stream needs a watermark on its time column: events wait for it, and those that come
+    behind it are left out. So are events without a key or a time. All these are counted in the
+    progress of a stream's query, and come out as well if you say so. The time of a result is the
+    moment at which it is certain. A stream's state is kept in RocksDB, which is set on the session.
 
     Args:
         df: The events.
         pattern: What to look for; a phenomenon is several patterns at once.
-        key: The column, or columns, by whose values events are matched apart; the pattern's own key, or none, if it is left out.
+        key: The column, or columns, by whose values events are matched apart; the pattern's own
+            key, or none, if it is left out.
         time: The time column; the one with a watermark, or the only timestamp, if it is left out.
-        emit: The columns of the results: "card, a.amount as first, count(b.*) as n"; the pattern's own, or its key and the events of
-            each block, if it is left out.
-        strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is matched over a stream.
-        dead_letters: Put events that cannot be matched out as well: "dead_letter" then says why ("late", "no key" or "no time"; missing
-            in a match), and "event" is the event as JSON.
-        name: Under which a stream's events are counted: `query.lastProgress["observedMetrics"]` has "events", "no_key" and "no_time" under
-            it, and "late" under the same name with " late" behind it. Late events that meet no condition are not among them.
-        shards: Over how many parts keys are spread; fixed by the first run of a stream's checkpoint.
+        emit: The columns of the results: "card, a.amount as first, count(b.*) as n"; the pattern's
+            own, or its key and the events of each block, if it is left out.
+        strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is
+        matched over a stream.
+        dead_letters: Put events that cannot be matched out as well: "dead_letter" then says why
+            ("late", "no key" or "no time"; missing in a match), and "event" is the event as JSON.
+        name: Under which a stream's events are counted: `query.lastProgress["observedMetrics"]` has
+            "events", "no_key" and "no_time" under it, and "late" under the same name with " late"
+            behind it. Late events that meet no condition are not among them.
+        shards: Over how many parts keys are spread; fixed by the first run of a stream's
+            checkpoint.
     """
     schema = schema_of(df.schema)
     timed = _time(df, schema, time)
     keys = None if key is None else (key,) if isinstance(key, str) else tuple(key)
-    made = recipe(pattern, schema, time=timed, key=keys, emit=emit, strict=strict, letters=dead_letters)
+    made = recipe(
+        pattern, schema, time=timed, key=keys, emit=emit, strict=strict, letters=dead_letters
+    )
     for warning in made.warnings if df.isStreaming else ():
         warnings.warn(warning, stacklevel=2)
     return _matched(df, made, name or _unique(pattern.name), shards)
@@ -74,20 +82,28 @@ def _unique(name: str | None) -> str:
 
 
 def sql(
-    spark: SparkSession, query: str, *, strict: bool = False, name: str | None = None, shards: int = SHARDS
+    spark: SparkSession,
+    query: str,
+    *,
+    strict: bool = False,
+    name: str | None = None,
+    shards: int = SHARDS,
 ) -> DataFrame:
     """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view, of a batch or a stream.
 
-        ms.sql(spark, "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ...)")
+        ms.sql(spark, "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ...
+        PATTERN (down+ up+) ...)")
 
     Events that are late, or without a key or a time, are left out and counted as `match` does.
 
     Args:
         spark: The session that knows the table.
         query: One MATCH_RECOGNIZE clause, and any query around it.
-        strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is matched over a stream.
+        strict: Refuse a pattern whose runs may live for ever, instead of warning of it when it is
+            matched over a stream.
         name: Under which a stream's events are counted.
-        shards: Over how many parts keys are spread; fixed by the first run of a stream's checkpoint.
+        shards: Over how many parts keys are spread; fixed by the first run of a stream's
+            checkpoint.
     """
     _, first = read(query)
     df = spark.table(first.table)
@@ -137,10 +153,22 @@ def _time(df: DataFrame, schema: Schema, time: str | None) -> str:
             msg = f'the time column "{found.name}" is {found.type}'
             raise NoTime(msg, hint="it must be a timestamp", where=here())
         return found.name
-    marked = [field.name for field in df.schema.fields if "spark.watermarkDelayMs" in field.metadata]
-    moments = [field.name for field in df.schema.fields if isinstance(field.dataType, TimestampType | TimestampNTZType)]
+    marked = [
+        field.name for field in df.schema.fields if "spark.watermarkDelayMs" in field.metadata
+    ]
+    moments = [
+        field.name
+        for field in df.schema.fields
+        if isinstance(field.dataType, TimestampType | TimestampNTZType)
+    ]
     candidates = marked or moments
     if len(candidates) != 1:
-        fact = "no timestamp column" if not candidates else f"the timestamp columns {', '.join(candidates)}"
-        raise NoTime(f"the events have {fact}", hint='say which is their time: time="at"', where=here())
+        fact = (
+            "no timestamp column"
+            if not candidates
+            else f"the timestamp columns {', '.join(candidates)}"
+        )
+        raise NoTime(
+            f"the events have {fact}", hint='say which is their time: time="at"', where=here()
+        )
     return candidates[0]

@@ -1,10 +1,12 @@
 """Patterns on Spark: over the rows of a batch or of a stream, with the same results.
 
-SQL computes for each event the mask of the tests that it meets and the values that automata and outputs need; events that meet none are
-left out there if contiguity allows. Keys are spread over shards by the stable hash. In a batch a shard's rows are put in order and matched
-at once. In a stream they are packed as Arrow data before the shuffle, wait in the shard's state until the watermark has passed them, and
-are then matched in (time, place) order; timers wake a shard for rows that wait and for runs whose time is up, also when its keys go quiet.
-What comes out are the *pieces* of the outputs, of which SQL makes the columns.
+SQL computes for each event the mask of the tests that it meets and the values that automata and
+outputs need; events that meet none are left out there if contiguity allows. Keys are spread over
+shards by the stable hash. In a batch a shard's rows are put in order and matched at once. In a
+stream they are packed as Arrow data before the shuffle, wait in the shard's state until the
+watermark has passed them, and are then matched in (time, place) order; timers wake a shard for rows
+that wait and for runs whose time is up, also when its keys go quiet. What comes out are the
+*pieces* of the outputs, of which SQL makes the columns.
 """
 
 from __future__ import annotations
@@ -38,7 +40,16 @@ from millstream.patterns.matcher import Kept, Matcher, matcher
 from millstream.patterns.outputs import Piece
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import Query
-from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Course, Recipe, piece_type, recipe
+from millstream.patterns.recipe import (
+    DEAD_LETTER,
+    EVENT,
+    PATTERN,
+    TIMED_OUT,
+    Course,
+    Recipe,
+    piece_type,
+    recipe,
+)
 from millstream.patterns.results import classified, compute
 from millstream.spark.keyless import RECORD, Keyless
 from millstream.spark.ordered import PIECE as CHUNK
@@ -67,9 +78,10 @@ def matched(
 ) -> DataFrame:
     """Return the matches that a recipe finds in the rows of a frame, which may be a stream.
 
-    The column `start`, if it is named, has the time of the first event of each. With `drop_late`, rows of a stream that come behind the
-    watermark are left out, and counted in its progress under the name `counted`; without it, whoever hands them out lets none through.
-    Rows without a key are left out too, and go where `keyless` puts them.
+    The column `start`, if it is named, has the time of the first event of each. With `drop_late`,
+    rows of a stream that come behind the watermark are left out, and counted in its progress under
+    the name `counted`; without it, whoever hands them out lets none through. Rows without a key are
+    left out too, and go where `keyless` puts them.
     """
     prepared = _prepared(frame, recipe, shards, buried=keyless is not None)
     schema = StructType([one for one in prepared.schema.fields if one.name not in (SHARD, RECORD)])
@@ -78,22 +90,32 @@ def matched(
     slots = _slots(recipe, schema, shown)
     output = _output(slots, letters=drop_late or recipe.letters)
     names = tuple(tuple(one.name for one in course) for course in slots)
-    stage = Stage(recipe, arrow, to_arrow_schema(output, timezone="UTC"), names, shown, drop_late, shards)
+    stage = Stage(
+        recipe, arrow, to_arrow_schema(output, timezone="UTC"), names, shown, drop_late, shards
+    )
     if frame.isStreaming:
         found = (
             prepared.mapInArrow(keyless or pack, f"{SHARD} int, rows binary")
             .groupBy(SHARD)
             .transformWithStateInPandas(
-                _Shard(stage), output, outputMode="append", timeMode="eventTime", eventTimeColumnName=TIME
+                _Shard(stage),
+                output,
+                outputMode="append",
+                timeMode="eventTime",
+                eventTimeColumnName=TIME,
             )
         )
     else:
         found = prepared.groupBy(SHARD).applyInArrow(whole(stage), output)
     if counted is not None and drop_late:
-        found = found.observe(f"{counted} late", F.count_if(F.col(DEAD).eqNullSafe("late")).alias("late"))
+        found = found.observe(
+            f"{counted} late", F.count_if(F.col(DEAD).eqNullSafe("late")).alias("late")
+        )
     if drop_late and not recipe.letters:
         found = found.where(F.col(DEAD).isNull())
-    return found.select(*_results(recipe, names), *([] if start is None else [F.col(STARTED).alias(start)]))
+    return found.select(
+        *_results(recipe, names), *([] if start is None else [F.col(STARTED).alias(start)])
+    )
 
 
 def readied(frame: DataFrame, recipe: Recipe, counted: str) -> DataFrame:
@@ -103,13 +125,17 @@ def readied(frame: DataFrame, recipe: Recipe, counted: str) -> DataFrame:
     _check_watermark(frame, recipe.time)
     # The only store that Spark lets such stages use; queries that are started later have it too.
     frame.sparkSession.conf.set(PROVIDER, ROCKSDB)
-    # Spark moves filters below withWatermark, where events that meet no condition would no longer move the watermark. It does not move
-    # them below a count.
+    # Spark moves filters below withWatermark, where events that meet no condition would no longer
+    # move the watermark. It does not move them below a count.
     timeless = F.col(f"`{recipe.time}`").isNull()
-    keyless = reduce(or_, (F.col(f"`{name}`").isNull() for name in recipe.keys), F.lit(False)) & ~timeless
+    keyless = (
+        reduce(or_, (F.col(f"`{name}`").isNull() for name in recipe.keys), F.lit(False)) & ~timeless
+    )
     counts = {"no_key": F.count_if(keyless), "no_time": F.count_if(timeless)}
     return frame.observe(
-        counted, F.count(F.lit(1)).alias("events"), *(count.alias(name) for name, count in counts.items())
+        counted,
+        F.count(F.lit(1)).alias("events"),
+        *(count.alias(name) for name, count in counts.items()),
     )
 
 
@@ -138,7 +164,9 @@ _KEEPING: Final = (
 
 
 def _check_watermark(frame: DataFrame, time: str) -> None:
-    if not any("spark.watermarkDelayMs" in f.metadata for f in frame.schema.fields if f.name == time):
+    if not any(
+        "spark.watermarkDelayMs" in f.metadata for f in frame.schema.fields if f.name == time
+    ):
         msg = f'the stream has no watermark on its time column "{time}"'
         raise NoTime(msg, hint=f'call withWatermark("{time}", "10 seconds") on it first')
 
@@ -146,7 +174,9 @@ def _check_watermark(frame: DataFrame, time: str) -> None:
 def stage_recipe(stage: Match, frame: DataFrame, time: str) -> Recipe:
     """Return the recipe of a stage of a flow, over the columns that Spark has found."""
     pattern = stage.pattern
-    columns = StructType([field for field in frame.schema.fields if not field.name.startswith("__")])
+    columns = StructType(
+        [field for field in frame.schema.fields if not field.name.startswith("__")]
+    )
     if isinstance(pattern, Query):
         return pattern.recipe(schema_of(columns), time)
     if not isinstance(pattern, Pattern | Phenomenon):
@@ -168,7 +198,9 @@ def around(stage: Match, found: DataFrame) -> DataFrame:
 
 def schema_of(schema: StructType) -> Schema:
     """Return Spark's schema as one of ours."""
-    return Schema(tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields))
+    return Schema(
+        tuple(Field(field.name, field.dataType.simpleString()) for field in schema.fields)
+    )
 
 
 # Before and after, in SQL
@@ -197,7 +229,9 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
     ]
     columns += [F.col(PLACE)] if PLACE in frame.columns else []
     if recipe.asks_python:
-        columns.append(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW))
+        columns.append(
+            F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)).alias(ROW)
+        )
     wanted = [f"__mask{place} <> 0" for place in range(len(recipe.masks))]
     record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != PLACE)))
     if recipe.letters:
@@ -206,7 +240,9 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
         wanted.append(f"{DEAD} IS NOT NULL")
         # Letters need a time and a key for their way; what they have is in their JSON.
         chosen = (
-            frame.select(*columns).fillna("", [KEY]).withColumn(TIME, F.coalesce(TIME, F.timestamp_seconds(F.lit(0))))
+            frame.select(*columns)
+            .fillna("", [KEY])
+            .withColumn(TIME, F.coalesce(TIME, F.timestamp_seconds(F.lit(0))))
         )
     elif buried:
         wanted.append(f"{RECORD} IS NOT NULL")
@@ -220,7 +256,9 @@ def _shown(frame: DataFrame, recipe: Recipe) -> tuple[str, ...]:
     """Return for each value of the outputs the column in which it comes: one that is the key, and a text, comes as the key."""
     text = len(recipe.keys) == 1 and frame.schema[recipe.keys[0]].dataType == StringType()
     spelled = (recipe.keys[0], f"`{recipe.keys[0]}`") if text else ()
-    return tuple(KEY if sql in spelled else f"__out{place}" for place, sql in enumerate(recipe.rows))
+    return tuple(
+        KEY if sql in spelled else f"__out{place}" for place, sql in enumerate(recipe.rows)
+    )
 
 
 def _unmarked(frame: DataFrame, sql: str) -> Column:
@@ -254,7 +292,9 @@ def _slots(recipe: Recipe, prepared: StructType, shown: tuple[str, ...]) -> list
             value = None if piece.value is None else prepared[shown[course.rows[piece.value]]]
             kind = piece_type(piece, None if value is None else value.dataType.simpleString())
             types += [] if kind in types else [kind]
-            own.append(_Slot(f"__slot{types.index(kind)}_{sum(one.type == kind for one in own)}", kind))
+            own.append(
+                _Slot(f"__slot{types.index(kind)}_{sum(one.type == kind for one in own)}", kind)
+            )
         slots.append(own)
     return slots
 
@@ -276,16 +316,31 @@ def _results(recipe: Recipe, slots: Slots) -> list[Column]:
             for course, names in zip(recipe.courses, slots, strict=True)
         ]
         whole = " ".join(f"WHEN {number} THEN {sql}" for number, sql in enumerate(said))
-        columns.append(F.expr(said[0] if len(set(said)) == 1 else f"CASE {COURSE} {whole} END").alias(output.name))
+        columns.append(
+            F.expr(said[0] if len(set(said)) == 1 else f"CASE {COURSE} {whole} END").alias(
+                output.name
+            )
+        )
     if recipe.letters:
         # Also what is no column of the match, like a literal, is missing in a letter.
         own_names = recipe.courses[0].outputs.names
-        columns = [F.when(F.col(DEAD).isNull(), one).alias(name) for one, name in zip(columns, own_names, strict=True)]
+        columns = [
+            F.when(F.col(DEAD).isNull(), one).alias(name)
+            for one, name in zip(columns, own_names, strict=True)
+        ]
     names = F.array(*(F.lit(course.automaton.name) for course in recipe.courses))
-    extra = {PATTERN: names[F.col(COURSE)], TIMED_OUT: F.col(LATE), DEAD_LETTER: F.col(DEAD), EVENT: F.col(JSON)}
+    extra = {
+        PATTERN: names[F.col(COURSE)],
+        TIMED_OUT: F.col(LATE),
+        DEAD_LETTER: F.col(DEAD),
+        EVENT: F.col(JSON),
+    }
     extra[recipe.certain] = F.col(TIME)
     own = {output.name.lower() for output in recipe.courses[0].outputs.columns}
-    return [*columns, *(extra[name].alias(name) for name in recipe.names if name.lower() not in own)]
+    return [
+        *columns,
+        *(extra[name].alias(name) for name in recipe.names if name.lower() not in own),
+    ]
 
 
 def _renamed(sql: str, slots: tuple[str, ...]) -> str:
@@ -340,10 +395,14 @@ class Stage:
                 whole = whole.append_column(name, column)
         return whole if whole.column_names else rows.select([TIME])
 
-    def process(self, kept: list[Kept], rows: pa.Table, watermark: int) -> tuple[list[Kept], list[pa.Table]]:
+    def process(
+        self, kept: list[Kept], rows: pa.Table, watermark: int
+    ) -> tuple[list[Kept], list[pa.Table]]:
         """Match rows, which are in order, and return what is kept and what is found."""
         after, results = [], []
-        for number, (course, one, before) in enumerate(zip(self.recipe.courses, self.matchers, kept, strict=True)):
+        for number, (course, one, before) in enumerate(
+            zip(self.recipe.courses, self.matchers, kept, strict=True)
+        ):
             now, found = one.process(before, self._batch(rows, course), watermark)
             after.append(now)
             if len(found):
@@ -385,7 +444,13 @@ class Stage:
                 rows, mask = rows.take(pa.array(chosen)), mask[chosen]
         values = [plain(rows.column(f"__value{place}").combine_chunks()) for place in course.values]
         keys = rows.column(KEY).combine_chunks()
-        return Batch(keys, micros(rows.column(TIME)), mask.astype(np.int64), values, self._payload(rows, course))
+        return Batch(
+            keys,
+            micros(rows.column(TIME)),
+            mask.astype(np.int64),
+            values,
+            self._payload(rows, course),
+        )
 
     def _results(self, number: int, course: Course, found: Found) -> pa.Table:
         whole, parts = found, found
@@ -404,7 +469,9 @@ class Stage:
         shown = ~np.isin(parts.blocks[parts.ends - 1], list(course.automaton.hidden))
         return table.filter(pa.array(shown))
 
-    def _piece(self, course: Course, slot: str, piece: Piece, parts: Found, whole: Found) -> pa.Array:
+    def _piece(
+        self, course: Course, slot: str, piece: Piece, parts: Found, whole: Found
+    ) -> pa.Array:
         kind = self.output.field(slot).type
         found = whole if piece.final else parts
         if piece.function == "classifier":
@@ -426,7 +493,11 @@ def in_order(rows: pa.Table) -> pa.Table:
     times = times[order]
     # Few have the time of another, and comparing times alone takes a fraction of comparing all.
     same = times[1:] == times[:-1]
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(times) else np.zeros(0, np.int64)
+    tied = (
+        np.flatnonzero(np.append(same, False) | np.append(False, same))
+        if len(times)
+        else np.zeros(0, np.int64)
+    )
     if len(tied):
         some = rows.take(pa.array(order[tied]))
         order[tied] = order[tied][pc.sort_indices(some, sort_keys=_content_keys(some)).to_numpy()]
@@ -436,7 +507,9 @@ def in_order(rows: pa.Table) -> pa.Table:
 def _content_keys(rows: pa.Table) -> list[tuple[str, str]]:
     if PLACE in rows.column_names:
         return [(TIME, "ascending"), (PLACE, "ascending")]
-    plain_ones = [one.name for one in rows.schema if one.name not in (TIME, SHARD) and _sortable(one.type)]
+    plain_ones = [
+        one.name for one in rows.schema if one.name not in (TIME, SHARD) and _sortable(one.type)
+    ]
     return [(name, "ascending") for name in (TIME, *plain_ones)]
 
 
@@ -466,15 +539,20 @@ class _Shard(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        # One list for both, marked by their first byte: calls for state are what a shard's turn is made of.
+        # One list for both, marked by their first byte: calls for state are what a shard's turn is
+        # made of.
         self._pieces = handle.getListState("pieces", "data binary")
         self._next = _Once(handle.getValueState("next", "time bigint"))
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
         fresh = [_Packed(from_bytes(data), bytes(data)) for frame in rows for data in frame["rows"]]
         yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[pd.DataFrame]:
         yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
 
     def close(self) -> None:
@@ -483,7 +561,11 @@ class _Shard(StatefulProcessor):
     def _advance(self, fresh: list[_Packed], watermark: int) -> Iterator[pd.DataFrame]:
         both = [(one, *self.stage.sorted_out(one.rows, watermark)) for one in fresh]
         yield from (_frame(letters) for _, _, letters in both if letters is not None)
-        fresh = [one if letters is None else _Packed(good) for one, good, letters in both if good.num_rows]
+        fresh = [
+            one if letters is None else _Packed(good)
+            for one, good, letters in both
+            if good.num_rows
+        ]
         self._next.forget()
         stored = self._next.get()
         times = [int(micros(one.rows.column(TIME)).min()) for one in fresh]
@@ -506,7 +588,9 @@ class _Shard(StatefulProcessor):
         ready = micros(rows.column(TIME)) <= watermark
         rest = rows.filter(pa.array(~ready))
         before = self._load(b"".join(content for mark, content in pieces if mark == _KEPT))
-        kept, results = self.stage.process(before, in_order(rows.filter(pa.array(ready))), watermark)
+        kept, results = self.stage.process(
+            before, in_order(rows.filter(pa.array(ready))), watermark
+        )
         self._store([*self._dumped(kept), *self._packed(rest)])
         self._wake_next(kept, rest)
         if results:
@@ -518,7 +602,9 @@ class _Shard(StatefulProcessor):
         stored = msgspec.msgpack.decode(data)
         return [
             empty if part is None else one.load(part)
-            for one, part, empty in zip(self.stage.matchers, stored, self.stage.empty(), strict=True)
+            for one, part, empty in zip(
+                self.stage.matchers, stored, self.stage.empty(), strict=True
+            )
         ]
 
     def _store(self, pieces: list[bytes]) -> None:
@@ -530,13 +616,19 @@ class _Shard(StatefulProcessor):
     def _dumped(self, kept: list[Kept]) -> list[bytes]:
         if all(one.idle for one in kept):
             return []
-        parts = [None if k.idle else one.dump(k) for one, k in zip(self.stage.matchers, kept, strict=True)]
+        parts = [
+            None if k.idle else one.dump(k)
+            for one, k in zip(self.stage.matchers, kept, strict=True)
+        ]
         data = msgspec.msgpack.encode(parts)
         return [self._marked(_KEPT, data[at : at + CHUNK]) for at in range(0, len(data), CHUNK)]
 
     def _packed(self, rest: pa.Table) -> list[bytes]:
         step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
-        return [self._marked(_WAITING, to_bytes(rest.slice(at, step))) for at in range(0, rest.num_rows, step)]
+        return [
+            self._marked(_WAITING, to_bytes(rest.slice(at, step)))
+            for at in range(0, rest.num_rows, step)
+        ]
 
     def _marked(self, mark: bytes, content: bytes) -> bytes:
         return mark + self.stage.shards.to_bytes(4, "little") + content
@@ -613,7 +705,11 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
     if pa.types.is_nested(column.type):
         return pd.Series(column.to_pylist(), dtype=object)
-    if pa.types.is_string(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+    if (
+        pa.types.is_string(column.type)
+        or pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+    ):
         # As they are: Spark asks for Arrow data again.
         return pd.Series(pd.arrays.ArrowExtensionArray(column.combine_chunks()))
     # Objects where whole numbers are missing: numpy would turn the others into fractions.

@@ -91,7 +91,8 @@ class Folding:
             ) from error
         if result is not None and self.time is not None and result.get(self.time) is None:
             raise RunError(
-                f'stage "{self.stage}" puts out a row without "{self.time}"', hint="put the time of the row into it"
+                f'stage "{self.stage}" puts out a row without "{self.time}"',
+                hint="put the time of the row into it",
             )
         if result is not None and not result.keys() <= self.output:
             unknown = sorted(result.keys() - self.output)
@@ -112,9 +113,14 @@ class Folding:
         try:
             same = decode(encode(value)) == value
         except (TypeError, ValueError, OverflowError) as error:
-            raise RunError(f'stage "{self.stage}" keeps a state that cannot be stored: {error}', hint=_PLAIN) from None
+            raise RunError(
+                f'stage "{self.stage}" keeps a state that cannot be stored: {error}', hint=_PLAIN
+            ) from None
         if not same:
-            raise RunError(f'stage "{self.stage}" keeps a state that changes when stored: {value!r}', hint=_PLAIN)
+            raise RunError(
+                f'stage "{self.stage}" keeps a state that changes when stored: {value!r}',
+                hint=_PLAIN,
+            )
 
 
 _PLAIN: Final = "use dicts with text keys, lists, text, numbers, booleans and None"
@@ -152,7 +158,12 @@ def plain(rows: pa.Table) -> list[dict[str, Any]]:
 def values(column: pa.ChunkedArray) -> list[Any]:
     """Return a column's values; as `to_pylist` does, which takes 3 us for every moment with a time zone."""
     kind = column.type
-    if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz != "UTC" or column.null_count:
+    if (
+        not pa.types.is_timestamp(kind)
+        or kind.unit != "us"
+        or kind.tz != "UTC"
+        or column.null_count
+    ):
         return column.to_pylist()  # type: ignore[no-any-return]
     return [EPOCH + since for since in micros(column).view("timedelta64[us]").tolist()]
 
@@ -188,7 +199,9 @@ def micros(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.in
 def in_order(rows: pa.Table, time: str) -> pa.Table:
     """Sort rows by time, then by place, or by content where they have no place."""
     if PLACE in rows.column_names:
-        return rows.take(pc.sort_indices(rows, sort_keys=[(time, "ascending"), (PLACE, "ascending")]))
+        return rows.take(
+            pc.sort_indices(rows, sort_keys=[(time, "ascending"), (PLACE, "ascending")])
+        )
     times = micros(rows.column(time)).tolist()
     content = [repr(list(row.values())) for row in rows.to_pylist()]
     order = sorted(range(len(times)), key=lambda i: (times[i], content[i]))
@@ -210,7 +223,14 @@ def released(rows: pa.Table, time: str, watermark: int) -> tuple[pa.Table, pa.Ta
 
 
 def ordered(
-    frame: DataFrame, rule: Rule, *, by: tuple[str, ...], time: str | None, output: StructType, shards: int, wait: bool
+    frame: DataFrame,
+    rule: Rule,
+    *,
+    by: tuple[str, ...],
+    time: str | None,
+    output: StructType,
+    shards: int,
+    wait: bool,
 ) -> DataFrame:
     """Run `rule` over `frame`, shard by shard; in order of arrival if it need not `wait` for the watermark."""
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
@@ -249,7 +269,8 @@ def _packed(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     plain = rows.drop_columns([SHARD])
     parts = [to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
     yield pa.RecordBatch.from_arrays(
-        [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())], names=[SHARD, "rows"]
+        [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())],
+        names=[SHARD, "rows"],
     )
 
 
@@ -270,14 +291,18 @@ class _Shard(StatefulProcessor):
         self._keys = handle.getListState("keys", "data binary")
         self._next = handle.getValueState("next", "time bigint")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
         fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
         if self.wait:
             yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
         elif fresh:
             yield from self._take(in_place(pa.concat_tables(fresh)))
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[pd.DataFrame]:
         yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
 
     def close(self) -> None:
@@ -332,7 +357,9 @@ class _Shard(StatefulProcessor):
             self._next.clear()
             return
         step = max(1, rest.num_rows * PIECE // max(1, rest.nbytes))
-        self._waiting.put([(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)])
+        self._waiting.put(
+            [(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)]
+        )
         wake_at(self._handle, self._next, int(micros(rest.column(self._timed)).min()))
 
 
@@ -350,8 +377,8 @@ def wake_at(handle: StatefulProcessorHandle, known: Any, moment: int) -> None:
 def timer(moment: int) -> int:
     """Return the timer that fires just when the watermark lets a row of `moment` go.
 
-    Timers and watermarks are whole milliseconds, so rounding up is exact: not early (a timer that is set again while it
-    fires is lost in Spark 4.3) and not late.
+    Timers and watermarks are whole milliseconds, so rounding up is exact: not early (a timer that
+    is set again while it fires is lost in Spark 4.3) and not late.
     """
     return -(-moment // 1000)
 
@@ -359,7 +386,9 @@ def timer(moment: int) -> int:
 def to_bytes(table: pa.Table) -> bytes:
     """Return rows as an Arrow stream, compressed: on its way through Spark and its state a byte costs more than to press it."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    with pa.ipc.new_stream(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
+    ) as writer:
         writer.write_table(table.combine_chunks())
     data: bytes = sink.getvalue().to_pybytes()
     return data
@@ -371,7 +400,9 @@ def from_bytes(data: bytes) -> pa.Table:
 
 def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     # Objects, not numpy's types: a null would turn a column of integers into floats.
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns})
+    return pd.DataFrame(
+        {name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns}
+    )
 
 
 def _fresh(initial: Any) -> Any:

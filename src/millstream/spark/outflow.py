@@ -3,14 +3,16 @@
     tasks                 the driver                              the inboxes
     stage, over links --> decide: one synced record, here     --> publish, in every partition, until all have it
 
-Promised: each epoch once, in all partitions or in none, whoever dies meanwhile. Not promised: that it appears
-everywhere at the same moment; a reader of two partitions may see it in one before the other. The rows of an epoch are
-sorted by the receiving source's time, so that none makes another of the same epoch late; between epochs, and beside
-other senders, that source's lateness holds as for everybody.
+Promised: each epoch once, in all partitions or in none, whoever dies meanwhile. Not promised: that
+it appears everywhere at the same moment; a reader of two partitions may see it in one before the
+other. The rows of an epoch are sorted by the receiving source's time, so that none makes another of
+the same epoch late; between epochs, and beside other senders, that source's lateness holds as for
+everybody.
 
-The record is what decides: before it, whatever is staged there is rubbish, and is removed there when the next epoch
-arrives; after it, exactly what it names is published, by whoever runs the group next. While the other side is away
-nothing is lost and nothing fails: the group waits, and says so in its log.
+The record is what decides: before it, whatever is staged there is rubbish, and is removed there
+when the next epoch arrives; after it, exactly what it names is published, by whoever runs the group
+next. While the other side is away nothing is lost and nothing fails: the group waits, and says so
+in its log.
 
     groups/<group>/outboxes/<sink>/<checkpoint>-<batch>.json     decided
     groups/<group>/outboxes/<sink>/<checkpoint>-<batch>.done     in all partitions
@@ -69,7 +71,9 @@ class Place:
     server: bytes | None = None
 
     def connect(self, *, sender: str | None = None, time_limit_s: float = TRY_S) -> Client:
-        return Client(self.where, sender=sender, key=self.key, server=self.server, time_limit_s=time_limit_s)
+        return Client(
+            self.where, sender=sender, key=self.key, server=self.server, time_limit_s=time_limit_s
+        )
 
 
 class InboxTarget:
@@ -99,14 +103,20 @@ class InboxTarget:
         staged = self._stage(frame.drop(PLACE), sender, epoch.batch)
         passing("staged")
         if staged:
-            decision = {"sender": sender, "epoch": epoch.batch, "staged": [asdict(one) for one in staged]}
+            decision = {
+                "sender": sender,
+                "epoch": epoch.batch,
+                "staged": [asdict(one) for one in staged],
+            }
             write_whole(record, json.dumps(decision))
         passing("decided")
         if staged:
             self._until(lambda: self._publish(record))
         passing("published")
         # Spark repeats the last batch only.
-        _done(self._records / f"{epoch.checkpoint}-{epoch.batch - 2:09d}.json").unlink(missing_ok=True)
+        _done(self._records / f"{epoch.checkpoint}-{epoch.batch - 2:09d}.json").unlink(
+            missing_ok=True
+        )
         self._rest()
         return sum(one.rows for one in staged)
 
@@ -119,7 +129,12 @@ class InboxTarget:
             silent = [row.silent for row in found if row.silent]
             if not silent:
                 return [Staged(**json.loads(row.staged)) for row in found if row.staged]
-            _log.warning('sink "%s" stages epoch %s again: a task got no answer: %s', self._name, epoch, silent[0])
+            _log.warning(
+                'sink "%s" stages epoch %s again: a task got no answer: %s',
+                self._name,
+                epoch,
+                silent[0],
+            )
             self._stopping.wait(1.0)
 
     def _card(self) -> e.Card:
@@ -144,7 +159,11 @@ class InboxTarget:
         decision = json.loads(record.read_text())
         staged = [Staged(**one) for one in decision["staged"]]
         delivery = Delivery(
-            self._opened(), self._target.source, decision["sender"], decision["epoch"], time_limit_s=TRY_S
+            self._opened(),
+            self._target.source,
+            decision["sender"],
+            decision["epoch"],
+            time_limit_s=TRY_S,
         )
         delivery.publish(staged)
         # Not synced: if it is forgotten, publishing again finds the epoch in every partition.
@@ -156,8 +175,14 @@ class InboxTarget:
             try:
                 self._publish(record)
             except _AWAY as error:
-                # Spark runs this batch again, since it was not committed, and that waits for as long as it takes.
-                _log.warning('sink "%s" has an epoch that waits for %s: %s', self._name, self._place.where, error)
+                # Spark runs this batch again, since it was not committed, and that waits for as
+                # long as it takes.
+                _log.warning(
+                    'sink "%s" has an epoch that waits for %s: %s',
+                    self._name,
+                    self._place.where,
+                    error,
+                )
                 return
 
     # ending
@@ -165,7 +190,9 @@ class InboxTarget:
     def end(self, sender: str, _: int) -> None:
         """End the source there, if the flow says so; goes on behind while it does not answer."""
         if self._target.end and self._ending is None:
-            self._ending = threading.Thread(target=self._end, args=(sender,), name="outbox end", daemon=True)
+            self._ending = threading.Thread(
+                target=self._end, args=(sender,), name="outbox end", daemon=True
+            )
             self._ending.start()
             self._ending.join(TRY_S)
 
@@ -178,7 +205,9 @@ class InboxTarget:
         try:
             self._until(attempt)
         except LinkClosed:
-            _log.warning('sink "%s" has not ended "%s": the next run does', self._name, self._target.source)
+            _log.warning(
+                'sink "%s" has not ended "%s": the next run does', self._name, self._target.source
+            )
         except MillstreamError:
             _log.exception('sink "%s" could not end "%s"', self._name, self._target.source)
 
@@ -234,21 +263,28 @@ def _place(target: t.Outbox, root: Path) -> Place:
     where = target.address if target.address.startswith("tcp://") else root / target.address
     if target.key_file is None or target.server_file is None:
         return Place(where)
-    return Place(where, read_key(str(root / target.key_file)), read_public(str(root / target.server_file)).public)
+    return Place(
+        where,
+        read_key(str(root / target.key_file)),
+        read_public(str(root / target.server_file)).public,
+    )
 
 
 def routed(frame: DataFrame, card: e.Card, source: str) -> DataFrame:
     """Return the rows with those of each partition in one task, in the order of the receiving source's time.
 
     Raises:
-        SchemaConflict: That source has no such columns, or its time or key would be null in every row.
+        SchemaConflict: That source has no such columns, or its time or key would be null in every
+            row.
     """
     _check_columns(frame.columns, card, source)
     count = len(card.inboxes)
     if card.key is None or count == 1:
         spread = frame.repartition(count)
     else:
-        place = F.pmod(F.xxhash64(F.col(_quoted(card.key)).cast("string")), F.lit(count)).cast("int")
+        place = F.pmod(F.xxhash64(F.col(_quoted(card.key)).cast("string")), F.lit(count)).cast(
+            "int"
+        )
         spread = frame.repartitionById(count, place)
     return spread if card.time is None else spread.sortWithinPartitions(F.col(_quoted(card.time)))
 
@@ -258,11 +294,15 @@ def _check_columns(columns: Sequence[str], card: e.Card, source: str) -> None:
     unknown = [name for name in columns if name not in known]
     if unknown:
         msg = f'results have column "{unknown[0]}", which "{source}" does not have'
-        raise SchemaConflict(msg, hint=f"its columns are {', '.join(known)}; choose and rename with a sql stage")
+        raise SchemaConflict(
+            msg, hint=f"its columns are {', '.join(known)}; choose and rename with a sql stage"
+        )
     for what, name in (("time", card.time), ("key", card.key)):
         if name is not None and name not in columns:
             msg = f'results have no column "{name}", which is the {what} of "{source}"'
-            raise SchemaConflict(msg, hint=f"they have {', '.join(columns)}; choose and rename with a sql stage")
+            raise SchemaConflict(
+                msg, hint=f"they have {', '.join(columns)}; choose and rename with a sql stage"
+            )
 
 
 def _quoted(name: str) -> str:

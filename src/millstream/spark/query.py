@@ -90,11 +90,16 @@ class GroupQuery:
         if not self.paired and (self.ended() or self._journal_ended()):
             self.finish()
             return
-        builder = Builder(self.spark, self.flow, self._entry, self.root, self._letters, self.binaries)
+        builder = Builder(
+            self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
+        )
         frame = builder.results(self.group.output)
-        # Spark copies these from the session when a query starts; a restart takes those of the checkpoint.
+        # Spark copies these from the session when a query starts; a restart takes those of the
+        # checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
-        writer = frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
+        writer = (
+            frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
+        )
         self.query = writer.option("checkpointLocation", str(self.checkpoint.location)).start()
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
@@ -108,7 +113,8 @@ class GroupQuery:
     def restart_after(self, failure: str) -> bool:
         """Start the query once more if only a Python process of Spark's was too slow to come up.
 
-        That happens on a busy machine and says nothing about the flow; the checkpoint makes it harmless.
+        That happens on a busy machine and says nothing about the flow; the checkpoint makes it
+        harmless.
         """
         if "failed to connect back" not in failure or self.restarts >= MOST_RESTARTS:
             return False
@@ -126,7 +132,8 @@ class GroupQuery:
                 target.interrupt()  # a batch that waits for another host would let the query wait too
         if self.query is not None:
             self.query.stop()
-        # What Python still publishes would write the same small files as we do now, and to targets that are closed.
+        # What Python still publishes would write the same small files as we do now, and to targets
+        # that are closed.
         self.sink.shut(STOP_S)
         committed = self.checkpoint.committed()
         if committed is not None:
@@ -140,7 +147,8 @@ class GroupQuery:
         """Tell whether everything that is in the journals has been read and committed."""
         committed = self.checkpoint.committed()
         return self.finished or (
-            committed is not None and all(self._at_end(committed, name) for name in self.sink.inputs)
+            committed is not None
+            and all(self._at_end(committed, name) for name in self.sink.inputs)
         )
 
     def ended(self) -> bool:
@@ -150,12 +158,16 @@ class GroupQuery:
         if not self.group.stateful or not self.group.timed:
             return True
         committed = self.checkpoint.committed()
-        return committed is not None and committed.watermark_ms >= watermark_ms(FOREVER_US, self._slack_ms)
+        return committed is not None and committed.watermark_ms >= watermark_ms(
+            FOREVER_US, self._slack_ms
+        )
 
     def inputs_ended(self, names: Sequence[str]) -> bool:
         """Tell whether these inputs have been read, to their end, for good."""
         committed = self.checkpoint.committed()
-        return committed is not None and all(self._at_end(committed, name, ended=True) for name in names)
+        return committed is not None and all(
+            self._at_end(committed, name, ended=True) for name in names
+        )
 
     def halt(self) -> None:
         """Stop the query of a group that has nothing left to do."""
@@ -168,7 +180,8 @@ class GroupQuery:
         self.halt()
         for target in self.sink.targets:
             if isinstance(target, JournalTarget | InboxTarget):
-                # An epoch after all others, under a sender of its own: the group's numbers are Spark's.
+                # An epoch after all others, under a sender of its own: the group's numbers are
+                # Spark's.
                 target.end(f"{self.checkpoint.sender(self.flow.name)}/end", 0)
 
     def statistics(self, now_us: int) -> GroupStatistics:
@@ -183,7 +196,9 @@ class GroupQuery:
             rows_in=self.rows_in,
             rows_out=self.sink.rows_out,
             batch_seconds=self._batch_seconds,
-            watermark_ms=committed.watermark_ms if committed and committed.watermark_ms > 0 else None,
+            watermark_ms=committed.watermark_ms
+            if committed and committed.watermark_ms > 0
+            else None,
             lag_rows=rows,
             lag_seconds=seconds,
             state_rows=self._state_rows,
@@ -198,7 +213,9 @@ class GroupQuery:
                 self.rows_in += sum(row["rows"] for row in progress["observedMetrics"].values())
                 if "addBatch" in progress["durationMs"]:
                     self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
-                    self._state_rows = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
+                    self._state_rows = sum(
+                        operator["numRowsTotal"] for operator in progress["stateOperators"]
+                    )
 
     def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
         rows, oldest = 0, now_us
@@ -213,7 +230,9 @@ class GroupQuery:
                 behind = view.rows(position, view.end)
                 rows += behind
                 if behind > 0:
-                    oldest = min(oldest, next(iter(view.entries(position, position + 1))).appended_at)
+                    oldest = min(
+                        oldest, next(iter(view.entries(position, position + 1))).appended_at
+                    )
         return rows, (now_us - oldest) / 1e6
 
     def _journal_ended(self) -> bool:
@@ -240,7 +259,8 @@ class GroupQuery:
             return ROCKSDB  # Spark has no other for stages with a state of their own
         if self.state is not None:
             return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
-        # Windows are small beside their rows, and the in-memory store is twice as fast; joins keep whole rows.
+        # Windows are small beside their rows, and the in-memory store is twice as fast; joins keep
+        # whole rows.
         return ROCKSDB if self._has(s.Join) else IN_MEMORY
 
     @property
@@ -265,7 +285,10 @@ class GroupQuery:
         return self.letters or Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
 
     def _entry(self, name: str) -> DataFrame:
-        stream, source = self.flow.stream(name), self.sink.inputs[journal_read(self.flow.stages[name])]
+        stream, source = (
+            self.flow.stream(name),
+            self.sink.inputs[journal_read(self.flow.stages[name])],
+        )
         columns = self.analysis.columns[self.group.name, name]
         whole = entry_schema(self.flow, name, self.analysis.schemas)
         fields = [StructField(column, whole[column].dataType) for column in columns]
@@ -330,7 +353,11 @@ def ship_modules(root: Path) -> None:
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         package = name.partition(".")[0]
-        if file is None or package in ("__main__", "millstream") or package in sys.stdlib_module_names:
+        if (
+            file is None
+            or package in ("__main__", "millstream")
+            or package in sys.stdlib_module_names
+        ):
             continue
         if name not in _shipped and _beside(Path(file), folder):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

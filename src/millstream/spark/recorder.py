@@ -1,7 +1,7 @@
 """Takes down the results of a group, beside what the group does with them, in a journal of its own.
 
-An epoch is there once, as in any journal: a batch that is run again adds nothing. The journal is removed with the shadow that it is
-for, so nothing of it outlives the process.
+An epoch is there once, as in any journal: a batch that is run again adds nothing. The journal is
+removed with the shadow that it is for, so nothing of it outlives the process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class Recorder:
         #: Results that start before this are of no interest; None: nobody knows yet.
         self.since_us: int | None = None
         self.error: Exception | None = None
-        journal.create(path, arrow_schema(StructType([StructField(START, LongType()), *fields])), written_by="group")
+        journal.create(
+            path,
+            arrow_schema(StructType([StructField(START, LongType()), *fields])),
+            written_by="group",
+        )
         # One of its own: those that a process keeps would hold on to files that are removed.
         self.reader = journal.Reader(path)
         self._target = JournalTarget(path, key=None)
@@ -53,7 +57,9 @@ class Recorder:
             moment = F.unix_micros(F.col(f"`{start}`"))
             rows = frame if self.since_us is None else frame.where(moment >= self.since_us)
             columns = [F.col(f"`{name}`") for name in self.columns]
-            self._target.write(rows.select(moment.alias(START), *columns), replace(epoch, floor=None))
+            self._target.write(
+                rows.select(moment.alias(START), *columns), replace(epoch, floor=None)
+            )
 
     def close(self) -> None:
         """Let go of the journal, when no epoch is being written."""

@@ -104,7 +104,8 @@ class FlowRun:
             clock: Tells the time.
             claim: The claim on the flow's folder, if it is taken already.
             terminal: Where console sinks show their rows.
-            versions: Loads a version by its name, should another one than `flow` run since a switch.
+            versions: Loads a version by its name, should another one than `flow` run since a
+                switch.
             version: The name of this version.
         """
         self._options = options
@@ -199,7 +200,9 @@ class FlowRun:
         self._host_inboxes()
         self._notice_ends()
         self._trim()
-        return not self._versions.under_way and all(query.finished for query in self.queries.values())
+        return not self._versions.under_way and all(
+            query.finished for query in self.queries.values()
+        )
 
     # Switching
 
@@ -231,16 +234,19 @@ class FlowRun:
     ) -> None:
         """Begin to put another version of the flow in the place of the one that runs; `poll` goes on with it.
 
-        Nothing has been touched if this raises. Until the cut the switch is given up if the new version fails, or after `limit`.
-        With a `share` both versions run until `share` gives all keys to one of them.
+        Nothing has been touched if this raises. Until the cut the switch is given up if the new
+        version fails, or after `limit`. With a `share` both versions run until `share` gives all
+        keys to one of them.
 
         Args:
             flow: The new version.
             version: Its name, which no other version has had.
-            consent: The stages whose state may be dropped, and the outputs whose results may be repeated.
+            consent: The stages whose state may be dropped, and the outputs whose results may be
+                repeated.
             limit: How long it may take until the cut.
             since: Process again what starts there or later, in event time: what is out is replaced.
-            share: The part of the keys, by their stable hash, whose results are the new version's from the cut on.
+            share: The part of the keys, by their stable hash, whose results are the new version's
+                from the cut on.
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
@@ -249,9 +255,15 @@ class FlowRun:
         """
         parts = round(share * WHOLE)
         if not 0 < parts <= WHOLE:
-            raise SwitchRefused(f"a new version cannot get {share:.2%} of the keys", hint="give it from 0.01% to 100%")
+            raise SwitchRefused(
+                f"a new version cannot get {share:.2%} of the keys",
+                hint="give it from 0.01% to 100%",
+            )
         if since is not None and parts < WHOLE:
-            raise SwitchRefused("a share of the keys begins at the next cut", hint="process all of them again, or none")
+            raise SwitchRefused(
+                "a share of the keys begins at the next cut",
+                hint="process all of them again, or none",
+            )
         ship_modules(self._options.root)
         self._versions.switch(flow, version, consent, limit, since, parts)
 
@@ -276,9 +288,10 @@ class FlowRun:
     ) -> None:
         """Begin to run another version of the flow in the shadow of the one that runs; `poll` goes on with it.
 
-        Its results go to no sink and to no journal that others read: they are compared with those of the version that runs
-        (`comparison`), and removed. It ends after `lasting`, with `give_up`, when all input has ended, or if it fails; a process
-        that dies ends it too. Programs of both versions run, with whatever they do besides answering.
+        Its results go to no sink and to no journal that others read: they are compared with those
+        of the version that runs (`comparison`), and removed. It ends after `lasting`, with
+        `give_up`, when all input has ended, or if it fails; a process that dies ends it too.
+        Programs of both versions run, with whatever they do besides answering.
 
         Args:
             flow: The new version.
@@ -289,7 +302,8 @@ class FlowRun:
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
-            SwitchRefused: A switch is under way, the name is taken, the flow has ended, or there is nothing to compare.
+            SwitchRefused: A switch is under way, the name is taken, the flow has ended, or there is
+                nothing to compare.
             FlowError: The new version has a mistake that only Spark can see.
         """
         ship_modules(self._options.root)
@@ -332,8 +346,8 @@ class FlowRun:
     def drain(self, *, flush: bool = False) -> None:
         """Let the sources that run here bring nothing more, and `drained` tell when the rest is processed.
 
-        With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their host's business. A version in
-        the shadow is compared up to the end, or ends without `flush`.
+        With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their
+        host's business. A version in the shadow is compared up to the end, or ends without `flush`.
         """
         if not flush and self._versions.shadowing:
             self._versions.give_up()
@@ -358,7 +372,9 @@ class FlowRun:
         for feed in self._levelled:
             feed.tick()
         before = self._ends()
-        done = self.caught_up() and all(map(at_rest, self.queries.values())) and self._ends() == before
+        done = (
+            self.caught_up() and all(map(at_rest, self.queries.values())) and self._ends() == before
+        )
         # Twice: a group that has caught up may have a batch to run because the watermark has moved.
         self._still = self._still + 1 if done else 0
         return self._still >= 2
@@ -376,7 +392,9 @@ class FlowRun:
         now = self._clock.now_us()
         letters = [journal.dead_counts(path) for path in self._journals()]
         return RunStatistics(
-            groups=tuple(replace(query.statistics(now), name=name) for name, query in self.queries.items()),
+            groups=tuple(
+                replace(query.statistics(now), name=name) for name, query in self.queries.items()
+            ),
             sources=self._source_statistics(),
             late=sum(counts.get("late", 0) for counts in letters),
             dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
@@ -405,7 +423,8 @@ class FlowRun:
     def _sources(self) -> dict[str, s.Source]:
         """The sources of all versions, as the newest has them, with the partitions that none has too many of.
 
-        So a journal grows once the version that wants it runs alone, and until then can be what the other one has.
+        So a journal grows once the version that wants it runs alone, and until then can be what the
+        other one has.
         """
         found: dict[str, s.Source] = {}
         for version in self._versions.flows:
@@ -426,7 +445,9 @@ class FlowRun:
                 passing("outgrown")
             if name not in self._ingests:
                 path = self._versions.current.journal(name)
-                self._ingests[name] = ingest.open(stage, path, root=self._options.root, clock=self._clock)
+                self._ingests[name] = ingest.open(
+                    stage, path, root=self._options.root, clock=self._clock
+                )
                 passing("source-opened")
                 self._ingests[name].start()
                 self._let_inboxes_go(name)
@@ -444,12 +465,22 @@ class FlowRun:
 
     def _host_inboxes(self) -> None:
         """Host the flow's inboxes; while a client does, events come in through it, and we try again."""
-        if not self._options.hosting or self._host is not None or not self._inboxes or time.monotonic() < self._host_at:
+        if (
+            not self._options.hosting
+            or self._host is not None
+            or not self._inboxes
+            or time.monotonic() < self._host_at
+        ):
             return
         self._host_at = time.monotonic() + HOST_EVERY_S
         try:
             found = self._grown_inboxes()
-            self._host = Host(self._folder.resolve(), found, listening_at=self._options.listening, clock=self._clock)
+            self._host = Host(
+                self._folder.resolve(),
+                found,
+                listening_at=self._options.listening,
+                clock=self._clock,
+            )
         except AlreadyWriting:
             return
 
@@ -457,7 +488,10 @@ class FlowRun:
         """Return the flow's inboxes, with the partitions that they shall have."""
         wanted = self._sources()
         return {
-            name: (ingest.grow(description, settings, wanted[name].partitions, self._clock), settings)
+            name: (
+                ingest.grow(description, settings, wanted[name].partitions, self._clock),
+                settings,
+            )
             for name, (description, settings) in declared_inboxes(self._folder).items()
             if name in self._inboxes
         }
@@ -548,7 +582,11 @@ class FlowRun:
 def cause(error: Any) -> tuple[str, str | None]:
     """Return the few words of an error of Spark's that tell what happened, and the hint of one of ours."""
     text = str(error)
-    raised = list(re.finditer(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", text, flags=re.MULTILINE))
+    raised = list(
+        re.finditer(
+            r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", text, flags=re.MULTILINE
+        )
+    )
     python = [one for one in raised if _is_error(one[1])] if "Traceback" in text else []
     if python:
         name, message = python[-1][1], python[-1][2].strip()
@@ -558,10 +596,19 @@ def cause(error: Any) -> tuple[str, str | None]:
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     spark = re.search(r"\[([A-Z_]+)[A-Z_.]*\] (.+?)(?: SQLSTATE.*)?$", first)
     said = spark[2] if spark else first
-    # Spark computes as the SQL standard says: a bad cast or a division by zero is an error, not a null.
-    arithmetic = spark is not None and spark[1] in ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW")
-    return said[:400], "use try_cast, try_divide and the like where a value may not fit" if arithmetic else None
+    # Spark computes as the SQL standard says: a bad cast or a division by zero is an error, not a
+    # null.
+    arithmetic = spark is not None and spark[1] in (
+        "CAST_INVALID_INPUT",
+        "DIVIDE_BY_ZERO",
+        "ARITHMETIC_OVERFLOW",
+    )
+    return said[
+        :400
+    ], "use try_cast, try_divide and the like where a value may not fit" if arithmetic else None
 
 
 def _is_error(name: str) -> bool:
-    return name.endswith(("Error", "Exception", "Warning")) or isinstance(getattr(errors, name, None), type)
+    return name.endswith(("Error", "Exception", "Warning")) or isinstance(
+        getattr(errors, name, None), type
+    )

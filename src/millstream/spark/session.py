@@ -27,7 +27,9 @@ IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedSta
 #: What is added to our options for Spark's Java, say "-Xss4m -XX:+UseG1GC".
 JAVA_OPTIONS: Final = "MILLSTREAM_JAVA_OPTIONS"
 
-RENAMING: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+RENAMING: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 _LOGGING: Final = """\
 rootLogger.level = warn
@@ -41,7 +43,11 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 
 
 def session(
-    name: str, *, master: str | None = None, log: Path | None = None, conf: dict[str, str] | None = None
+    name: str,
+    *,
+    master: str | None = None,
+    log: Path | None = None,
+    conf: dict[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark, or return the session that is running.
 
@@ -52,7 +58,8 @@ def session(
     """
     check_java()
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # Each prints Spark's whole story as one line of JSON to the terminal; our errors tell it in a few words.
+        # Each prints Spark's whole story as one line of JSON to the terminal; our errors tell it in
+        # a few words.
         logging.getLogger(logger).disabled = True
     embedded = master is None or master == "local" or master.startswith("local[")
     # Workers would otherwise run whatever python3 the PATH has.
@@ -68,7 +75,9 @@ def session(
             spark = builder.getOrCreate()
         except Exception as error:
             said = str(error).strip().split("\n")[0]
-            raise RunError(f"Spark did not start: {said}", hint=f"see {log}" if log else None) from error
+            raise RunError(
+                f"Spark did not start: {said}", hint=f"see {log}" if log else None
+            ) from error
     spark.dataSource.register(JournalSource)
     return spark
 
@@ -87,7 +96,9 @@ def check_java() -> int:
     said = _said_by(_java())
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < 17:
-        raise RunError(f"Spark needs Java 17 or newer, and {_java()} is {said.splitlines()[:1]}", hint=_INSTALL)
+        raise RunError(
+            f"Spark needs Java 17 or newer, and {_java()} is {said.splitlines()[:1]}", hint=_INSTALL
+        )
     return int(found[1])
 
 
@@ -103,9 +114,13 @@ def _java() -> str:
 def _said_by(java: str) -> str:
     """Return what a Java says of itself."""
     try:
-        return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
+        return subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=20, check=False
+        ).stderr
     except OSError as error:
-        raise RunError("Spark needs Java 17 or newer, and no java was found", hint=_INSTALL) from error
+        raise RunError(
+            "Spark needs Java 17 or newer, and no java was found", hint=_INSTALL
+        ) from error
 
 
 def class_archive(place: Path) -> Path:
@@ -124,17 +139,19 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
         "spark.sql.streaming.numRecentProgressUpdates": "50",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.streaming.maxBatchesToRetainInMemory": "1",
-        # Spark's default starts a `readlink` process for every step of a rename, 44 of them a batch. Renames in a
-        # folder are atomic here as well, and nobody else writes to our checkpoints.
+        # Spark's default starts a `readlink` process for every step of a rename, 44 of them a
+        # batch. Renames in a folder are atomic here as well, and nobody else writes to our
+        # checkpoints.
         "spark.sql.streaming.checkpointFileManagerClass": RENAMING,
-        # A process that dies while Spark writes its very first offsets leaves an unfinished file, which is no reason
-        # to refuse every start after it.
+        # A process that dies while Spark writes its very first offsets leaves an unfinished file,
+        # which is no reason to refuse every start after it.
         "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
         # Micro-batches plan the same small query over and over.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.python.daemon.module": "millstream.spark.daemon",
-        # For every column expression it would look up the caller's line, 2 ms each; our errors name the stage.
+        # For every column expression it would look up the caller's line, 2 ms each; our errors name
+        # the stage.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.driver.extraJavaOptions": " ".join(_java_options(log, place)),
     }
@@ -149,7 +166,11 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
 
 def _java_options(log: Path | None, place: Path | None) -> list[str]:
     given = os.environ.get(JAVA_OPTIONS, "").split()
-    options = [] if any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in given) else ["-XX:+UseParallelGC"]
+    options = (
+        []
+        if any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in given)
+        else ["-XX:+UseParallelGC"]
+    )
     if place is not None and home.usable(archive := class_archive(place)):
         # Java passes over an archive that does not fit, and need not say so.
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]

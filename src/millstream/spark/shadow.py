@@ -4,8 +4,9 @@
               └─▶ shadow/<group>.old ──┐
     new query ──▶ shadow/<group>.new ──┴─▶ pairing ──▶ how they compare
 
-Both sides are recorded by the same means (`recorder.py`), in the batch that publishes, so what a version has committed is here.
-How far a version has got is asked first, then all that is here is read: so nothing that was complete is missed.
+Both sides are recorded by the same means (`recorder.py`), in the batch that publishes, so what a
+version has committed is here. How far a version has got is asked first, then all that is here is
+read: so nothing that was complete is missed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class _Output:
 class Shadow:
     """The comparison of a version with the one in whose shadow it runs."""
 
-    def __init__(self, folder: Path, old: FlowVersion, new: FlowVersion, plan: SwitchPlan, found: Shadowed) -> None:
+    def __init__(
+        self, folder: Path, old: FlowVersion, new: FlowVersion, plan: SwitchPlan, found: Shadowed
+    ) -> None:
         self.folder = folder
         self.found = found
         self._old, self._new, self._plan = old, new, plan
@@ -102,7 +105,11 @@ class Shadow:
         self._since_us = begins_at(self._handed_out(), self.found.step_us)
         for recorder in self._recorders.values():
             recorder.since_us = self._since_us
-        self._outputs = [self._output(query) for query in self._new.queries.values() if query.group.name in self.groups]
+        self._outputs = [
+            self._output(query)
+            for query in self._new.queries.values()
+            if query.group.name in self.groups
+        ]
         return self._since_us
 
     def _handed_out(self) -> Iterator[int | None]:
@@ -111,10 +118,13 @@ class Shadow:
         for query in self._old.queries.values():
             last = query.checkpoint.last("offsets")
             logged = None if last is None else query.checkpoint.logged(last)
-            if logged is None or not (query.group.name in self.found.groups or read & query.sink.inputs.keys()):
+            if logged is None or not (
+                query.group.name in self.found.groups or read & query.sink.inputs.keys()
+            ):
                 continue
             for offset in logged.offsets.values():
-                # What completes at the floor may start, where a window's end is taken for its start, after all rows.
+                # What completes at the floor may start, where a window's end is taken for its
+                # start, after all rows.
                 yield None if offset.floor is None else offset.floor - 1
                 yield from (view.state_at(at).running_max for view, at in positions(query, offset))
 
@@ -125,7 +135,11 @@ class Shadow:
         if change is Change.REPLACED:
             queries["old"] = self._old.queries[name]
         recorders = {side: self._recorders[name, side] for side in queries}
-        columns = [one for one in recorders["new"].columns if all(one in r.columns for r in recorders.values())]
+        columns = [
+            one
+            for one in recorders["new"].columns
+            if all(one in r.columns for r in recorders.values())
+        ]
         by = _identity(query.flow, query.group.output, recorders["new"].schema, columns)
         start = query.sink.start if query.sink.start in columns else None
         pairing = Pairing(_title(query.group), tuple(columns), by, change, start)
@@ -190,7 +204,9 @@ class Shadow:
     @property
     def trouble(self) -> str | None:
         """What makes it useless to go on, if anything does."""
-        errors = [(name, one.error) for (name, _), one in self._recorders.items() if one.error is not None]
+        errors = [
+            (name, one.error) for (name, _), one in self._recorders.items() if one.error is not None
+        ]
         if errors:
             return f'the results of "{errors[0][0]}" could not be taken down: {errors[0][1]}'
         if sum(one.pairing.waiting for one in self._outputs) > MOST_WAITING:
@@ -203,14 +219,25 @@ class Shadow:
         """Return how the versions compare so far."""
         if self._since_us is None:
             return Comparison(left_out=self.found.left_out)
-        known = [one.until_us for one in self._outputs if one.until_us is not None and one.until_us > self._since_us]
+        known = [
+            one.until_us
+            for one in self._outputs
+            if one.until_us is not None and one.until_us > self._since_us
+        ]
         whole = len(known) == len(self._outputs) and known
         until = None if not whole or min(known) == FOREVER_US else _iso(min(known))
-        gone = [one.name for one in self._plan.groups if one.change is Change.REMOVED and one.name in self.found.groups]
+        gone = [
+            one.name
+            for one in self._plan.groups
+            if one.change is Change.REMOVED and one.name in self.found.groups
+        ]
         return Comparison(
             _iso(self._since_us),
             until,
-            (*(_compared(one) for one in self._outputs), *(Compared(name, Change.REMOVED) for name in gone)),
+            (
+                *(_compared(one) for one in self._outputs),
+                *(Compared(name, Change.REMOVED) for name in gone),
+            ),
             self.found.left_out,
             sum(dead_counts(self.letters).values()) if self.letters.exists() else 0,
         )
@@ -236,9 +263,13 @@ def _title(group: Group) -> str:
 
 
 def _compared(output: _Output) -> Compared:
-    columns: Mapping[Side, tuple[str, ...]] = {side: one.columns for side, one in output.recorders.items()}
+    columns: Mapping[Side, tuple[str, ...]] = {
+        side: one.columns for side, one in output.recorders.items()
+    }
     old, new = columns.get("old", columns["new"]), columns["new"]
-    return output.pairing.compared([n for n in old if n not in new], [n for n in new if n not in old])
+    return output.pairing.compared(
+        [n for n in old if n not in new], [n for n in new if n not in old]
+    )
 
 
 def _identity(flow: Flow, output: str, schema: pa.Schema, columns: list[str]) -> tuple[str, ...]:

@@ -17,7 +17,9 @@ def reshaped(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[O
         for stage in groups[0].stages if len(groups) == 2 and groups[0].stateful else ():
             shapes = [_shape(one, stage) for one in (old, new)]
             if shapes[0] != shapes[1]:
-                fact = f'stage "{stage}" keeps rows of {shapes[0]}, and would get rows of {shapes[1]}'
+                fact = (
+                    f'stage "{stage}" keeps rows of {shapes[0]}, and would get rows of {shapes[1]}'
+                )
                 yield Obstacle(fact, "leave the columns in front of it as they are")
 
 

@@ -101,9 +101,13 @@ class GroupSink:
         passing("logged")
         logged = self.checkpoint.logged(batch)
         if logged is None:
-            raise InternalError(f'Spark runs batch {batch} of group "{self.checkpoint.group}" without having logged it')
+            raise InternalError(
+                f'Spark runs batch {batch} of group "{self.checkpoint.group}" without having logged it'
+            )
         before = self.checkpoint.logged(batch - 1) if batch else None
-        epoch = Epoch(self.job, self.checkpoint.group, self.checkpoint.id, batch, self.floor(logged))
+        epoch = Epoch(
+            self.job, self.checkpoint.group, self.checkpoint.id, batch, self.floor(logged)
+        )
         if before is not None:
             self.mark_read(before)
         if self.turns is not None:
@@ -127,7 +131,11 @@ class GroupSink:
     def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""
         parts = newest(offset.owns for offset in logged.offsets.values() if offset.owns is not None)
-        return frame if parts is None or self.start is None else frame.where(owned(parts, self.start, self.key))
+        return (
+            frame
+            if parts is None or self.start is None
+            else frame.where(owned(parts, self.start, self.key))
+        )
 
     def _take_down(self, frame: DataFrame, epoch: Epoch, recorder: Recorder) -> None:
         """Take down what was published: if that fails, it is the shadow that ends."""
@@ -181,16 +189,22 @@ class GroupSink:
         for partition, (a, z) in enumerate(zip(start, end.positions, strict=True)):
             for entry in reader.partition(partition).entries(a, z):
                 if has_late(entry, source.lateness):
-                    letters += self._late_rows(source, partition, max(a, entry.position), min(z, entry.stop))
+                    letters += self._late_rows(
+                        source, partition, max(a, entry.position), min(z, entry.stop)
+                    )
         return letters
 
-    def _late_rows(self, source: Input, partition: int, start: int, stop: int) -> Iterator[DeadLetter]:
+    def _late_rows(
+        self, source: Input, partition: int, start: int, stop: int
+    ) -> Iterator[DeadLetter]:
         for part in self._reader(source, partition + 1).partition(partition).read(start, stop):
             if part.batch is None or source.time is None:
                 continue
             for place in late_rows(part, source.time, source.lateness).nonzero()[0].tolist():
                 record = json.dumps(part.batch.slice(place, 1).to_pylist()[0], default=str)
-                yield DeadLetter(f"late:{source.name}", part.position + place, "late", record, partition)
+                yield DeadLetter(
+                    f"late:{source.name}", part.position + place, "late", record, partition
+                )
 
     def _reader(self, source: Input, partitions: int) -> Reader:
         """Return a reader of our own, which knows so many partitions: the journal may have got more."""

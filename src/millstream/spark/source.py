@@ -7,14 +7,13 @@ time that may still come by the journal's own account. What Spark takes as late
 is then a function of the journal alone, and no batch can be split so that
 Spark drops a row that a source has let through.
 
-An offset is `{"journal", "positions", "floor", "starts"}`. Spark logs it before
-it uses it, so a batch that is run again reads the same rows and hands out the
-same marker. `starts` grows with every start of the query: it makes a first
-batch happen even if nothing new is in the journal, because Spark begins each
-source's watermark at nothing after a restart and waits for the slowest. A
-journal may have got more partitions since an offset was logged: those that it
-has no position in are unread (`padded`). While versions are switched, an offset also says where its version began (`first`)
-and what it owns (`owns`): copies of its orders, see `control`.
+An offset is `{"journal", "positions", "floor", "starts"}`. Spark logs it before it uses it, so a
+batch that is run again reads the same rows and hands out the same marker. `starts` grows with every
+start of the query: it makes a first batch happen even if nothing new is in the journal, because
+Spark begins each source's watermark at nothing after a restart and waits for the slowest. A journal
+may have got more partitions since an offset was logged: those that it has no position in are unread
+(`padded`). While versions are switched, an offset also says where its version began (`first`) and
+what it owns (`owns`): copies of its orders, see `control`.
 
 The methods that choose offsets run in a Python process beside the driver,
 `read` runs in the executors.
@@ -174,7 +173,11 @@ class JournalStreamReader(DataSourceStreamReader):
             self._answer(began, began, orders.question)
             return structs.replace(began, starts=self._starts)
         reached = self._below(self._reach(start, rows), start, began, orders.question)
-        floors = [one for one in (reached.floor, orders.close_us) if one is not None and self.settings.time]
+        floors = [
+            one
+            for one in (reached.floor, orders.close_us)
+            if one is not None and self.settings.time
+        ]
         found = Offset(
             began.journal,
             reached.positions,
@@ -189,7 +192,8 @@ class JournalStreamReader(DataSourceStreamReader):
 
     def _answer(self, began: Offset, found: Offset, question: Question) -> None:
         assert self._control is not None
-        # A batch of a backlog may span many windows: a report that left out the one that begins now would always be outrun.
+        # A batch of a backlog may span many windows: a report that left out the one that begins now
+        # would always be outrun.
         highest = self._highest(found if question.kind == "report" else began, question.step_us)
         over = question.kind == "confirm" and any(passed(one, question.bound) for one in highest)
         self._control.answer(began.journal, Answer(question.kind, question.round, highest, over))
@@ -216,17 +220,24 @@ class JournalStreamReader(DataSourceStreamReader):
             for view, a, z in zip(views, begun, reached.positions, strict=True)
         ]
         inside = self.settings.grouped or self.settings.time is None
-        floor = align.epoch_floor_at(views, stops) if inside else align.floor_at(views, stops, self.settings.lateness)
+        floor = (
+            align.epoch_floor_at(views, stops)
+            if inside
+            else align.floor_at(views, stops, self.settings.lateness)
+        )
         return align.Reach(tuple(stops), promised_floor(floor, question.cut_us))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
         before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
         begun = after.begun(before) or before.positions
         ranges = split(begun, after.positions, self.settings.tasks)
-        moved = after.floor is not None and (after.floor != before.floor or after.starts != before.starts)
+        moved = after.floor is not None and (
+            after.floor != before.floor or after.starts != before.starts
+        )
         if not moved:
             return ranges
-        # The marker rides with a range where there is one: a task of its own costs more than it does.
+        # The marker rides with a range where there is one: a task of its own costs more than it
+        # does.
         last = ranges[-1] if ranges else Range(0, begun[0], begun[0])
         return [*ranges[:-1], Range(last.partition, last.start, last.stop, after.floor)]
 
@@ -290,7 +301,11 @@ def _views(path: str) -> list[PartitionReader]:
 def _plain(offset: Offset) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(offset)
     # Only a version that is switched has these: others log what they always did.
-    return {name: value for name, value in plain.items() if value is not None or name not in ("first", "owns")}
+    return {
+        name: value
+        for name, value in plain.items()
+        if value is not None or name not in ("first", "owns")
+    }
 
 
 def _arrow_schema(settings: Settings) -> pa.Schema:
@@ -313,8 +328,9 @@ class _Part(NamedTuple):
 def _reaching(path: str, piece: Range) -> PartitionReader:
     """Return a reader that sees all rows of a range.
 
-    On another host a shared file system may show what was written a moment later. Reading less than the offset says
-    would lose rows, so a reader that stays behind fails its task, and Spark tries it again.
+    On another host a shared file system may show what was written a moment later. Reading less than
+    the offset says would lose rows, so a reader that stays behind fails its task, and Spark tries
+    it again.
     """
     view = Reader.cached(path).partition(piece.partition)
     deadline = time.monotonic() + BEHIND_S
@@ -389,7 +405,10 @@ def _joined(parts: list[_Part], schema: pa.Schema) -> pa.RecordBatch:
         if field.name == MARKER:
             return flags(False, rows)
         if field.name == PLACE:
-            return numbers(np.concatenate([part.places for part in parts if part.places is not None]), field.type)
+            return numbers(
+                np.concatenate([part.places for part in parts if part.places is not None]),
+                field.type,
+            )
         arrays = [part.batch.column(field.name) for part in parts]
         array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
         return array if array.type == field.type else pc.cast(array, field.type)

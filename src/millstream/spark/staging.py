@@ -38,15 +38,21 @@ class StageJournal:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         homeless: list[str] = []
-        staged = [json.dumps(asdict(one)) for one in stage(self.path, self._placed(batches, homeless), self.key)]
+        staged = [
+            json.dumps(asdict(one))
+            for one in stage(self.path, self._placed(batches, homeless), self.key)
+        ]
         answers = [(one, None) for one in staged] + [(None, one) for one in homeless]
         if answers:
             files, records = zip(*answers, strict=True)
             yield pa.RecordBatch.from_arrays(
-                [pa.array(files, pa.string()), pa.array(records, pa.string())], names=["staged", "homeless"]
+                [pa.array(files, pa.string()), pa.array(records, pa.string())],
+                names=["staged", "homeless"],
             )
 
-    def _placed(self, batches: Iterator[pa.RecordBatch], homeless: list[str]) -> Iterator[pa.RecordBatch]:
+    def _placed(
+        self, batches: Iterator[pa.RecordBatch], homeless: list[str]
+    ) -> Iterator[pa.RecordBatch]:
         """Set rows without a key aside: they have no place in a partition."""
         for batch in batches:
             if self.key is None or batch.column(self.key).null_count == 0:

@@ -1,8 +1,9 @@
 """The versions of a running flow: one, or two while one takes the place of the other.
 
-This carries out what the machine (`switch/machine.py`) says, on running queries: it holds, asks, cuts, closes and retires, and tells
-the machine what it notices. The machine's record is durable before anything follows from it (`book.py`), so a driver that dies goes
-on where the record says. Sources are told by files (`control.py`), which hold for the next batch.
+This carries out what the machine (`switch/machine.py`) says, on running queries: it holds, asks,
+cuts, closes and retires, and tells the machine what it notices. The machine's record is durable
+before anything follows from it (`book.py`), so a driver that dies goes on where the record says.
+Sources are told by files (`control.py`), which hold for the next batch.
 
     switch()   compare, analyse, refuse             nothing is touched
     poll()     one instruction after the other      the queries of the next version start one at a time
@@ -37,7 +38,14 @@ from millstream.spark.shadow import remove as remove_shadow
 from millstream.spark.shapes import reshaped
 from millstream.spark.targets import JournalTarget
 from millstream.spark.turns import Turns
-from millstream.spark.version import Aside, FlowVersion, Ground, forget_readers, found_nothing, remove_unless
+from millstream.spark.version import (
+    Aside,
+    FlowVersion,
+    Ground,
+    forget_readers,
+    found_nothing,
+    remove_unless,
+)
 from millstream.switch import cut as cuts
 from millstream.switch import events as e
 from millstream.switch import instructions as i
@@ -91,7 +99,14 @@ class Versions:
     """The version that runs, and the one that takes its place."""
 
     def __init__(
-        self, ground: Ground, flow: Flow, version: str, *, load: Load | None, failure: Failure, clock: Clock
+        self,
+        ground: Ground,
+        flow: Flow,
+        version: str,
+        *,
+        load: Load | None,
+        failure: Failure,
+        clock: Clock,
     ) -> None:
         self._ground = ground
         self._load = load
@@ -135,13 +150,18 @@ class Versions:
         """The queries that count: those of the current version, and those of the next one from the cut on."""
         found = dict(self.current.queries)
         if self.released is not None:
-            found |= {query.checkpoint.folder.name: query for query in self.released.queries.values()}
+            found |= {
+                query.checkpoint.folder.name: query for query in self.released.queries.values()
+            }
         return found
 
     @property
     def everything(self) -> list[GroupQuery]:
         """All queries, also those that are held."""
-        every = [*self.current.queries.values(), *(self.next.queries.values() if self.next is not None else ())]
+        every = [
+            *self.current.queries.values(),
+            *(self.next.queries.values() if self.next is not None else ()),
+        ]
         # While a version leaves, those that it kept are both versions'.
         return list({id(query): query for query in every}.values())
 
@@ -185,7 +205,9 @@ class Versions:
         """Return a version that might come next, and what a switch to it would do."""
         new = FlowVersion(self._ground, version, flow)
         new.check_binaries()
-        plan = switch_plan(self.current.meanings, new.meanings, consent=consent, mode=mode, since=since)
+        plan = switch_plan(
+            self.current.meanings, new.meanings, consent=consent, mode=mode, since=since
+        )
         more = (*reshaped(self.current, new, plan), *again.unready(self.current, new, plan))
         return new, replace(plan, obstacles=(*plan.obstacles, *more))
 
@@ -202,7 +224,8 @@ class Versions:
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
-            SwitchRefused: One is under way, or the name is taken, or there is nothing left to switch.
+            SwitchRefused: One is under way, or the name is taken, or there is nothing left to
+                switch.
             FlowError: The new version has a mistake that only Spark can see.
         """
         self._check_name(version)
@@ -212,7 +235,10 @@ class Versions:
         plan.check()
         self._check_alive(plan)
         units = tuple(unit.name for unit in plan.units)
-        homes = {self.current.name: homes_of(self.current), version: next_homes(self.current, new, plan)}
+        homes = {
+            self.current.name: homes_of(self.current),
+            version: next_homes(self.current, new, plan),
+        }
         new.homes = homes[version]
         asked = e.SwitchRequested(
             version,
@@ -236,11 +262,20 @@ class Versions:
         Raises:
             SwitchRefused: No keys are shared out, or it is the share that the version has.
         """
-        voters = frozenset(voter.name for voter in self._voters()) if self.released is not None else frozenset()
+        voters = (
+            frozenset(voter.name for voter in self._voters())
+            if self.released is not None
+            else frozenset()
+        )
         self._hear(e.ShareRequested(share, voters, limit // MICROSECOND))
 
     def shadow(
-        self, flow: Flow, version: str, consent: Collection[str], lasting: timedelta | None, limit: timedelta
+        self,
+        flow: Flow,
+        version: str,
+        consent: Collection[str],
+        lasting: timedelta | None,
+        limit: timedelta,
     ) -> None:
         """Begin to run a version in the shadow of the current one.
 
@@ -255,14 +290,19 @@ class Versions:
         plan.check()
         self._check_alive(plan)
         if not plan.units:
-            raise SwitchRefused("the new version means the same as the running one", hint="there is nothing to compare")
+            raise SwitchRefused(
+                "the new version means the same as the running one",
+                hint="there is nothing to compare",
+            )
         found = shadowed(self.current.meanings, new.meanings, plan.units)
         shadow = Shadow(self._shadow_folder, self.current, new, plan, found)
         new.aside = Aside(shadow.groups, shadow.letters)
         new.homes = shadow_homes(self.current, new, found.groups)
         homes = {self.current.name: homes_of(self.current), version: new.homes}
         units = tuple(unit.name for unit in found.units)
-        asked = e.SwitchRequested(version, units, found.step_us, limit // MICROSECOND, "shadow", homes=homes)
+        asked = e.SwitchRequested(
+            version, units, found.step_us, limit // MICROSECOND, "shadow", homes=homes
+        )
         step = machine.advance(self._state, asked, self._now())
         self._plan, self.next = replace(plan, units=found.units), new
         self._shadow, self._lasting, self.compared, self._broken = shadow, lasting, None, None
@@ -284,19 +324,27 @@ class Versions:
     def _check_name(self, version: str) -> None:
         if not _NAME.fullmatch(version):
             raise SwitchRefused(
-                f'a version cannot be called "{version}"', hint="use letters, digits, dots, dashes and underscores"
+                f'a version cannot be called "{version}"',
+                hint="use letters, digits, dots, dashes and underscores",
             )
         owners = self._state.owners
-        known = {self._state.current, owners.first, *(n for one in owners.stretches for n in (one.first, one.second))}
+        known = {
+            self._state.current,
+            owners.first,
+            *(n for one in owners.stretches for n in (one.first, one.second)),
+        }
         if version in known:
             raise SwitchRefused(
-                f'a version "{version}" has run already', hint="every version that ever runs has a name of its own"
+                f'a version "{version}" has run already',
+                hint="every version that ever runs has a name of its own",
             )
 
     def _check_alive(self, plan: SwitchPlan) -> None:
         for name in [name for unit in plan.units for name in unit.groups]:
             if name in self.current.queries and self.current.queries[name].finished:
-                raise SwitchRefused(f'group "{name}" has ended', hint="what has ended is started anew, not switched")
+                raise SwitchRefused(
+                    f'group "{name}" has ended', hint="what has ended is started anew, not switched"
+                )
 
     # coming up
 
@@ -318,7 +366,8 @@ class Versions:
             self._plan = self._planned_before(self.next)
         for version in self.flows:
             checkpoints = version.checkpoints(self._own(version))
-            # A start that is refused changes nothing: journals are made, or widened, after all groups are accepted.
+            # A start that is refused changes nothing: journals are made, or widened, after all
+            # groups are accepted.
             version.make_journals()
             for name, checkpoint in checkpoints.items():
                 self._settle(version.make(name, checkpoint))
@@ -330,7 +379,9 @@ class Versions:
     def _planned_before(self, new: FlowVersion) -> SwitchPlan:
         """Return the plan of a switch that was begun before a stop."""
         since = None if self._state.since_us is None else EPOCH + self._state.since_us * MICROSECOND
-        return switch_plan(self.current.meanings, new.meanings, consent=self._state.consent, since=since)
+        return switch_plan(
+            self.current.meanings, new.meanings, consent=self._state.consent, since=since
+        )
 
     def _find_versions(self, phase: Phase) -> None:
         """Load the versions that there were in a phase: what is to be done may lead to another one at once."""
@@ -358,7 +409,11 @@ class Versions:
         if version is self.current:
             return [name for name in names if name not in handed]
         homes = self.current.homes.groups
-        return [name for name in names if version.homes.groups.get(name) != homes.get(name, "") or name in handed]
+        return [
+            name
+            for name in names
+            if version.homes.groups.get(name) != homes.get(name, "") or name in handed
+        ]
 
     @property
     def _handed_over(self) -> set[str]:
@@ -367,7 +422,11 @@ class Versions:
             return set()
         meanings = self.next.meanings.meanings
         mine = {name for name in self._moved if name in meanings}
-        return {name for name in mine if Checkpoint.belongs(self.next.group_folder(name), meanings[name])}
+        return {
+            name
+            for name in mine
+            if Checkpoint.belongs(self.next.group_folder(name), meanings[name])
+        }
 
     def _settle(self, query: GroupQuery) -> None:
         """Take back what was asked of a query before a stop."""
@@ -379,7 +438,9 @@ class Versions:
         known = set().union(*(version.readers for version in self.flows))
         for version in self.flows:
             version.register()
-        journals = {version.journal(name) for version in self.flows for name in version.plan.journals}
+        journals = {
+            version.journal(name) for version in self.flows for name in version.plan.journals
+        }
         forget_readers(sorted(journals), self.current.flow.name, known)
 
     def start_all(self) -> None:
@@ -463,7 +524,9 @@ class Versions:
         passing("switch-registered")
         if self._plan is not None and self._plan.since is not None:
             # From here on nothing is removed that it needs.
-            replace(self._plan, obstacles=tuple(again.trimmed(self.current, new, self._plan))).check()
+            replace(
+                self._plan, obstacles=tuple(again.trimmed(self.current, new, self._plan))
+            ).check()
         for name, checkpoint in new.checkpoints(self._own(new)).items():
             query = new.make(name, checkpoint)
             query.paired = True
@@ -477,7 +540,9 @@ class Versions:
 
     def _warm(self) -> bool:
         assert self.next is not None
-        return all(query.checkpoint.last("commits") is not None for query in self.next.queries.values())
+        return all(
+            query.checkpoint.last("commits") is not None for query in self.next.queries.values()
+        )
 
     def _ask(self, question: Question | None) -> None:
         who = set() if question is None else {query.checkpoint.folder.name for query in self._asked}
@@ -491,7 +556,9 @@ class Versions:
     @property
     def _asked(self) -> list[GroupQuery]:
         """The queries that have a say in where the cut is: those of the next version too if it has a share already."""
-        found = [query for name, query in self.current.queries.items() if name in self._asked_groups]
+        found = [
+            query for name, query in self.current.queries.items() if name in self._asked_groups
+        ]
         return found if self.released is None else [*found, *self.released.queries.values()]
 
     @property
@@ -500,7 +567,9 @@ class Versions:
         mine = self._parted & self.current.queries.keys()
         read = {name for group in mine for name in self.current.queries[group].sink.inputs}
         assert self.next is not None
-        wanted = {name for group in self._own(self.next) for name in self.next.plan.group(group).inputs} - read
+        wanted = {
+            name for group in self._own(self.next) for name in self.next.plan.group(group).inputs
+        } - read
         # What only new groups read is cut above what others have read of it.
         others = {name: query for name, query in self.current.queries.items() if not query.finished}
         return mine | {name for name, query in others.items() if wanted & query.sink.inputs.keys()}
@@ -509,7 +578,12 @@ class Versions:
         for query in self._asked:
             for journal, source in query.sink.inputs.items():
                 for partition in range(Reader.cached(source.path).description.partitions):
-                    yield Voter(f"{query.checkpoint.folder.name}/{journal}/{partition}", query, journal, partition)
+                    yield Voter(
+                        f"{query.checkpoint.folder.name}/{journal}/{partition}",
+                        query,
+                        journal,
+                        partition,
+                    )
 
     def _first(self, cut_us: int) -> e.First:
         """Return where the queries of the next version begin; journals of its own are read whole."""
@@ -523,10 +597,15 @@ class Versions:
                 query = self.next.queries.get(group)
                 if query is not None:
                     moments = {
-                        name: cuts.EARLIEST if name in unit.private else cuts.reads_from(cut_us, back)
+                        name: cuts.EARLIEST
+                        if name in unit.private
+                        else cuts.reads_from(cut_us, back)
                         for name in query.sink.inputs
                     }
-                    found[group] = {name: cuts.first_positions(views(query, name), at) for name, at in moments.items()}
+                    found[group] = {
+                        name: cuts.first_positions(views(query, name), at)
+                        for name, at in moments.items()
+                    }
         return found
 
     # in the shadow
@@ -549,13 +628,17 @@ class Versions:
             owns = None if name in self._inner else ((since, None, 0, cuts.WHOLE),)
             query.control.order(Orders(first=first.get(name, {}), owns=owns))
             passing("switch-ordered")
-        self._until_us = None if self._lasting is None else self._now() + self._lasting // MICROSECOND
+        self._until_us = (
+            None if self._lasting is None else self._now() + self._lasting // MICROSECOND
+        )
 
     def _shadowed(self) -> Iterator[e.Event]:
         """Compare what has come, and notice when that is enough."""
         assert self._shadow is not None
         assert self.next is not None
-        self._broken = next((failure.why for failure in self._failed()), None) or self._compared_more(self._shadow)
+        self._broken = next(
+            (failure.why for failure in self._failed()), None
+        ) or self._compared_more(self._shadow)
         if self._broken is not None:
             yield e.Failed(self.next.name, self._broken)
         elif self._shadow.complete:
@@ -642,7 +725,11 @@ class Versions:
         plans = [version.plan for version in (self.current, self.next) if version is not None]
         groups = [group for plan in plans for group in plan.groups]
         private = {name for unit in self._units for name in unit.private}
-        return {group.name for group in groups if group.name in self._parted and group.journal in private}
+        return {
+            group.name
+            for group in groups
+            if group.name in self._parted and group.journal in private
+        }
 
     def _expect(self, query: GroupQuery, at_least: int | None) -> None:
         for target in query.sink.targets:
@@ -727,7 +814,12 @@ class Versions:
         self._end_shadow()
         self.next = None
         passing("switch-stopped")
-        remove_unless(self._ground.folder, self._state.homes[name], self._state.homes[self._state.current], new=True)
+        remove_unless(
+            self._ground.folder,
+            self._state.homes[name],
+            self._state.homes[self._state.current],
+            new=True,
+        )
         self._register()
         passing("switch-forgotten")
         self._end_switch()
@@ -802,7 +894,11 @@ class Versions:
         reach, queries = self._reach(unit), self._leaving.queries
         leaving = [queries[name] for name in unit.groups if name in queries]
         pairs = [(query, query.checkpoint.committed()) for query in leaving]
-        logged = [(query, one) for query, one in pairs if one is not None and self._heard_of_the_cut(query, one)]
+        logged = [
+            (query, one)
+            for query, one in pairs
+            if one is not None and self._heard_of_the_cut(query, one)
+        ]
         if len(logged) < len(leaving):
             return
         if all(ahead(query, one, self._cut_us + reach) <= 0 for query, one in logged):
@@ -847,7 +943,9 @@ class Versions:
     @property
     def _began_us(self) -> int:
         """The cut from which on the next version owns anything."""
-        return next(one.from_us for one in self._state.owners.stretches if one.second == self._state.next)
+        return next(
+            one.from_us for one in self._state.owners.stretches if one.second == self._state.next
+        )
 
     @property
     def _leaving(self) -> FlowVersion:
@@ -869,7 +967,9 @@ class Versions:
         return horizon // MICROSECOND
 
     def _version(self, name: str) -> FlowVersion | None:
-        return next((one for one in (self.current, self.next) if one is not None and one.name == name), None)
+        return next(
+            (one for one in (self.current, self.next) if one is not None and one.name == name), None
+        )
 
     def _now(self) -> int:
         return self._clock.now_us()
@@ -895,4 +995,8 @@ def _question(instruction: i.AskWindows | i.AskConfirm | i.LetGo) -> Question | 
 def _point(instruction: i.Instruction | Entry) -> str:
     """Return the name of the failpoint behind an instruction."""
     kind = type(instruction).__name__.lower()
-    return f"switch-write-{instruction.record.phase}" if isinstance(instruction, i.Write) else f"switch-{kind}"
+    return (
+        f"switch-write-{instruction.record.phase}"
+        if isinstance(instruction, i.Write)
+        else f"switch-{kind}"
+    )

@@ -151,7 +151,9 @@ class JournalTarget:
         if records:
             first = epoch.batch << 32
             letters = [
-                DeadLetter(f"group:{epoch.sender}", first + number, f'key "{self._key}" is null', record)
+                DeadLetter(
+                    f"group:{epoch.sender}", first + number, f'key "{self._key}" is null', record
+                )
                 for number, record in enumerate(sorted(records))
             ]
             with DeadLetters.open(self._path) as dead:
@@ -220,7 +222,8 @@ class FilesTarget:
             self._decided.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(
-                f"the folder {self._path} of a sink cannot be made: {error.strerror}", hint="give the sink another path"
+                f"the folder {self._path} of a sink cannot be made: {error.strerror}",
+                hint="give the sink another path",
             ) from error
         for record in sorted(self._decided.glob("*.json")):
             self._publish(record)
@@ -231,7 +234,9 @@ class FilesTarget:
         self._staged.mkdir(parents=True, exist_ok=True)
 
     def withdraw(self, column: str, since_us: int) -> None:
-        mine = re.compile(rf"{re.escape(self._owner)}-[0-9a-f]+-\d{{9,}}-[0-9a-f]{{8}}\.{self._format}")
+        mine = re.compile(
+            rf"{re.escape(self._owner)}-[0-9a-f]+-\d{{9,}}-[0-9a-f]{{8}}\.{self._format}"
+        )
         for file in sorted(one for one in self._path.iterdir() if mine.fullmatch(one.name)):
             withdraw(file, column, since_us, self._staged / f"withdrawn.{self._format}")
             passing("withdrawn-file")
@@ -293,7 +298,11 @@ class PostgresTarget:
             return 0
         from psycopg import sql
 
-        with self._connected() as connection, connection.transaction(), connection.cursor() as cursor:
+        with (
+            self._connected() as connection,
+            connection.transaction(),
+            connection.cursor() as cursor,
+        ):
             cursor.execute(
                 "INSERT INTO millstream_epochs (job, flow_group, checkpoint, batch) VALUES (%s, %s, %s, %s) "
                 "ON CONFLICT DO NOTHING",
@@ -323,13 +332,19 @@ class PostgresTarget:
         from psycopg import sql
 
         columns = [
-            sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_postgres_type(field.dataType)))
+            sql.SQL("{} {}").format(
+                sql.Identifier(field.name), sql.SQL(_postgres_type(field.dataType))
+            )
             for field in schema.fields
             if field.name != PLACE
         ]
         table = sql.Identifier(*self._target.table.split("."))
         with self._connected() as connection:
-            connection.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(columns)))
+            connection.execute(
+                sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
+                    table, sql.SQL(", ").join(columns)
+                )
+            )
 
     def withdraw(self, column: str, since_us: int) -> None:
         from psycopg import sql
@@ -337,7 +352,10 @@ class PostgresTarget:
         table = sql.Identifier(*self._target.table.split("."))
         since = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=since_us)
         with self._connected() as connection, connection.transaction():
-            connection.execute(sql.SQL("DELETE FROM {} WHERE {} >= %s").format(table, sql.Identifier(column)), (since,))
+            connection.execute(
+                sql.SQL("DELETE FROM {} WHERE {} >= %s").format(table, sql.Identifier(column)),
+                (since,),
+            )
 
     def close(self) -> None:
         """Connections live for one epoch each."""
@@ -348,13 +366,16 @@ class PostgresTarget:
             import psycopg
         except ImportError as error:
             raise RunError(
-                "writing to PostgreSQL needs the package psycopg", hint="pip install 'millstream[postgres]'"
+                "writing to PostgreSQL needs the package psycopg",
+                hint="pip install 'millstream[postgres]'",
             ) from error
         try:
             return psycopg.connect(self._target.url)
         except psycopg.OperationalError as error:
             said = str(error).strip().splitlines()[0]
-            raise RunError(f"PostgreSQL cannot be reached: {said}", hint="check the url of the sink") from error
+            raise RunError(
+                f"PostgreSQL cannot be reached: {said}", hint="check the url of the sink"
+            ) from error
 
 
 _POSTGRES_TYPES: Final = {
@@ -382,7 +403,8 @@ def _postgres_type(kind: DataType) -> Any:
     if name in _POSTGRES_TYPES:
         return _POSTGRES_TYPES[name]
     raise RunError(
-        f'a PostgreSQL sink cannot hold a column of type "{name}"', hint="turn it into text with to_json in a sql stage"
+        f'a PostgreSQL sink cannot hold a column of type "{name}"',
+        hint="turn it into text with to_json in a sql stage",
     )
 
 
@@ -412,7 +434,9 @@ class MemoryTarget:
             return row.get(column) is None or micros(row[column]) < since_us
 
         with self._guard:
-            self._epochs = {epoch: [row for row in rows if stays(row)] for epoch, rows in self._epochs.items()}
+            self._epochs = {
+                epoch: [row for row in rows if stays(row)] for epoch, rows in self._epochs.items()
+            }
 
     def recover(self) -> None:
         """Memory starts empty."""
@@ -452,7 +476,12 @@ class ConsoleTarget:
 
 
 def open_target(
-    flow: str, name: str, target: t.TargetSpec, root: Path, folder: Path, terminal: Terminal | None = None
+    flow: str,
+    name: str,
+    target: t.TargetSpec,
+    root: Path,
+    folder: Path,
+    terminal: Terminal | None = None,
 ) -> Target:
     """Make the writer for a sink of a flow; relative paths count from `root`, `folder` is its group's."""
     owner = f"{flow}.{name}"

@@ -1,7 +1,8 @@
 """The order at a sink while two versions write it: results go out in the order in which they complete.
 
-Whoever is ahead waits for the other, on its own thread and with its batch unwritten, so nothing is held in memory. The wait is the
-difference of their lags. After a limit it is given up, for both and for good: results are worth more than their order.
+Whoever is ahead waits for the other, on its own thread and with its batch unwritten, so nothing is
+held in memory. The wait is the difference of their lags. After a limit it is given up, for both and
+for good: results are worth more than their order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _SLACK_US: Final = 1000
 class Turns:
     """Whose turn it is, of two versions of one group."""
 
-    def __init__(self, group: str, old: str, new: str, cut_us: int, *, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, group: str, old: str, new: str, cut_us: int, *, limit_s: float = LIMIT_S
+    ) -> None:
         self._group = group
         self._other = {old: new, new: old}
         self._new = new
@@ -50,10 +53,20 @@ class Turns:
     def _may_go(self, version: str, reached: int | None, waited: float) -> bool:
         other = self._reached.get(self._other[version])
         mine = None if reached is None else reached - _SLACK_US
-        return goes_out(mine, other, self._cut_us, newer=version == self._new, waited=waited, limit=self._limit_s)
+        return goes_out(
+            mine,
+            other,
+            self._cut_us,
+            newer=version == self._new,
+            waited=waited,
+            limit=self._limit_s,
+        )
 
     def _give_up(self) -> None:
-        _log.warning('results of group "%s" may be out of order: one version is too far behind the other', self._group)
+        _log.warning(
+            'results of group "%s" may be out of order: one version is too far behind the other',
+            self._group,
+        )
         self._over = True
         self._changed.notify_all()
 

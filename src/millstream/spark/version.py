@@ -33,7 +33,14 @@ from millstream.spark.checkpoint import Checkpoint
 from millstream.spark.failpoints import passing
 from millstream.spark.query import GroupQuery, arrow_schema, inputs_of
 from millstream.spark.sink import GroupSink
-from millstream.spark.targets import FilesTarget, JournalTarget, MemoryTarget, PostgresTarget, Target, open_target
+from millstream.spark.targets import (
+    FilesTarget,
+    JournalTarget,
+    MemoryTarget,
+    PostgresTarget,
+    Target,
+    open_target,
+)
 from millstream.switch.changes import Version
 from millstream.switch.keys import key_of
 from millstream.switch.record import Homes
@@ -136,7 +143,9 @@ class FlowVersion:
 
     @cached_property
     def _snapshots(self) -> dict[str, str]:
-        tables = [stage.table.path for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)]
+        tables = [
+            stage.table.path for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)
+        ]
         shipped = [name for stage in self._actions for name in fingerprint.shipped(stage)]
         found = {name: self.ground.root / name for name in (*tables, *shipped)}
         return {name: snapshot(path) for name, path in {**found, **self.ground.binaries}.items()}
@@ -152,10 +161,15 @@ class FlowVersion:
             InvalidOption: One is not.
         """
         for stage in self._actions:
-            if binary.parse(stage.argv[0]) is not None and stage.argv[0] not in self.ground.binaries:
+            if (
+                binary.parse(stage.argv[0]) is not None
+                and stage.argv[0] not in self.ground.binaries
+            ):
                 site = Site(self.flow.name, stage.name, "stage", stage.where)
                 hint = "millstream actions add brings it to an engine, millstream deploy runs the flow there"
-                raise site.mistake(InvalidOption, f'runs "{stage.argv[0]}", which is not here', hint=hint)
+                raise site.mistake(
+                    InvalidOption, f'runs "{stage.argv[0]}", which is not here', hint=hint
+                )
 
     # where it is
 
@@ -175,7 +189,9 @@ class FlowVersion:
     def readers(self) -> set[tuple[Path, str]]:
         """Who reads which journal."""
         uses = self.plan.journals.items()
-        return {(self.journal(name), self.reader(group)) for name, use in uses for group in use.readers}
+        return {
+            (self.journal(name), self.reader(group)) for name, use in uses for group in use.readers
+        }
 
     # setting up
 
@@ -186,7 +202,9 @@ class FlowVersion:
             GroupChanged: A group means something else than when its checkpoint was made.
         """
         meanings = self.meanings.meanings
-        return {name: Checkpoint.open(self.group_folder(name), name, meanings[name]) for name in groups}
+        return {
+            name: Checkpoint.open(self.group_folder(name), name, meanings[name]) for name in groups
+        }
 
     def make_journals(self) -> None:
         """Make the journals that are not there, and widen those that are."""
@@ -196,16 +214,25 @@ class FlowVersion:
             if isinstance(stage, s.Source):
                 schema, time, by = stage.schema.arrow(), stage.time, "inbox"
             elif isinstance(stage, s.Journal):
-                schema, time, by = arrow_schema(self.analysis.schemas[name]), self.flow.stream(name).time, "group"
+                schema, time, by = (
+                    arrow_schema(self.analysis.schemas[name]),
+                    self.flow.stream(name).time,
+                    "group",
+                )
             else:
                 continue
-            journal.create(self.journal(name), schema, partitions=stage.partitions, time=time, written_by=by)
+            journal.create(
+                self.journal(name), schema, partitions=stage.partitions, time=time, written_by=by
+            )
 
     def register(self) -> None:
         """Let every journal know who reads it before anything may be removed."""
         for path, reader in sorted(self.readers):
             if reader not in {one.reader for one in journal.committed(path)}:
-                views = [journal.Reader(path).partition(n) for n in range(journal.describe(path).partitions)]
+                views = [
+                    journal.Reader(path).partition(n)
+                    for n in range(journal.describe(path).partitions)
+                ]
                 journal.commit(path, reader, [view.begin for view in views])
 
     def make(self, group: str, checkpoint: Checkpoint) -> GroupQuery:
@@ -263,9 +290,16 @@ class FlowVersion:
             stage = self.flow.stages[name]
             assert isinstance(stage, s.Source | s.Journal)
             if stage.keep_for is not None or stage.keep_bytes is not None:
-                backs = [self.plan.group(reader).look_back or timedelta(0) for reader in use.readers]
+                backs = [
+                    self.plan.group(reader).look_back or timedelta(0) for reader in use.readers
+                ]
                 back = max(backs, default=timedelta(0))
-                journal.trim(self.journal(name), keep_for=stage.keep_for, keep_bytes=stage.keep_bytes, look_back=back)
+                journal.trim(
+                    self.journal(name),
+                    keep_for=stage.keep_for,
+                    keep_bytes=stage.keep_bytes,
+                    look_back=back,
+                )
 
 
 def at_rest(query: GroupQuery) -> bool:
@@ -279,7 +313,8 @@ def at_rest(query: GroupQuery) -> bool:
 def found_nothing(query: GroupQuery) -> bool:
     """Tell whether Spark looked for something to do just now, and found nothing: neither rows, nor a watermark that has moved.
 
-    It says so for a moment between two looks only; ask again. Right after a batch `at_rest` may be true and the next batch begin.
+    It says so for a moment between two looks only; ask again. Right after a batch `at_rest` may be
+    true and the next batch begin.
     """
     return query.query is not None and query.query.status["message"] == "Waiting for data to arrive"
 
@@ -301,7 +336,8 @@ def forget_readers(paths: Iterable[Path], flow: str, known: set[tuple[Path, str]
 def remove_unless(folder: Path, gone: Homes, stays: Homes, *, new: bool) -> None:
     """Remove the checkpoints and journals of a version that another one does not have; may be repeated.
 
-    Named journals that the other version has no use for stay, unless a `new` version made them and never ran.
+    Named journals that the other version has no use for stay, unless a `new` version made them and
+    never ran.
     """
     for name, home in gone.groups.items():
         if stays.groups.get(name) != home:
@@ -320,6 +356,9 @@ def snapshot(path: Path) -> str:
     for file in files:
         status = file.stat()
         total.update(f"{file.relative_to(path.parent)} {status.st_size}\n".encode())
-        # A large file is known by when it was written: reading it at every start would take too long.
-        total.update(file.read_bytes() if status.st_size < LARGE_BYTES else str(status.st_mtime_ns).encode())
+        # A large file is known by when it was written: reading it at every start would take too
+        # long.
+        total.update(
+            file.read_bytes() if status.st_size < LARGE_BYTES else str(status.st_mtime_ns).encode()
+        )
     return total.hexdigest()

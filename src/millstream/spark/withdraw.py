@@ -1,7 +1,8 @@
 """Taking rows back that are in files: those that start at a moment or later.
 
-A file that holds none of them is left alone, one that holds nothing else goes, any other is written anew beside and renamed into its
-place. So it can be done again after a crash, and a reader finds each file as it was or as it will be.
+A file that holds none of them is left alone, one that holds nothing else goes, any other is written
+anew beside and renamed into its place. So it can be done again after a crash, and a reader finds
+each file as it was or as it will be.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def _records(lines: Iterator[str], place: int) -> Iterator[tuple[str, str | None
         used.clear()
 
 
-def _keep(rows: Iterator[tuple[str, str | None]], since_us: int, temporary: Path, head: str = "") -> int | None:
+def _keep(
+    rows: Iterator[tuple[str, str | None]], since_us: int, temporary: Path, head: str = ""
+) -> int | None:
     kept, gone = 0, 0
     with temporary.open("w", encoding="utf-8", newline="") as written:
         written.write(head)
@@ -86,7 +89,11 @@ def _keep(rows: Iterator[tuple[str, str | None]], since_us: int, temporary: Path
 def _keep_parquet(file: Path, column: str, since_us: int, temporary: Path) -> int | None:
     if column not in pq.read_schema(file).names:
         return None
-    starts = pq.read_table(file, columns=[column])[column].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    starts = (
+        pq.read_table(file, columns=[column])[column]
+        .cast(pa.timestamp("us", "UTC"))
+        .cast(pa.int64())
+    )
     gone = pc.fill_null(pc.greater_equal(starts, since_us), False)
     if not pc.any(gone).as_py():
         return None

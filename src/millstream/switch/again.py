@@ -1,12 +1,14 @@
 """Processing again: a cut in the past, and what becomes of results that are out already.
 
-The new version owns what starts at a moment in the past or later, and what the old one has put out since is replaced:
+The new version owns what starts at a moment in the past or later, and what the old one has put out
+since is replaced:
 
     taken back   tables of PostgreSQL, files, memory: rows that start there or later are removed before the new ones come
     repeated     what can only be added to, another flow's inbox or a journal that no group of the flow reads: needs consent
     left         what the new version does not write, or writes elsewhere
 
-A group that reads what a changed group writes is processed again too, so the journals between them are each version's own.
+A group that reads what a changed group writes is processed again too, so the journals between them
+are each version's own.
 """
 
 from __future__ import annotations
@@ -38,10 +40,16 @@ def outputs(old: Plan, new: Plan, found: Iterable[GroupChange]) -> Outputs:
     sinks = [name for group in before for name in group.sinks]
     stay = [name for name in sinks if not _same(old, new, name)]
     appended = [name for name in sinks if isinstance(old.flow.sinks[name].target, Outbox)]
-    written = [group.journal for group in before if group.journal is not None and _outward(old, new, group)]
+    written = [
+        group.journal for group in before if group.journal is not None and _outward(old, new, group)
+    ]
     kept = {*stay, *appended}
     return Outputs(
-        tuple(name for name in sinks if name not in kept and not isinstance(old.flow.sinks[name].target, Console)),
+        tuple(
+            name
+            for name in sinks
+            if name not in kept and not isinstance(old.flow.sinks[name].target, Console)
+        ),
         (*(name for name in appended if name not in stay), *written),
         tuple(stay),
     )
@@ -69,7 +77,9 @@ def obstacles(
     for name in outputs(old.plan, new.plan, found).repeated:
         if name not in consent:
             fact = f'what "{name}" has got since {said(since)} cannot be taken back, and would come again'
-            yield Obstacle(fact, f"say --consent {name} to repeat it, or give the new results another name")
+            yield Obstacle(
+                fact, f"say --consent {name} to repeat it, or give the new results another name"
+            )
     states = [stage.name for group in found for stage in group.stages if stage.move is Move.CARRIED]
     for name in dict.fromkeys(states):
         fact = f'the state that stage "{name}" had at {said(since)} is not kept'
@@ -77,7 +87,9 @@ def obstacles(
     for unit in parts if not states else ():
         if unit.moved:
             fact = f"nobody knows which results of {unit.name} start at {said(since)} or later"
-            yield Obstacle(fact, "give them a time, and sessions a longest=; or switch without --from")
+            yield Obstacle(
+                fact, "give them a time, and sessions a longest=; or switch without --from"
+            )
 
 
 def notes(old: Version, new: Version, found: Collection[GroupChange]) -> Iterator[str]:

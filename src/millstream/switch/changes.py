@@ -1,7 +1,7 @@
 """What differs between two versions of a flow, group by group and stage by stage, and what happens to state.
 
-A group that means the same in both versions goes on untouched. In any other group each stage is kept, replaced, new or removed, and
-its state moves in one of these ways:
+A group that means the same in both versions goes on untouched. In any other group each stage is
+kept, replaced, new or removed, and its state moves in one of these ways:
 
     none       it has no state
     owned      windows, joins, matches: results that start before the cut are the old version's, the others the new one's
@@ -67,7 +67,9 @@ class Version:
     @classmethod
     def of(cls, plan: Plan, snapshots: Mapping[str, str] | None = None) -> Version:
         """Return the version that a plan describes."""
-        return cls(plan, {group.name: fingerprint(plan, group.name, snapshots) for group in plan.groups})
+        return cls(
+            plan, {group.name: fingerprint(plan, group.name, snapshots) for group in plan.groups}
+        )
 
     @property
     def flow(self) -> Flow:
@@ -121,7 +123,10 @@ def _group(old: Version, new: Version, name: str) -> GroupChange:
         return GroupChange(name, Change.REMOVED, tuple(_stages(old, new, name)))
     lines = tuple(difference(old.meanings[name], new.meanings[name]))
     if not lines:
-        kept = [StageChange(stage, Change.KEPT, Move.NONE, state_of(new.flow.stages[stage])) for stage in after.stages]
+        kept = [
+            StageChange(stage, Change.KEPT, Move.NONE, state_of(new.flow.stages[stage]))
+            for stage in after.stages
+        ]
         return GroupChange(name, Change.KEPT, tuple(kept))
     return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name)), lines)
 
@@ -131,7 +136,11 @@ def _stages(old: Version, new: Version, name: str) -> Iterator[StageChange]:
     first = () if before is None else before.stages
     then = () if after is None else after.stages
     for stage in then:
-        yield _both(old, new, name, stage) if stage in first else _alone(new.flow.stages[stage], Change.NEW)
+        yield (
+            _both(old, new, name, stage)
+            if stage in first
+            else _alone(new.flow.stages[stage], Change.NEW)
+        )
     for stage in first:
         if stage not in then:
             yield _alone(old.flow.stages[stage], Change.REMOVED)
@@ -195,7 +204,11 @@ def _unfit(old: Flow, new: Flow, before: Stage, after: Stage, lines: tuple[str, 
     keys = _keys(old, before), _keys(new, after)
     if keys[0] != keys[1]:
         return f"its state was kept by {_columns(keys[0])}, and would be by {_columns(keys[1])}"
-    if isinstance(before, Fold) and isinstance(after, Fold) and not _fits(before.initial, after.initial):
+    if (
+        isinstance(before, Fold)
+        and isinstance(after, Fold)
+        and not _fits(before.initial, after.initial)
+    ):
         return f"a state began as {before.initial!r}, and would as {after.initial!r}"
     return ""
 
@@ -204,7 +217,10 @@ def _keys(flow: Flow, stage: Stage) -> list[tuple[str, str | None]]:
     schema = flow.stream(stage.inputs[0]).schema
     by: tuple[str, ...] = getattr(stage, "by", ())
     fields = [None if schema is None else schema.find(name) for name in by]
-    return [(name, None if field is None else field.type) for name, field in zip(by, fields, strict=True)]
+    return [
+        (name, None if field is None else field.type)
+        for name, field in zip(by, fields, strict=True)
+    ]
 
 
 def _columns(keys: list[tuple[str, str | None]]) -> str:

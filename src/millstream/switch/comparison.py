@@ -25,9 +25,11 @@ class Example(msgspec.Struct, frozen=True, omit_defaults=True):
 class Compared(msgspec.Struct, frozen=True):
     """How the results of one output compare.
 
-    missing: the old version alone has it; extra: the new one alone; different: both have it, with other values. What is `waiting`
-    is not complete in both versions yet. Outputs that only one version has are not compared, only counted. `by` are the columns
-    by which results are paired, beside their start, whose column is `start` if they have one. Columns that one version alone has do not count.
+    missing: the old version alone has it; extra: the new one alone; different: both have it, with
+    other values. What is `waiting` is not complete in both versions yet. Outputs that only one
+    version has are not compared, only counted. `by` are the columns by which results are paired,
+    beside their start, whose column is `start` if they have one. Columns that one version alone has
+    do not count.
     """
 
     name: str
@@ -45,7 +47,11 @@ class Compared(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> int:
-        return self.equal + self.missing + self.extra + self.different if self.change is Change.REPLACED else 0
+        return (
+            self.equal + self.missing + self.extra + self.different
+            if self.change is Change.REPLACED
+            else 0
+        )
 
     @property
     def same(self) -> bool:
@@ -55,8 +61,8 @@ class Compared(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True):
     """How two versions compare, in results that start from `since` on and, so far, before `until`: ISO 8601 in UTC.
 
-    `left_out` are the groups that cannot run in the shadow. `dead_letters` are those that the new version would have made. `broken`
-    says why the shadow ended before it was meant to.
+    `left_out` are the groups that cannot run in the shadow. `dead_letters` are those that the new
+    version would have made. `broken` says why the shadow ended before it was meant to.
     """
 
     since: str | None = None
@@ -91,7 +97,13 @@ def table(found: Comparison) -> str:
     rows = [_HEAD, *(_row(one) for one in found.outputs)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
     lines = [
-        " " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        " "
+        + "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
         for row in rows
     ]
     return "\n".join([*lines, *_sentences(found)])

@@ -1,17 +1,19 @@
 """The cut: where it may lie, who owns a result, how far each version reads. Pure functions of numbers.
 
-Moments are microseconds since 1970 in UTC. Time is divided into windows of one length (the step of the switch), numbered from 1970.
-Every partition reports the highest window that it has handed out; B is the highest of all plus one, and the cut T is the end of B:
+Moments are microseconds since 1970 in UTC. Time is divided into windows of one length (the step of
+the switch), numbered from 1970. Every partition reports the highest window that it has handed out;
+B is the highest of all plus one, and the cut T is the end of B:
 
     window    ...  | B - 1 |   B   | B + 1 |
     handed out   #########               .
                                          T = (B + 1) x length
 
-So nothing that starts at or after T has been handed out to anybody, and there is a whole window's time to say so to everybody. A
-partition that has passed B meanwhile says so, and all are asked again.
+So nothing that starts at or after T has been handed out to anybody, and there is a whole window's
+time to say so to everybody. A partition that has passed B meanwhile says so, and all are asked
+again.
 
-A result belongs to the version that owns its start. With several cuts one after the other, and with shares of keys, ownership is a
-row of stretches, each from its cut to the next:
+A result belongs to the version that owns its start. With several cuts one after the other, and with
+shares of keys, ownership is a row of stretches, each from its cut to the next:
 
     starts before T1: "a"   |  from T1: a tenth of the keys "b", the others "a"   |  from T2: "b"
 """
@@ -54,9 +56,14 @@ def window_number(moment: int, length: int) -> int:
 def handed_out(running_max: int | None, floor: int | None, length: int) -> int | None:
     """Return the highest window that a partition has handed out: of its rows, and of the floor that went with them.
 
-    The floor counts too: what completes at it may start (where a window's end is taken for its start) after all rows.
+    The floor counts too: what completes at it may start (where a window's end is taken for its
+    start) after all rows.
     """
-    known = [moment for moment in (running_max, None if floor is None else floor - 1) if moment is not None]
+    known = [
+        moment
+        for moment in (running_max, None if floor is None else floor - 1)
+        if moment is not None
+    ]
     return window_number(max(known), length) if known else None
 
 
@@ -110,7 +117,10 @@ class Stretch:
         if self.share >= WHOLE:
             return self.second
         if key is None:
-            raise UnplaceableKey("a result without a key cannot be shared out", hint="switch at once, without --share")
+            raise UnplaceableKey(
+                "a result without a key cannot be shared out",
+                hint="switch at once, without --share",
+            )
         return self.second if place(key, WHOLE) < self.share else self.first
 
 
@@ -129,12 +139,16 @@ class Owners:
     def after(self, stretch: Stretch) -> Owners:
         """Return the ownership with one more cut, which must lie after the last."""
         if self.stretches and stretch.from_us <= self.stretches[-1].from_us:
-            raise InternalError(f"a cut at {stretch.from_us} lies before the last, at {self.stretches[-1].from_us}")
+            raise InternalError(
+                f"a cut at {stretch.from_us} lies before the last, at {self.stretches[-1].from_us}"
+            )
         return Owners(self.first, (*self.stretches, stretch))
 
     def again(self, stretch: Stretch) -> Owners:
         """Return the ownership with a cut in the past: whoever owned something from there on owns it no more."""
-        return Owners(self.first, (*(one for one in self.stretches if one.from_us < stretch.from_us), stretch))
+        return Owners(
+            self.first, (*(one for one in self.stretches if one.from_us < stretch.from_us), stretch)
+        )
 
     def since(self, version: str) -> Owners:
         """Return the ownership without the stretches that came before a version had any part."""
@@ -167,7 +181,8 @@ class Owners:
 def owned_after(before: Sequence[Part] | None, stretch: Stretch, version: str) -> tuple[Part, ...]:
     """Return what a group owns after one more cut, given what it owned before; None is everything.
 
-    Groups outlive versions: one that several versions have kept owns more than the current version does.
+    Groups outlive versions: one that several versions have kept owns more than the current version
+    does.
     """
     known: Sequence[Part] = ((None, None, 0, WHOLE),) if before is None else before
     kept = [_until(part, stretch.from_us) for part in known]
@@ -186,7 +201,8 @@ def _until(part: Part, moment: int) -> Part | None:
 def newest(owned: Iterable[Sequence[Part]]) -> Sequence[Part] | None:
     """Return, of what the sources of a group have been told, what was told last; None if nobody was told anything.
 
-    A cut lies above all that any source has handed out: whichever knows of the last one speaks for all.
+    A cut lies above all that any source has handed out: whichever knows of the last one speaks for
+    all.
     """
     return max(owned, key=_last_cut, default=None)
 
@@ -211,8 +227,8 @@ def reads_from(cut: int, look_back: int | None) -> int:
 def first_positions(views: Sequence[View], moment: int) -> tuple[int, ...]:
     """Return where to begin so that no row at or after `moment` is missed.
 
-    The running maximum is below it before the row that lifts it there, so all rows further up are earlier: this holds for rows in
-    any order.
+    The running maximum is below it before the row that lifts it there, so all rows further up are
+    earlier: this holds for rows in any order.
     """
     return tuple(view.first_above(moment - 1, view.begin, view.end) for view in views)
 
@@ -220,8 +236,8 @@ def first_positions(views: Sequence[View], moment: int) -> tuple[int, ...]:
 def beyond(progress: int | None, cut: int, horizon: int, lateness: int) -> bool:
     """Tell whether a partition has got so far that no row the old version needs can still come.
 
-    `progress` is the running maximum, or the IDLE floor plus the lateness, whichever is higher; a partition that has ended is beyond
-    everything, also a cut that was made after its end.
+    `progress` is the running maximum, or the IDLE floor plus the lateness, whichever is higher; a
+    partition that has ended is beyond everything, also a cut that was made after its end.
     """
     return progress is not None and progress >= min(cut + horizon + lateness, FOREVER_US)
 
@@ -234,11 +250,14 @@ def drained(watermark: int | None, cut: int, horizon: int) -> bool:
 # order at the sink
 
 
-def goes_out(mine: int | None, other: int | None, cut: int, *, newer: bool, waited: float, limit: float) -> bool:
+def goes_out(
+    mine: int | None, other: int | None, cut: int, *, newer: bool, waited: float, limit: float
+) -> bool:
     """Tell whether a batch may be published while two versions run: results go out in the order in which they complete.
 
-    The version that is ahead waits for the other; the new version counts as having reached the cut. Of two batches that are ready at
-    least one may go, so nobody waits for good; and after `limit` seconds nobody waits at all.
+    The version that is ahead waits for the other; the new version counts as having reached the cut.
+    Of two batches that are ready at least one may go, so nobody waits for good; and after `limit`
+    seconds nobody waits at all.
     """
     if waited >= limit or mine is None:
         return True

@@ -18,8 +18,9 @@ First = dict[str, dict[str, tuple[int, ...]]]
 class SwitchRequested:
     """Somebody wants a new version: with its units, the step of the cut, and how long it may take until the cut.
 
-    `share` is what the new version gets at first, in parts of `WHOLE`. `homes` are those of both versions. With `since_us` the cut lies
-    there, in the past, and what the old version has put out since is replaced. `consent` is what the user has agreed to.
+    `share` is what the new version gets at first, in parts of `WHOLE`. `homes` are those of both
+    versions. With `since_us` the cut lies there, in the past, and what the old version has put out
+    since is replaced. `consent` is what the user has agreed to.
     """
 
     version: str

@@ -12,7 +12,8 @@ from millstream.plan.groups import Group
 def key_of(flow: Flow, output: str) -> str | None:
     """Return the column whose value says whose a result of a stage is; None if there is none.
 
-    It is the stream's key. A window has one result for all rows of what it groups by, so there it is one of those columns.
+    It is the stream's key. A window has one result for all rows of what it groups by, so there it
+    is one of those columns.
     """
     stage, key = flow.stages[output], flow.stream(output).key
     if not isinstance(stage, Window | Distinct):

@@ -11,9 +11,10 @@
                                                                  │  ShareRequested: ASKING ... CUTTING         ▼
                                                                  └──────────────────────────────────────── SHARING
 
-Until the cut a switch can be aborted, and is if the new version fails, is too slow, or the driver dies; the old version never
-noticed. The cut is one durable record; from there the switch goes forward only, and a crash finishes it. A share is raised or taken
-back by a cut of its own; taken back to nothing, it is the new version that drains and retires.
+Until the cut a switch can be aborted, and is if the new version fails, is too slow, or the driver
+dies; the old version never noticed. The cut is one durable record; from there the switch goes
+forward only, and a crash finishes it. A share is raised or taken back by a cut of its own; taken
+back to nothing, it is the new version that drains and retires.
 
     PREPARING    the new version starts, held: sources open, workers up, nothing read
     SHADOWING    it runs on live input beside the old one, and its results go nowhere near the sinks
@@ -22,13 +23,15 @@ back by a cut of its own; taken back to nothing, it is the new version that drai
     CUTTING      where the new version begins to read is looked up in the journals
     SHARING      both versions run, each owns its keys
     OVERLAPPING  both run; a unit that has read past the cut, its horizon and its lateness is closed, then drained
-                 (a cut in the past: the old version stops, its results since are taken back, the new one begins)
+                 (a cut in the past: the old version stops, its results since are taken back, the
+                 new one begins)
     RETIRING     the version that leaves is stopped, its checkpoints are removed
     ABORTING     the new version is removed
 
-Every version that ever runs has a name of its own, also one that comes back: by it results are owned. Instructions are carried out
-in order, each may be repeated after a crash, and `Write` is durable before the next one begins. Events that come too late, answers
-to an earlier question, are ignored; what a user asks at the wrong time is refused.
+Every version that ever runs has a name of its own, also one that comes back: by it results are
+owned. Instructions are carried out in order, each may be repeated after a crash, and `Write` is
+durable before the next one begins. Events that come too late, answers to an earlier question, are
+ignored; what a user asks at the wrong time is refused.
 """
 
 from __future__ import annotations
@@ -133,7 +136,11 @@ class State:
     @property
     def cut_us(self) -> int:
         """The cut that is being made: it lies behind all that was handed out, and behind the last one, or where a user wants it."""
-        return self.since_us if self.since_us is not None else cuts.cut_of(self.ballot.bound, self.step_us)
+        return (
+            self.since_us
+            if self.since_us is not None
+            else cuts.cut_of(self.ballot.bound, self.step_us)
+        )
 
     @property
     def staying(self) -> str:
@@ -171,7 +178,8 @@ def advance(state: State, event: Event, now_us: int) -> Step:
     """Return the next state and what to do to get there.
 
     Raises:
-        SwitchRefused: A user asked for something that does not go now; the message says what the switch is doing.
+        SwitchRefused: A user asked for something that does not go now; the message says what the
+            switch is doing.
     """
     return _HANDLERS[type(event)](state, event, now_us)
 
@@ -189,7 +197,10 @@ def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
             f'a switch from version "{state.current}" to "{state.next}" is {state.phase}',
             hint=_way_out(state.phase),
         )
-    known = {state.owners.first, *(name for one in state.owners.stretches for name in (one.first, one.second))}
+    known = {
+        state.owners.first,
+        *(name for one in state.owners.stretches for name in (one.first, one.second)),
+    }
     if event.version in known or event.version == state.current:
         # It would publish once more what the version of that name has published.
         raise InternalError(f'a version of the name "{event.version}" has run already')
@@ -217,13 +228,23 @@ def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
 def _way_out(phase: Phase) -> str:
     if phase in _BEFORE_THE_CUT:
         return "abort it, or wait until it is done"
-    return "raise its share to 100%, or take it back to 0%" if phase is Phase.SHARING else "wait until it is done"
+    return (
+        "raise its share to 100%, or take it back to 0%"
+        if phase is Phase.SHARING
+        else "wait until it is done"
+    )
 
 
 def _abort_requested(state: State, event: AbortRequested, now_us: int) -> Step:
     if state.phase not in _BEFORE_THE_CUT:
-        fact = "no switch is going on" if state.phase is Phase.RUNNING else f"the switch is {state.phase}, past its cut"
-        raise SwitchRefused(f"there is nothing to abort: {fact}", hint="a switch back to the old version undoes it")
+        fact = (
+            "no switch is going on"
+            if state.phase is Phase.RUNNING
+            else f"the switch is {state.phase}, past its cut"
+        )
+        raise SwitchRefused(
+            f"there is nothing to abort: {fact}", hint="a switch back to the old version undoes it"
+        )
     return _abort(state, now_us, event.why)
 
 
@@ -232,7 +253,9 @@ def _share_requested(state: State, event: ShareRequested, now_us: int) -> Step:
     if state.phase is not Phase.SHARING and not again:
         msg = f"the job is {state.phase}, not sharing its keys between two versions"
         begin = "begin with a switch that has --share"
-        raise SwitchRefused(msg, hint=begin if state.phase is Phase.RUNNING else _way_out(state.phase))
+        raise SwitchRefused(
+            msg, hint=begin if state.phase is Phase.RUNNING else _way_out(state.phase)
+        )
     if (event.share == state.share and not again) or not 0 <= event.share <= WHOLE:
         msg = f"the new version has {percent(state.share)} of the keys, and {percent(event.share)} were asked for"
         raise SwitchRefused(msg, hint="ask for another share, from 0% to 100%")
@@ -240,7 +263,9 @@ def _share_requested(state: State, event: ShareRequested, now_us: int) -> Step:
         return _abort(state, now_us, "another one was asked for, and taken back")
     ballot = Ballot(event.voters, state.ballot.round)
     asking = replace(state, wanted=event.share, ballot=ballot, deadline_us=now_us + event.limit_us)
-    step = _ask(asking, now_us, f'the share of version "{state.next}" is to be {percent(event.share)}')
+    step = _ask(
+        asking, now_us, f'the share of version "{state.next}" is to be {percent(event.share)}'
+    )
     return replace(step, instructions=(LetGo(), *step.instructions)) if again else step
 
 
@@ -257,7 +282,9 @@ def _held(state: State, event: Held, now_us: int) -> Step:
     if state.since_us is not None:
         # Nobody has to be asked: the old version goes no further.
         return _cutting(replace(state, ballot=Ballot()), now_us)
-    return _ask(replace(state, ballot=Ballot(event.voters)), now_us, f'version "{state.next}" is held')
+    return _ask(
+        replace(state, ballot=Ballot(event.voters)), now_us, f'version "{state.next}" is held'
+    )
 
 
 def _ask(state: State, now_us: int, text: str) -> Step:
@@ -265,7 +292,9 @@ def _ask(state: State, now_us: int, text: str) -> Step:
     number = state.ballot.round + 1
     new = replace(state, phase=Phase.ASKING, ballot=Ballot(state.ballot.voters, number))
     # Of partitions that run on, one may always be quicker than the question.
-    step = _moved(new, now_us, text, AskWindows(number, state.step_us, stop=number % (MOST_ROUNDS + 1) == 0))
+    step = _moved(
+        new, now_us, text, AskWindows(number, state.step_us, stop=number % (MOST_ROUNDS + 1) == 0)
+    )
     return step if state.ballot.voters else _counted(step)
 
 
@@ -273,14 +302,24 @@ def _counted(step: Step) -> Step:
     """Go on at once where nobody has to be asked: nothing runs that could have handed out anything."""
     found = _confirming(step.state, step.entries[0].at_us)
     cut = _cutting(found.state, step.entries[0].at_us)
-    return Step(cut.state, (*step.instructions, *cut.instructions), (*step.entries, *found.entries, *cut.entries))
+    return Step(
+        cut.state,
+        (*step.instructions, *cut.instructions),
+        (*step.entries, *found.entries, *cut.entries),
+    )
 
 
 def _reported(state: State, event: Reported, now_us: int) -> Step:
     ballot = state.ballot
-    if state.phase is not Phase.ASKING or event.round != ballot.round or event.partition not in ballot.voters:
+    if (
+        state.phase is not Phase.ASKING
+        or event.round != ballot.round
+        or event.partition not in ballot.voters
+    ):
         return Step(state)
-    heard = replace(state, ballot=replace(ballot, highest={**ballot.highest, event.partition: event.highest}))
+    heard = replace(
+        state, ballot=replace(ballot, highest={**ballot.highest, event.partition: event.highest})
+    )
     return _confirming(heard, now_us) if heard.ballot.all_reported else Step(heard)
 
 
@@ -292,19 +331,30 @@ def _confirming(state: State, now_us: int) -> Step:
         bound = max(cuts.window_number(last, state.step_us), -1 if bound is None else bound)
     new = replace(state, phase=Phase.CONFIRMING, ballot=replace(state.ballot, bound=bound))
     return _moved(
-        new, now_us, "all windows are known", AskConfirm(state.ballot.round, state.step_us, bound, new.cut_us)
+        new,
+        now_us,
+        "all windows are known",
+        AskConfirm(state.ballot.round, state.step_us, bound, new.cut_us),
     )
 
 
 def _latest(state: State) -> int | None:
     """Return the latest cut that was ever made."""
-    known = [one for one in (state.latest_us, *(one.from_us for one in state.owners.stretches)) if one is not None]
+    known = [
+        one
+        for one in (state.latest_us, *(one.from_us for one in state.owners.stretches))
+        if one is not None
+    ]
     return max(known, default=None)
 
 
 def _confirmed(state: State, event: Confirmed, now_us: int) -> Step:
     ballot = state.ballot
-    if state.phase is not Phase.CONFIRMING or event.round != ballot.round or event.partition not in ballot.voters:
+    if (
+        state.phase is not Phase.CONFIRMING
+        or event.round != ballot.round
+        or event.partition not in ballot.voters
+    ):
         return Step(state)
     heard = replace(state, ballot=replace(ballot, confirmed=ballot.confirmed | {event.partition}))
     return _cutting(heard, now_us) if heard.ballot.all_confirmed else Step(heard)
@@ -313,19 +363,29 @@ def _confirmed(state: State, event: Confirmed, now_us: int) -> Step:
 def _passed(state: State, event: Passed, now_us: int) -> Step:
     if state.phase is not Phase.CONFIRMING or event.round != state.ballot.round:
         return Step(state)
-    asked = _ask(state, now_us, f"{event.partition} has passed the cut that was meant: all are asked again")
+    asked = _ask(
+        state, now_us, f"{event.partition} has passed the cut that was meant: all are asked again"
+    )
     return replace(asked, instructions=(LetGo(), *asked.instructions))
 
 
 def _cutting(state: State, now_us: int) -> Step:
     new = replace(state, phase=Phase.CUTTING)
-    text = "all partitions stay below the cut" if state.since_us is None else "the cut lies in the past"
+    text = (
+        "all partitions stay below the cut"
+        if state.since_us is None
+        else "the cut lies in the past"
+    )
     return _moved(new, now_us, text, FindFirst(state.ballot.round, new.cut_us))
 
 
 def _tick(state: State, _: Tick, now_us: int) -> Step:
     over = state.deadline_us is not None and now_us >= state.deadline_us
-    return _abort(state, now_us, "it took too long") if over and state.phase in _WITH_A_DEADLINE else Step(state)
+    return (
+        _abort(state, now_us, "it took too long")
+        if over and state.phase in _WITH_A_DEADLINE
+        else Step(state)
+    )
 
 
 def _abort(state: State, now_us: int, why: str) -> Step:
@@ -336,7 +396,11 @@ def _abort(state: State, now_us: int, why: str) -> Step:
         return _moved(kept, now_us, f"the share stays {percent(state.share)}: {why}", LetGo())
     new = replace(state, phase=Phase.ABORTING, deadline_us=None)
     shadow = state.mode == "shadow" or state.phase is Phase.SHADOWING
-    text = f'the shadow of version "{state.next}" ends: {why}' if shadow else f"the switch is given up: {why}"
+    text = (
+        f'the shadow of version "{state.next}" ends: {why}'
+        if shadow
+        else f"the switch is given up: {why}"
+    )
     return _moved(new, now_us, text, LetGo(), Remove(state.next))
 
 
@@ -379,7 +443,8 @@ def _first_found(state: State, event: FirstFound, now_us: int) -> Step:
         drained=frozenset(),
     )
     text = f"cut at {state.cut_us} us: {percent(state.wanted)} of what starts from there belongs to {state.next}"
-    # The record decides. The old version learns of it first: it may not read on before it knows where its part ends.
+    # The record decides. The old version learns of it first: it may not read on before it knows
+    # where its part ends.
     step = _moved(new, now_us, text, Write(record_of(new)), *_released(new))
     return step if new.units or leaving is None else _retiring(step, now_us)
 
@@ -396,7 +461,9 @@ def _again(state: State, stretch: Stretch, first: First, now_us: int) -> Step:
         deadline_us=None,
         latest_us=_latest(state),
     )
-    text = f"cut at {stretch.from_us} us: what starts from there is replaced by version {state.next}"
+    text = (
+        f"cut at {stretch.from_us} us: what starts from there is replaced by version {state.next}"
+    )
     return _withdrawing(_moved(new, now_us, text, Write(record_of(new))), now_us)
 
 
@@ -416,7 +483,11 @@ def _released(state: State) -> tuple[Instruction, ...]:
 
 
 def _beyond(state: State, event: Beyond, now_us: int) -> Step:
-    if state.phase is not Phase.OVERLAPPING or event.unit in state.closed or event.unit not in state.units:
+    if (
+        state.phase is not Phase.OVERLAPPING
+        or event.unit in state.closed
+        or event.unit not in state.units
+    ):
         return Step(state)
     assert state.leaving is not None
     new = replace(state, closed=state.closed | {event.unit})
@@ -425,17 +496,29 @@ def _beyond(state: State, event: Beyond, now_us: int) -> Step:
 
 
 def _drained(state: State, event: Drained, now_us: int) -> Step:
-    if state.phase is not Phase.OVERLAPPING or event.unit in state.drained or event.unit not in state.units:
+    if (
+        state.phase is not Phase.OVERLAPPING
+        or event.unit in state.drained
+        or event.unit not in state.units
+    ):
         return Step(state)
     new = replace(state, drained=state.drained | {event.unit})
-    step = _moved(new, now_us, f'"{event.unit}" has put out all that version "{state.leaving}" owns')
+    step = _moved(
+        new, now_us, f'"{event.unit}" has put out all that version "{state.leaving}" owns'
+    )
     return _retiring(step, now_us) if new.drained >= set(new.units) else step
 
 
 def _retiring(step: Step, now_us: int) -> Step:
     assert step.state.leaving is not None
     new = replace(step.state, phase=Phase.RETIRING)
-    found = _moved(new, now_us, f'version "{new.leaving}" retires', Write(record_of(new)), Retire(step.state.leaving))
+    found = _moved(
+        new,
+        now_us,
+        f'version "{new.leaving}" retires',
+        Write(record_of(new)),
+        Retire(step.state.leaving),
+    )
     return Step(new, (*step.instructions, *found.instructions), (*step.entries, *found.entries))
 
 
@@ -513,14 +596,22 @@ def recover(record: Record, now_us: int) -> Step:
             aborted = _abort(state, now_us, "the driver stopped before the cut")
             return replace(aborted, instructions=(Release(state.current), *aborted.instructions))
         case Phase.OVERLAPPING if state.since_us is not None:
-            return _withdrawing(_moved(state, now_us, "the switch goes on after a stop of the driver"), now_us)
+            return _withdrawing(
+                _moved(state, now_us, "the switch goes on after a stop of the driver"), now_us
+            )
         case Phase.SHARING | Phase.OVERLAPPING:
-            return _moved(state, now_us, "the switch goes on after a stop of the driver", *_released(state))
+            return _moved(
+                state, now_us, "the switch goes on after a stop of the driver", *_released(state)
+            )
         case Phase.RETIRING:
             assert state.leaving is not None
             instructions = (Release(state.staying), Retire(state.leaving))
-            return _moved(state, now_us, "the switch goes on after a stop of the driver", *instructions)
-    raise InternalError(f"a record says that a switch is {record.phase}, which leaves nothing behind")
+            return _moved(
+                state, now_us, "the switch goes on after a stop of the driver", *instructions
+            )
+    raise InternalError(
+        f"a record says that a switch is {record.phase}, which leaves nothing behind"
+    )
 
 
 # Each handler takes the event of its type, which a table cannot say.

@@ -1,7 +1,8 @@
 """Pair the results of two versions of an output, as they come: a fold over rows, which keeps only what has no partner yet.
 
-A result has a start, and values that tell which one it is (its identity): the columns by which a window groups, the key of other
-streams; of a stream without any, all columns without floats. Among results of one start and one identity
+A result has a start, and values that tell which one it is (its identity): the columns by which a
+window groups, the key of other streams; of a stream without any, all columns without floats. Among
+results of one start and one identity
 
     equal        both versions have a row with the same values; floats may differ in their last digits, since the order in which
                  Spark adds them up is not always the same
@@ -9,8 +10,8 @@ streams; of a stream without any, all columns without floats. Among results of o
     missing      a row of the old version is left
     extra        a row of the new version is left
 
-Equal rows are let go as soon as both are there; the rest is told once no more results of that start can come (`settle`). In which
-order rows come makes no difference.
+Equal rows are let go as soon as both are there; the rest is told once no more results of that start
+can come (`settle`). In which order rows come makes no difference.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class Pairing:
             del self._open[place]
 
     def _identity(self, row: Row) -> Row:
-        return tuple(value for name, value in zip(self.columns, row, strict=True) if name in self.by)
+        return tuple(
+            value for name, value in zip(self.columns, row, strict=True) if name in self.by
+        )
 
     def settle(self, until_us: int) -> None:
         """Hear that all results that start before a moment are here: tell those that have no partner."""
@@ -104,7 +107,9 @@ class Pairing:
     def _plain(self, row: Row | None) -> dict[str, Any] | None:
         return None if row is None else dict(zip(self.columns, map(plain, row), strict=True))
 
-    def compared(self, columns_gone: Iterable[str] = (), columns_new: Iterable[str] = ()) -> Compared:
+    def compared(
+        self, columns_gone: Iterable[str] = (), columns_new: Iterable[str] = ()
+    ) -> Compared:
         """Return what has been found so far."""
         return Compared(
             self.name,
@@ -185,5 +190,7 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value[:_LONGEST_TEXT]]
     if isinstance(value, datetime | date | time):
         return value.isoformat().replace("+00:00", "Z")
-    text = value if isinstance(value, str) else value.hex() if isinstance(value, bytes) else str(value)
+    text = (
+        value if isinstance(value, str) else value.hex() if isinstance(value, bytes) else str(value)
+    )
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."

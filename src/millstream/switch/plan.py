@@ -32,8 +32,9 @@ LONGEST_STEP = timedelta(days=1)
 class SwitchPlan:
     """A switch from one version to another, as data.
 
-    The cut will be a multiple of `step`, or is `since`, in the past. A switch with `obstacles` cannot be begun; `notes` are what its user should know.
-    `grown` says which sources get more partitions, once the new version runs alone.
+    The cut will be a multiple of `step`, or is `since`, in the past. A switch with `obstacles`
+    cannot be begun; `notes` are what its user should know. `grown` says which sources get more
+    partitions, once the new version runs alone.
     """
 
     old: Plan
@@ -66,7 +67,8 @@ class SwitchPlan:
             first, *others = self.obstacles
             more = f" (and {len(others)} more)" if others else ""
             raise SwitchImpossible(
-                f'flow "{self.old.flow.name}" cannot be switched: {first.fact}{more}', hint=first.hint
+                f'flow "{self.old.flow.name}" cannot be switched: {first.fact}{more}',
+                hint=first.hint,
             )
 
 
@@ -83,8 +85,10 @@ def switch_plan(
     Args:
         old: The running version.
         new: The one that is to take its place.
-        consent: The stages whose state may be dropped, and the outputs whose results may be repeated.
-        mode: Whether the new version takes over at once, only runs beside the old one, or gets a share of the keys.
+        consent: The stages whose state may be dropped, and the outputs whose results may be
+            repeated.
+        mode: Whether the new version takes over at once, only runs beside the old one, or gets a
+            share of the keys.
         since: From when on it processes again, rounded down to where there may be a cut.
     """
     found = closed(old, new, _dropped(changes(old, new), consent), whole=since is not None)
@@ -115,10 +119,14 @@ def switch_plan(
     return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes, since, mode, grown)
 
 
-def _owning(old: Version, new: Version, found: Iterable[GroupChange], since: datetime | None) -> Version:
+def _owning(
+    old: Version, new: Version, found: Iterable[GroupChange], since: datetime | None
+) -> Version:
     """Return the new version with the groups whose results must be owned by their time: as in the old one, or as they are replaced."""
     changed = [group.name for group in found if group.change is not Change.KEPT]
-    return replace(new, by_time=old.by_time | new.by_time | frozenset(changed if since is not None else ()))
+    return replace(
+        new, by_time=old.by_time | new.by_time | frozenset(changed if since is not None else ())
+    )
 
 
 def _cut_before(moment: datetime, step: timedelta) -> datetime:
@@ -137,7 +145,10 @@ def _states(found: Collection[GroupChange], consent: Collection[str]) -> Iterato
         for stage in group.stages:
             if stage.move is Move.DROPPED and stage.name not in consent:
                 fact = f'the state of stage "{stage.name}" in group "{group.name}" would be lost: {stage.why}'
-                yield Obstacle(fact, f"keep the stage as it was, or say --consent {stage.name} to lose its state")
+                yield Obstacle(
+                    fact,
+                    f"keep the stage as it was, or say --consent {stage.name} to lose its state",
+                )
 
 
 def _dropped(found: Iterable[GroupChange], consent: Collection[str]) -> Iterator[GroupChange]:
@@ -180,30 +191,49 @@ def _misplaced(old: Flow, new: Flow) -> Iterator[Obstacle]:
     """Yield the sources whose rows cannot be spread by their key, or would be spread otherwise when they are sent again."""
     for before, after in _sources(old, new):
         if before.partitions > 1 and before.key != after.key:
-            fact = (
-                f'source "{after.name}" is spread by {before.key or "nothing"} and would be by {after.key or "nothing"}'
+            fact = f'source "{after.name}" is spread by {before.key or "nothing"} and would be by {after.key or "nothing"}'
+            yield Obstacle(
+                fact, "rows that are sent again would be there twice: use a source of another name"
             )
-            yield Obstacle(fact, "rows that are sent again would be there twice: use a source of another name")
         elif before.partitions < after.partitions and after.key is not None:
             kind = after.schema.arrow().field(after.key).type
             if not placeable(kind):
                 fact = f'key "{after.key}" of source "{after.name}" is {kind}, which has no place among partitions'
-                yield Obstacle(fact, "keep one partition, or use a source with a string for its key")
+                yield Obstacle(
+                    fact, "keep one partition, or use a source with a string for its key"
+                )
 
 
 # not yet
 
 
-def _not_yet(old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]) -> Iterator[Obstacle]:
+def _not_yet(
+    old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]
+) -> Iterator[Obstacle]:
     """Yield what Millstream cannot do yet while a flow runs."""
     start_anew = "stop the job, remove the checkpoint of the group, and start the new version"
     changed = {group.name: group for group in found}
     for unit in parts:
-        why = _unmovable(old.plan, new.plan, [changed[name] for name in unit.groups]) if unit.moved else ""
+        why = (
+            _unmovable(old.plan, new.plan, [changed[name] for name in unit.groups])
+            if unit.moved
+            else ""
+        )
         if why:
-            drop = [stage.name for name in unit.groups for stage in changed[name].stages if stage.move is Move.CARRIED]
-            way = f"say {' '.join(f'--drop {name}' for name in drop)} to begin with an empty state; or " if drop else ""
-            yield Obstacle(f"{unit.name} cannot be taken over where it stands: {why}", way + start_anew)
+            drop = [
+                stage.name
+                for name in unit.groups
+                for stage in changed[name].stages
+                if stage.move is Move.CARRIED
+            ]
+            way = (
+                f"say {' '.join(f'--drop {name}' for name in drop)} to begin with an empty state; or "
+                if drop
+                else ""
+            )
+            yield Obstacle(
+                f"{unit.name} cannot be taken over where it stands: {why}", way + start_anew
+            )
         elif unit.horizon is None and not unit.cyclic and not unit.moved:
             fact = f"nobody knows when the sessions of {unit.name} that are open at the cut will have ended"
             yield Obstacle(fact, "give the sessions a longest=; or " + start_anew)
@@ -222,7 +252,9 @@ def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
     if before.inputs != after.inputs:
         return f"it reads {', '.join(before.inputs)}, and would read {', '.join(after.inputs)}"
     for stage in first.stages:
-        if stage.move in (Move.EMPTY, Move.DROPPED) or (stage.move is Move.OWNED and stage.change is not Change.KEPT):
+        if stage.move in (Move.EMPTY, Move.DROPPED) or (
+            stage.move is Move.OWNED and stage.change is not Change.KEPT
+        ):
             return f'stage "{stage.name}" beside it is {stage.change}, which has state too'
     return ""
 
@@ -238,10 +270,16 @@ def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iter
     kept = {group.name for group in found if group.change is Change.KEPT}
     for name, use in new.plan.journals.items():
         outward = not use.readers and use.writer not in kept
-        if use.kind == "group" and name in old.plan.journals and (kept & set(use.readers) or outward):
+        if (
+            use.kind == "group"
+            and name in old.plan.journals
+            and (kept & set(use.readers) or outward)
+        ):
             one, other = old.flow.stream(name), new.flow.stream(name)
             if outward:
-                yield from _relaid(name, _partitions(old.flow.stages[name]), _partitions(new.flow.stages[name]))
+                yield from _relaid(
+                    name, _partitions(old.flow.stages[name]), _partitions(new.flow.stages[name])
+                )
             yield from _columns("journal", name, one.schema, other.schema)
             yield from _times("journal", name, one.time, other.time)
 
@@ -254,7 +292,10 @@ def _partitions(stage: object) -> int:
 def _relaid(name: str, old: int, new: int) -> Iterator[Obstacle]:
     if new != old:
         fact = f'journal "{name}", which no group of the flow reads, has {old} partitions and would have {new}'
-        yield Obstacle(fact, "whoever reads it would miss some: keep them, or write to a journal of another name")
+        yield Obstacle(
+            fact,
+            "whoever reads it would miss some: keep them, or write to a journal of another name",
+        )
 
 
 def _columns(kind: str, name: str, old: Schema | None, new: Schema | None) -> Iterator[Obstacle]:
@@ -265,7 +306,9 @@ def _columns(kind: str, name: str, old: Schema | None, new: Schema | None) -> It
         if after.get(field.name) != field.type:
             now = f"would be {after[field.name]}" if field.name in after else "would be gone"
             fact = f'column "{field.name}" of {kind} "{name}" is {field.type} and {now}'
-            yield Obstacle(fact, "what others read may gain columns only: add one under another name")
+            yield Obstacle(
+                fact, "what others read may gain columns only: add one under another name"
+            )
 
 
 def _times(kind: str, name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
@@ -281,7 +324,9 @@ def _reaches(new: Version, parts: Collection[Unit]) -> Iterator[Obstacle]:
     for unit in parts:
         if unit.cyclic:
             fact = f"the changed groups {unit.name} form a cycle, in which a result has no end"
-            yield Obstacle(fact, "change one of them at a time, or stop the job and start the new version")
+            yield Obstacle(
+                fact, "change one of them at a time, or stop the job and start the new version"
+            )
         elif unit.look_back is None and not unit.moved and (limited := _limited(new, unit)):
             fact = f'a session of {unit.name} may have begun before what source "{limited}" keeps'
             yield Obstacle(fact, "give the sessions a longest=, or keep the whole journal")
@@ -292,7 +337,9 @@ def _limited(version: Version, unit: Unit) -> str | None:
     for group in version.plan.groups:
         for name in group.inputs if group.name in unit.groups else ():
             stage = version.flow.stages[name]
-            if isinstance(stage, Source | Journal) and (stage.keep_for is not None or stage.keep_bytes is not None):
+            if isinstance(stage, Source | Journal) and (
+                stage.keep_for is not None or stage.keep_bytes is not None
+            ):
                 return name
     return None
 
@@ -318,7 +365,9 @@ def _kept_for(new: Version, parts: Collection[Unit]) -> Iterator[str]:
 # the cut
 
 
-def _step(old: Flow, new: Flow, found: Collection[GroupChange]) -> tuple[timedelta, tuple[str, ...]]:
+def _step(
+    old: Flow, new: Flow, found: Collection[GroupChange]
+) -> tuple[timedelta, tuple[str, ...]]:
     """Return what the cut is a multiple of, and which rows count in both versions or in none."""
     base = _common(old.window, new.window)
     pairs = list(_resized(old, new, found))
@@ -330,12 +379,18 @@ def _step(old: Flow, new: Flow, found: Collection[GroupChange]) -> tuple[timedel
     return step, tuple(line for before, after in pairs for line in _split(before, after, step))
 
 
-def _resized(old: Flow, new: Flow, found: Collection[GroupChange]) -> Iterator[tuple[Window, Window]]:
+def _resized(
+    old: Flow, new: Flow, found: Collection[GroupChange]
+) -> Iterator[tuple[Window, Window]]:
     """Yield the windows that change their lengths."""
     for group in found:
         for stage in group.stages if group.change is Change.REPLACED else ():
             before, after = old.stages.get(stage.name), new.stages.get(stage.name)
-            if not isinstance(before, Window) or not isinstance(after, Window) or not (before.every and after.every):
+            if (
+                not isinstance(before, Window)
+                or not isinstance(after, Window)
+                or not (before.every and after.every)
+            ):
                 continue
             if (before.every, before.size) != (after.every, after.size):
                 yield before, after
@@ -355,17 +410,19 @@ def _common(*lengths: timedelta) -> timedelta:
 # shares and shadows
 
 
-def _shares(old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]) -> Iterator[Obstacle]:
+def _shares(
+    old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]
+) -> Iterator[Obstacle]:
     """Yield what cannot be shared out between two versions."""
     changed = {group.name: group for group in found}
     for unit in parts:
         if unit.moved:
-            yield _indivisible(unit, [stage for name in unit.groups for stage in changed[name].stages])
+            yield _indivisible(
+                unit, [stage for name in unit.groups for stage in changed[name].stages]
+            )
             continue
         if unit.returns is None and unit.horizon is not None:
-            fact = (
-                f"nobody knows when the sessions of the new version of {unit.name} end, so it could not give keys back"
-            )
+            fact = f"nobody knows when the sessions of the new version of {unit.name} end, so it could not give keys back"
             yield Obstacle(fact, "give the sessions a longest=; or switch at once, without --share")
         for name in borders(old, new, unit):
             yield from _keyless(old, new, name)
@@ -375,17 +432,19 @@ def _indivisible(unit: Unit, stages: Iterable[StageChange]) -> Obstacle:
     carried = [stage for stage in stages if stage.move is Move.CARRIED]
     at_once = "switch at once, without --share"
     if not carried:
-        return Obstacle(f"{unit.name} is cut at a position, so its results cannot be shared out", at_once)
+        return Obstacle(
+            f"{unit.name} is cut at a position, so its results cannot be shared out", at_once
+        )
     first = carried[0]
-    fact = (
-        f'stage "{first.name}" of {unit.name} hands its state ({first.state}) over by name, so it cannot be shared out'
-    )
+    fact = f'stage "{first.name}" of {unit.name} hands its state ({first.state}) over by name, so it cannot be shared out'
     return Obstacle(fact, f"{at_once}; or say --consent {first.name} to begin with an empty state")
 
 
 def borders(old: Version, new: Version, unit: Unit) -> list[str]:
     """Return the groups of a unit whose results others see: what they put out is shared out."""
-    groups = [group for plan in (old.plan, new.plan) for group in plan.groups if group.name in unit.groups]
+    groups = [
+        group for plan in (old.plan, new.plan) for group in plan.groups if group.name in unit.groups
+    ]
     return list(dict.fromkeys(group.name for group in groups if group.journal not in unit.private))
 
 
@@ -399,7 +458,8 @@ def _keyless(old: Version, new: Version, name: str) -> Iterator[Obstacle]:
         stage, key = group.output, key_of(version.flow, group.output)
         if key is None:
             yield Obstacle(
-                f'the results of stage "{stage}" in group "{name}" have no key, so they cannot be shared out', hint
+                f'the results of stage "{stage}" in group "{name}" have no key, so they cannot be shared out',
+                hint,
             )
             return
         for other in grouped_otherwise(version.flow, group, key):
@@ -409,7 +469,9 @@ def _keyless(old: Version, new: Version, name: str) -> Iterator[Obstacle]:
         keys[key] = stage
     if len(keys) > 1:
         said = " and by ".join(keys)
-        yield Obstacle(f'the results of group "{name}" are keyed by {said}, so they cannot be shared out', hint)
+        yield Obstacle(
+            f'the results of group "{name}" are keyed by {said}, so they cannot be shared out', hint
+        )
 
 
 def _shared_out(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[str]:
@@ -424,7 +486,10 @@ def _shared_out(old: Version, new: Version, parts: Collection[Unit]) -> Iterator
 def _programs(new: Flow, found: Collection[GroupChange], mode: Mode) -> Iterator[str]:
     for group in found if mode != "switch" else ():
         for stage in group.stages if group.change is not Change.REMOVED else ():
-            if stage.name in new.stages and describe_stage(new.stages[stage.name])["kind"] == "action":
+            if (
+                stage.name in new.stages
+                and describe_stage(new.stages[stage.name])["kind"] == "action"
+            ):
                 yield f'"{stage.name}" of group "{group.name}" runs in both versions, with whatever it does besides answering'
 
 
@@ -432,7 +497,10 @@ def _shadows(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[Ob
     yield from (Obstacle(*one) for one in shadows.obstacles(old.flow, new.flow))
     if parts and not shadows.shadowed(old, new, parts).units:
         names = ", ".join(name for unit in parts for name in unit.groups)
-        yield Obstacle(f"nothing can run in the shadow: the state of {names} goes over", "switch without --shadow")
+        yield Obstacle(
+            f"nothing can run in the shadow: the state of {names} goes over",
+            "switch without --shadow",
+        )
 
 
 def _left_out(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """Probation: is a new version doing worse than it may?
 
-A rule from what was seen to a verdict. What is seen are samples of the numbers that people watch, taken every few seconds from the
-cut on; what counts is what has become worse since then. A verdict has to wait until the old version has retired.
+A rule from what was seen to a verdict. What is seen are samples of the numbers that people watch,
+taken every few seconds from the cut on; what counts is what has become worse since then. A verdict
+has to wait until the old version has retired.
 
     errors         how often its driver has died
     dead letters   how many more there are
     lag            how old the oldest row is that is not processed: growing means that it is above the limit and
-                   has grown over the whole of `growing_s`, sample by sample, as a version does that cannot keep up
+                   has grown over the whole of `growing_s`, sample by sample, as a version does that
+                   cannot keep up
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The control record: what is durable about a switch, and decides.
 
-One small file per job. It is written whole, synced, or not at all (written beside, synced, renamed, the folder synced: the border
-does that), and it is what a driver finds after a crash. The versions' offsets copy the cut from it. Its first line names the format
-and holds a checksum of the rest, which is JSON:
+One small file per job. It is written whole, synced, or not at all (written beside, synced, renamed,
+the folder synced: the border does that), and it is what a driver finds after a crash. The versions'
+offsets copy the cut from it. Its first line names the format and holds a checksum of the rest,
+which is JSON:
 
     millstream switch 1 8f3b0c6e21d4a907
     {"number": 3, "phase": "overlapping", "current": "v3", "next": "v4", ...}
@@ -52,10 +53,12 @@ class Homes(msgspec.Struct, frozen=True, omit_defaults=True):
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """What must outlive a crash.
 
-    `phase` is one of running, preparing, shadowing, sharing, overlapping and retiring: the others are on the way between two of
-    these and leave nothing behind. `firsts` holds, by version, group and journal, where a version began to read: Spark does not log a
-    query's first offsets. `homes` says by version where its checkpoints and journals are. `since_us` is a cut in the past, until the
-    switch is done; `latest_us` is the latest cut before one of these. `consent` is what the user has agreed to.
+    `phase` is one of running, preparing, shadowing, sharing, overlapping and retiring: the others
+    are on the way between two of these and leave nothing behind. `firsts` holds, by version, group
+    and journal, where a version began to read: Spark does not log a query's first offsets. `homes`
+    says by version where its checkpoints and journals are. `since_us` is a cut in the past, until
+    the switch is done; `latest_us` is the latest cut before one of these. `consent` is what the
+    user has agreed to.
     """
 
     number: int
@@ -89,7 +92,9 @@ def decode(content: bytes) -> Record:
     head, _, body = content.partition(b"\n")
     if head.decode(errors="replace") != f"{_HEAD}{xxhash.xxh64_hexdigest(body)}":
         msg = "the record of a switch is damaged, or of a later version of Millstream"
-        raise ControlBroken(msg, hint="restore the file switch/record from a backup of the job's folder")
+        raise ControlBroken(
+            msg, hint="restore the file switch/record from a backup of the job's folder"
+        )
     try:
         return msgspec.json.decode(body, type=Record)
     except msgspec.ValidationError as error:

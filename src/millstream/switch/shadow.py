@@ -4,9 +4,10 @@
     new      ╔══════╪════════════════════╗           owns what starts from T on, in journals of its own
          look-back  T      compared      ended
 
-T lies above all that the old version has handed out when it begins to be taken down, so nobody has to be asked or stopped. It is a
-boundary of the windows of both versions, as a cut is. What starts before a later boundary S is complete in a version whose
-watermark has passed S + horizon, by the argument that retires a version in a switch: so results are compared up to such an S.
+T lies above all that the old version has handed out when it begins to be taken down, so nobody has
+to be asked or stopped. It is a boundary of the windows of both versions, as a cut is. What starts
+before a later boundary S is complete in a version whose watermark has passed S + horizon, by the
+argument that retires a version in a switch: so results are compared up to such an S.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def shadowed(old: Version, new: Version, units: Collection[Unit]) -> Shadowed:
     own = tuple(unit for unit in units if not unit.moved and _horizon(old, new, unit) is not None)
     left = tuple(name for unit in units if unit not in own for name in unit.groups)
     groups = {name for unit in own for name in unit.groups}
-    horizons = {unit.name: (_horizon(old, new, unit) or timedelta(0)) // _MICROSECOND for unit in own}
+    horizons = {
+        unit.name: (_horizon(old, new, unit) or timedelta(0)) // _MICROSECOND for unit in own
+    }
     return Shadowed(own, left, _step_us((old.plan, new.plan), groups), horizons)
 
 
@@ -80,7 +83,10 @@ def _step_us(plans: Iterable[Plan], groups: Collection[str]) -> int:
         for plan in plans
         for group in plan.groups
         for stage in (plan.flow.stages[name] for name in group.stages if group.name in groups)
-        if isinstance(stage, Window) and stage.kind == "tumbling" and stage.size and not plan.flow.window % stage.size
+        if isinstance(stage, Window)
+        and stage.kind == "tumbling"
+        and stage.size
+        and not plan.flow.window % stage.size
     ]
     return lcm(_STEP_US, *sizes)
 
@@ -90,8 +96,15 @@ def obstacles(old: Flow, new: Flow) -> Iterator[tuple[str, str]]:
     for name, after in new.stages.items():
         before = old.stages.get(name)
         if isinstance(after, Source) and not isinstance(before, Source):
-            yield f'source "{name}" is new, and nothing comes in there before a switch', "switch without --shadow"
-        elif isinstance(after, Source) and isinstance(before, Source) and after.schema != before.schema:
+            yield (
+                f'source "{name}" is new, and nothing comes in there before a switch',
+                "switch without --shadow",
+            )
+        elif (
+            isinstance(after, Source)
+            and isinstance(before, Source)
+            and after.schema != before.schema
+        ):
             fact = f'source "{name}" has other columns, which no event has before a switch'
             yield fact, "switch without --shadow"
 

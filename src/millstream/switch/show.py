@@ -32,13 +32,19 @@ def table(plan: SwitchPlan, cut: datetime | None = None) -> str:
     """
     cut = cut or plan.since
     shared = plan.mode == "share"
-    rows = [_HEAD, *(row for group in plan.groups for row in _rows(group, cut, plan.since, shared=shared))]
+    rows = [
+        _HEAD,
+        *(row for group in plan.groups for row in _rows(group, cut, plan.since, shared=shared)),
+    ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
     lines = [
-        " " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        " " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     ]
     for sentence in _sentences(plan):
-        lines += textwrap.wrap(sentence, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        lines += textwrap.wrap(
+            sentence, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
     return "\n".join(lines)
 
 
@@ -47,7 +53,9 @@ def _rows(
 ) -> Iterator[tuple[str, ...]]:
     until = "until the cut" if since is None else "until now"
     until = "for its keys, from the cut" if shared else until
-    if group.change in (Change.KEPT, Change.REMOVED) and not any(_notable(stage) for stage in group.stages):
+    if group.change in (Change.KEPT, Change.REMOVED) and not any(
+        _notable(stage) for stage in group.stages
+    ):
         yield group.name, "all", group.change, "", "" if group.change is Change.KEPT else until
         return
     if group.change is Change.KEPT:
@@ -58,7 +66,13 @@ def _rows(
         yield group.name, stage.name, stage.change, stage.state, how(stage, cut, shared=shared)
     if not told:
         line = next(iter(group.lines), "")
-        yield group.name, "output" if line.startswith("the output") else "all", group.change, "", line
+        yield (
+            group.name,
+            "output" if line.startswith("the output") else "all",
+            group.change,
+            "",
+            line,
+        )
 
 
 def _notable(stage: StageChange) -> bool:
@@ -73,7 +87,9 @@ def how(stage: StageChange, cut: datetime | None = None, *, shared: bool = False
         case Move.OWNED:
             at = "the cut" if cut is None else f"{cut.astimezone(UTC):%H:%M}"
             return (
-                f"owned by key from {at}, by start before" if shared else f"owned by start: {_owners(stage.change, at)}"
+                f"owned by key from {at}, by start before"
+                if shared
+                else f"owned by start: {_owners(stage.change, at)}"
             )
         case Move.CARRIED:
             return "carried over by name"
@@ -143,7 +159,9 @@ def _left(unit: Unit) -> str:
     """Say when the results are out that began before a cut."""
     if unit.overlap is None:
         return ", and nobody knows when what began before it is out"
-    return f": what began before it is out about {shown(unit.overlap)} later" if unit.overlap else ""
+    return (
+        f": what began before it is out about {shown(unit.overlap)} later" if unit.overlap else ""
+    )
 
 
 def to_json(plan: SwitchPlan) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Where a result's start is found: the column by which results are owned.
 
-A window's rows say when it started, and those of a pattern that goes out as it is carry the time of their first event in a hidden column.
-Further down that column may be gone, or be the user's own; there the stream's time takes its place. A window's time is its end and a join's is its left row's, so a result that is timed after the cut may have read rows from
-before it: such ownership looks further back, and nothing else changes.
+A window's rows say when it started, and those of a pattern that goes out as it is carry the time of
+their first event in a hidden column. Further down that column may be gone, or be the user's own;
+there the stream's time takes its place. A window's time is its end and a join's is its left row's,
+so a result that is timed after the cut may have read rows from before it: such ownership looks
+further back, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class Start:
     look_back: timedelta | None = ZERO
 
 
-def start_of(flow: Flow, stages: tuple[str, ...], output: str, *, by_time: bool = False) -> Start | None:
+def start_of(
+    flow: Flow, stages: tuple[str, ...], output: str, *, by_time: bool = False
+) -> Start | None:
     """Return by what the results of `output` are owned, given the stages above it; None if they have no time.
 
     `by_time`: by a column that they are put out with, so that it can be looked for where they are.

@@ -1,8 +1,9 @@
 """Units: changed groups that are neighbours, and so are switched as one.
 
-Inside a unit each version has journals of its own, and ownership is applied only where the unit meets an unchanged group or a sink.
-The old version reads on for the unit's horizon after the cut, the new one from its look-back before it; along a unit both add up as
-they do along a chain of stages in one group.
+Inside a unit each version has journals of its own, and ownership is applied only where the unit
+meets an unchanged group or a sink. The old version reads on for the unit's horizon after the cut,
+the new one from its look-back before it; along a unit both add up as they do along a chain of
+stages in one group.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from millstream.switch.starts import start_of
 class Unit:
     """Adjacent changed groups.
 
-    `private` are the journals of which each version has its own, `shared` those that unchanged groups read: both versions write
-    these. A unit is cut `by` time, by position if no result in it has an extent in time, or by both, if some stage is handed state.
-    None is open-ended.
+    `private` are the journals of which each version has its own, `shared` those that unchanged
+    groups read: both versions write these. A unit is cut `by` time, by position if no result in it
+    has an extent in time, or by both, if some stage is handed state. None is open-ended.
     """
 
     groups: tuple[str, ...]
@@ -53,11 +54,14 @@ class Unit:
         return None if self.horizon is None else self.horizon + self.lateness
 
 
-def closed(old: Version, new: Version, found: Iterable[GroupChange], *, whole: bool = False) -> tuple[GroupChange, ...]:
+def closed(
+    old: Version, new: Version, found: Iterable[GroupChange], *, whole: bool = False
+) -> tuple[GroupChange, ...]:
     """Return the changes with those unchanged groups replaced too that read what changed groups keep to themselves.
 
-    A journal between two changed groups is each version's own, so whoever else reads it reads the one of its version. So is one whose
-    number of partitions changes, and with `whole` all that changed groups write for others.
+    A journal between two changed groups is each version's own, so whoever else reads it reads the
+    one of its version. So is one whose number of partitions changes, and with `whole` all that
+    changed groups write for others.
     """
     known = {group.name: group for group in found}
     while torn := next(_torn(old, new, known, whole=whole), None):
@@ -67,7 +71,9 @@ def closed(old: Version, new: Version, found: Iterable[GroupChange], *, whole: b
     return tuple(known.values())
 
 
-def _torn(old: Version, new: Version, known: Mapping[str, GroupChange], *, whole: bool) -> Iterator[tuple[str, str]]:
+def _torn(
+    old: Version, new: Version, known: Mapping[str, GroupChange], *, whole: bool
+) -> Iterator[tuple[str, str]]:
     """Yield the unchanged groups that read a journal which a changed group writes and another one reads."""
     kept = {name for name, group in known.items() if group.change is Change.KEPT}
     for plan in (old.plan, new.plan):
@@ -89,11 +95,16 @@ def units(old: Version, new: Version, found: Iterable[GroupChange]) -> tuple[Uni
     changed = {group.name: group for group in found if group.change is not Change.KEPT}
     parts: list[list[str]] = []
     for name in changed:
-        near = [part for part in parts if any(_adjacent(old.plan, new.plan, name, other) for other in part)]
+        near = [
+            part
+            for part in parts
+            if any(_adjacent(old.plan, new.plan, name, other) for other in part)
+        ]
         parts = [part for part in parts if part not in near]
         parts.append([*(one for part in near for one in part), name])
     ordered = sorted(
-        (sorted(part, key=list(changed).index) for part in parts), key=lambda part: [*changed].index(part[0])
+        (sorted(part, key=list(changed).index) for part in parts),
+        key=lambda part: [*changed].index(part[0]),
     )
     return tuple(_unit(old, new, part, changed) for part in ordered)
 
@@ -104,7 +115,9 @@ def _adjacent(old: Plan, new: Plan, one: str, other: str) -> bool:
 
 def _meet(plan: Plan, writer: str, reader: str) -> bool:
     """Tell whether one group reads what the other writes."""
-    written = {group.journal for group in plan.groups if group.name == writer and group.journal is not None}
+    written = {
+        group.journal for group in plan.groups if group.name == writer and group.journal is not None
+    }
     return any(written & set(group.inputs) for group in plan.groups if group.name == reader)
 
 
@@ -127,7 +140,8 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
         lateness=max((group.lateness for group in members), default=ZERO),
         by=("both" if extended else "position") if carried or not timed else "time",
         cyclic=cyclic,
-        # Where nobody knows how long both would run, state that does not change can go over as it is.
+        # Where nobody knows how long both would run, state that does not change can go over as it
+        # is.
         moved=carried or not timed or (endless and _unchanged([changed[name] for name in names])),
         returns=None if cyclic else longest(list(_horizons(new, names))),
     )
@@ -146,7 +160,9 @@ def _members(plan: Plan, names: Collection[str]) -> list[Group]:
 def _stages(version: Version, names: Collection[str]) -> tuple[str, ...]:
     """Return the stages of a unit's groups, the journals between them included, each after what it reads."""
     groups = _members(version.plan, names)
-    inside = {stage for group in groups for stage in group.stages} | {group.journal for group in groups}
+    inside = {stage for group in groups for stage in group.stages} | {
+        group.journal for group in groups
+    }
     return tuple(name for name in version.flow.stages if name in inside)
 
 
@@ -170,8 +186,15 @@ def _look_backs(version: Version, names: Collection[str]) -> Iterator[timedelta 
         yield None if own is None or more is None else own + more
 
 
-def _journals(old: Plan, new: Plan, names: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    uses = [use for plan in (old, new) for use in plan.journals.values() if use.kind == "group" and use.writer in names]
+def _journals(
+    old: Plan, new: Plan, names: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    uses = [
+        use
+        for plan in (old, new)
+        for use in plan.journals.values()
+        if use.kind == "group" and use.writer in names
+    ]
     private = [use.name for use in uses if any(reader in names for reader in use.readers)]
     shared = [use.name for use in uses if any(reader not in names for reader in use.readers)]
     return tuple(dict.fromkeys(private)), tuple(dict.fromkeys(shared))
@@ -181,7 +204,8 @@ def _cyclic(plan: Plan, names: Collection[str]) -> bool:
     """Tell whether what a unit writes can come back to it through its own groups."""
     groups = _members(plan, names)
     return any(
-        isinstance(plan.flow.stages[stage], Reads) and plan.flow.stages[stage].journal in {g.journal for g in groups}  # type: ignore[union-attr]
+        isinstance(plan.flow.stages[stage], Reads)
+        and plan.flow.stages[stage].journal in {g.journal for g in groups}  # type: ignore[union-attr]
         for group in groups
         for stage in group.stages
     )

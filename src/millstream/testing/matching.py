@@ -15,11 +15,14 @@ from millstream.patterns.pattern import Pattern
 Events = Iterable[Mapping[str, Any]]
 
 
-def matches(pattern: Pattern, rows: Events, *, time: str = "at", compat: str | None = None) -> list[dict[str, Any]]:
+def matches(
+    pattern: Pattern, rows: Events, *, time: str = "at", compat: str | None = None
+) -> list[dict[str, Any]]:
     """Return the matches of a pattern in events of one key, each as its blocks with the events that they took.
 
-    The events are dictionaries, in the order of their times, and there are no more after them. Conditions may use comparisons,
-    arithmetic, AND, OR, NOT, IN, BETWEEN, IS NULL, and the history; what else Spark knows, only Spark computes.
+    The events are dictionaries, in the order of their times, and there are no more after them.
+    Conditions may use comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, IS NULL, and the history;
+    what else Spark knows, only Spark computes.
 
     Args:
         pattern: What to look for.
@@ -28,13 +31,19 @@ def matches(pattern: Pattern, rows: Events, *, time: str = "at", compat: str | N
         compat: "bobocep" for the rules of BoboCEP.
     """
     automaton = compile_pattern(pattern, compat=compat)
-    return [_blocks(automaton, match) for match in _found(automaton, pa.Table.from_pylist(list(rows)), time)[0]]
+    return [
+        _blocks(automaton, match)
+        for match in _found(automaton, pa.Table.from_pylist(list(rows)), time)[0]
+    ]
 
 
 def timed_out(pattern: Pattern, rows: Events, *, time: str = "at") -> list[dict[str, Any]]:
     """Return the runs of a pattern that ran out of time in events of one key, each as what its blocks had taken."""
     automaton = compile_pattern(pattern)
-    return [_blocks(automaton, match) for match in _found(automaton, pa.Table.from_pylist(list(rows)), time)[1]]
+    return [
+        _blocks(automaton, match)
+        for match in _found(automaton, pa.Table.from_pylist(list(rows)), time)[1]
+    ]
 
 
 def _found(automaton: Automaton, rows: pa.Table, time: str) -> tuple[list[Match], list[Match]]:

@@ -41,7 +41,9 @@ class Results(list[dict[str, Any]]):
 class FlowTest:
     """Runs a flow for a test: `with FlowTest(flow) as t`."""
 
-    def __init__(self, flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 300.0) -> None:
+    def __init__(
+        self, flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 300.0
+    ) -> None:
         self._root = Path() if isinstance(flow, Flow) else Path(flow).resolve().parent
         self.flow = under_test(flow if isinstance(flow, Flow) else load(Path(flow)), stages)
         self._timeout = timeout
@@ -50,7 +52,9 @@ class FlowTest:
     def __enter__(self) -> FlowTest:
         self._data = Path(tempfile.mkdtemp(prefix="millstream-test-"))
         log = Path(tempfile.gettempdir()) / f"millstream-tests-{os.getuid()}.log"
-        self._run = FlowRun(session(self.flow.name, log=log), self.flow, Options(self._data, self._root, log=log))
+        self._run = FlowRun(
+            session(self.flow.name, log=log), self.flow, Options(self._data, self._root, log=log)
+        )
         try:
             self._run.start()
         except BaseException:
@@ -58,7 +62,12 @@ class FlowTest:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._run.stop()
         shutil.rmtree(self._data, ignore_errors=True)
 
@@ -74,12 +83,16 @@ class FlowTest:
         floor = micros(moment)
         for name in sources or tuple(self._sources()):
             if self._source(name).time is not None:
-                self._run.host.inbox(name).instruct_nowait(self._sender(), 0, Kind.WATERMARK, floor).result()
+                self._run.host.inbox(name).instruct_nowait(
+                    self._sender(), 0, Kind.WATERMARK, floor
+                ).result()
 
     def end(self, *sources: str) -> None:
         """End these or all sources: every window closes."""
         for name in sources or tuple(self._sources()):
-            self._run.host.inbox(name).instruct_nowait(self._sender(), 0, Kind.END_OF_STREAM).result()
+            self._run.host.inbox(name).instruct_nowait(
+                self._sender(), 0, Kind.END_OF_STREAM
+            ).result()
 
     def _sender(self) -> str:
         """Return a new name: what a test sends twice it means twice."""
@@ -102,13 +115,19 @@ class FlowTest:
         self._settle()
         if journal not in self._run.plan.journals:
             raise UnknownStream(
-                f'flow "{self.flow.name}" has no journal "{journal}"', hint=f"one of {list(self._run.plan.journals)}"
+                f'flow "{self.flow.name}" has no journal "{journal}"',
+                hint=f"one of {list(self._run.plan.journals)}",
             )
         path = dead_folder(self._run.journal(journal))
         if not path.exists():
             return Results()
         view = Reader.cached(path).partition(0)
-        return Results(row for part in view.read(view.begin, view.end) if part.batch for row in part.batch.to_pylist())
+        return Results(
+            row
+            for part in view.read(view.begin, view.end)
+            if part.batch
+            for row in part.batch.to_pylist()
+        )
 
     def wait(self) -> bool:
         """Wait until the flow has ended; return False if it does not in time."""
@@ -130,7 +149,9 @@ class FlowTest:
             if query.finished:
                 continue
             status: Any = query.query.status if query.query is not None else {}
-            if status.get("isDataAvailable") or query.checkpoint.last("offsets") != query.checkpoint.last("commits"):
+            if status.get("isDataAvailable") or query.checkpoint.last(
+                "offsets"
+            ) != query.checkpoint.last("commits"):
                 return False
         return True
 
@@ -140,7 +161,9 @@ class FlowTest:
     def _source(self, name: str) -> s.Source:
         stage = self.flow.stages.get(name)
         if not isinstance(stage, s.Source):
-            raise UnknownStream(f'flow "{self.flow.name}" has no source "{name}"', hint=f"one of {self._sources()}")
+            raise UnknownStream(
+                f'flow "{self.flow.name}" has no source "{name}"', hint=f"one of {self._sources()}"
+            )
         return stage
 
 
@@ -171,7 +194,9 @@ def batch_of(rows: Iterable[Mapping[str, Any]], stage: s.Source) -> pa.RecordBat
 def _readable(row: Mapping[str, Any], schema: pa.Schema, source: str) -> dict[str, Any]:
     unknown = [name for name in row if name not in schema.names]
     if unknown:
-        raise IngestError(f'source "{source}" has no column "{unknown[0]}"', hint=f"one of {schema.names}")
+        raise IngestError(
+            f'source "{source}" has no column "{unknown[0]}"', hint=f"one of {schema.names}"
+        )
     readable = dict(row)
     for field in schema:
         value = readable.get(field.name)
@@ -180,7 +205,9 @@ def _readable(row: Mapping[str, Any], schema: pa.Schema, source: str) -> dict[st
     return readable
 
 
-def flow_test(flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 300.0) -> FlowTest:
+def flow_test(
+    flow: Flow | str | Path, *, stages: Sequence[str] = (), timeout: float = 300.0
+) -> FlowTest:
     """Return a flow under test, to be used with `with`.
 
     Args:

@@ -27,8 +27,8 @@ class Sample:
 def rates(samples: Sequence[Sample], group: str) -> list[Point]:
     """Return a group's rows in per second, each over the batch that it belongs to.
 
-    Rows are counted when their batch is done. They are spread over the time since the count last grew: else a steady
-    flow would look like one that stands still and jumps.
+    Rows are counted when their batch is done. They are spread over the time since the count last
+    grew: else a steady flow would look like one that stands still and jumps.
     """
     points: list[Point] = []
     for run in _runs(samples):
@@ -47,11 +47,17 @@ def lags(samples: Sequence[Sample], group: str) -> list[Point]:
 
 
 def _slopes(counted: Sequence[tuple[float, float]]) -> list[Point]:
-    grown = [0, *(place for place in range(1, len(counted)) if counted[place][1] > counted[place - 1][1])]
+    grown = [
+        0,
+        *(place for place in range(1, len(counted)) if counted[place][1] > counted[place - 1][1]),
+    ]
     points: list[Point] = [(counted[0][0], 0.0)]
     for start, stop in pairwise(grown):
         (then, before), (at, rows) = counted[start], counted[stop]
-        points += [(counted[place][0], (rows - before) / (at - then)) for place in range(start + 1, stop + 1)]
+        points += [
+            (counted[place][0], (rows - before) / (at - then))
+            for place in range(start + 1, stop + 1)
+        ]
     return points + [(at, 0.0) for at, _ in counted[grown[-1] + 1 :]]
 
 
@@ -63,5 +69,7 @@ def _runs(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def _group(sample: Sample, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(group for group in sample.statistics["groups"] if group["name"] == name)
+    found: Mapping[str, Any] = next(
+        group for group in sample.statistics["groups"] if group["name"] == name
+    )
     return found

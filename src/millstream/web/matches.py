@@ -30,13 +30,16 @@ def plot(
         ms.plot(ms.match(df, pattern, key="card"))                  # in a notebook
         ms.plot(rows, by="origin", title="delays").save("delays.html")
 
-    A run that ran out of time is drawn with dashes, and its events are faint. Events are the blocks of a match, if it comes with
-    them, else its columns that are times. Times are shown in UTC; those without a zone are taken for that.
+    A run that ran out of time is drawn with dashes, and its events are faint. Events are the blocks
+    of a match, if it comes with them, else its columns that are times. Times are shown in UTC;
+    those without a zone are taken for that.
 
     Args:
-        matches: A DataFrame of Spark (not a stream), pandas, Polars or Arrow, or rows: dictionaries, as `millstream.testing.matches`
-            returns them, or as a sink has written them.
-        by: The columns that make a lane; the first one that is a text or a whole number, if it is left out.
+        matches: A DataFrame of Spark (not a stream), pandas, Polars or Arrow, or rows:
+            dictionaries, as `millstream.testing.matches` returns them, or as a sink has written
+            them.
+        by: The columns that make a lane; the first one that is a text or a whole number, if it is
+            left out.
         time: The time column of events and matches; needed only if events have several.
         title: What stands above it.
         limit: How many matches are drawn at most, the earliest.
@@ -47,7 +50,9 @@ def plot(
     names = tuple(dict.fromkeys(name for row in rows for name in row))
     lanes = _lanes(rows, names, by)
     if time is not None and rows and not any(time in _fields(row) for row in rows):
-        raise UnknownColumn(f'the matches have no time "{time}"', hint=f"they have {', '.join(names)}", where=here())
+        raise UnknownColumn(
+            f'the matches have no time "{time}"', hint=f"they have {', '.join(names)}", where=here()
+        )
     several = len({row.get("pattern") for row in rows}) > 1
     spans = [_span(row, [*lanes, "pattern"] if several else lanes, time) for row in rows]
     shown = sorted(spans, key=lambda span: (span.begin, span.end, span.lane))[:limit]
@@ -61,7 +66,9 @@ def _rows(matches: Any, time: str | None, limit: int) -> list[Row]:
     """Return matches as dictionaries; of a Spark DataFrame no more than one more than the limit."""
     if getattr(matches, "isStreaming", False):
         msg = "a stream has no end, and a plot needs one"
-        raise InvalidOption(msg, hint="plot what it has written: ms.plot(spark.read.parquet(...))", where=here())
+        raise InvalidOption(
+            msg, hint="plot what it has written: ms.plot(spark.read.parquet(...))", where=here()
+        )
     if hasattr(matches, "toArrow"):
         moments = [name for name, kind in matches.dtypes if kind.startswith("timestamp")]
         order = time if time in moments else moments[-1] if moments else None
@@ -77,7 +84,9 @@ def _rows(matches: Any, time: str | None, limit: int) -> list[Row]:
         found = matches
     if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
         msg = f"matches cannot be read from {type(matches).__name__}"
-        raise InvalidOption(msg, hint="give a DataFrame, an Arrow table or a list of dictionaries", where=here())
+        raise InvalidOption(
+            msg, hint="give a DataFrame, an Arrow table or a list of dictionaries", where=here()
+        )
     return [_row(one) for one in found]
 
 
@@ -85,7 +94,9 @@ def _row(one: Any) -> Row:
     plain = _plain(one)
     if not isinstance(plain, dict):
         msg = f"a match is a dictionary, not {type(one).__name__}"
-        raise InvalidOption(msg, hint="give a DataFrame, an Arrow table or a list of dictionaries", where=here())
+        raise InvalidOption(
+            msg, hint="give a DataFrame, an Arrow table or a list of dictionaries", where=here()
+        )
     return plain
 
 
@@ -118,7 +129,11 @@ def _read(text: str) -> datetime | str:
 def _lanes(rows: Sequence[Row], names: Sequence[str], by: str | Sequence[str] | None) -> list[str]:
     """Return the columns that make a lane."""
     if by is None:
-        plain = (name for name in names if name not in _ABOUT and any(_is_key(row.get(name)) for row in rows))
+        plain = (
+            name
+            for name in names
+            if name not in _ABOUT and any(_is_key(row.get(name)) for row in rows)
+        )
         return [name for name in [next(plain, None)] if name is not None]
     asked = [by] if isinstance(by, str) else list(by)
     unknown = [name for name in asked if rows and name not in names]
@@ -134,7 +149,11 @@ def _is_key(value: Any) -> bool:
 
 def _span(row: Row, lanes: Sequence[str], time: str | None) -> Span:
     blocks = [dot for name, value in row.items() for dot in _events(name, value, row, time)]
-    own = [Dot(_seconds(value), name, f"{name}  {_written(value)}") for name, value in row.items() if _is_time(value)]
+    own = [
+        Dot(_seconds(value), name, f"{name}  {_written(value)}")
+        for name, value in row.items()
+        if _is_time(value)
+    ]
     # The time of a match is that of its last event, or when it became certain.
     dots = sorted(blocks or own, key=lambda dot: dot.at)
     if not dots:
@@ -151,7 +170,9 @@ def _events(name: str, value: Any, row: Row, time: str | None) -> list[Dot]:
     taken = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
     events = [event for event in taken if isinstance(event, dict)]
     moments = ((event, _moment(event, row, time)) for event in events)
-    return [Dot(_seconds(at), name, _event_said(name, event)) for event, at in moments if at is not None]
+    return [
+        Dot(_seconds(at), name, _event_said(name, event)) for event, at in moments if at is not None
+    ]
 
 
 def _moment(event: Row, row: Row, time: str | None) -> datetime | None:
@@ -168,7 +189,16 @@ def _moment(event: Row, row: Row, time: str | None) -> datetime | None:
 
 def _fields(row: Row) -> set[str]:
     inner = [value if isinstance(value, list) else [value] for value in row.values()]
-    return {*row, *(name for values in inner for value in values if isinstance(value, dict) for name in value)}
+    return {
+        *row,
+        *(
+            name
+            for values in inner
+            for value in values
+            if isinstance(value, dict)
+            for name in value
+        ),
+    }
 
 
 def _is_time(value: Any) -> bool:
@@ -186,7 +216,9 @@ def _written(value: Any) -> str:
     match value:
         case datetime():
             moment = value.astimezone(UTC) if value.tzinfo else value
-            return moment.replace(tzinfo=None).isoformat(" ", "auto" if moment.microsecond else "seconds")
+            return moment.replace(tzinfo=None).isoformat(
+                " ", "auto" if moment.microsecond else "seconds"
+            )
         case dict():
             return ", ".join(f"{name} {_written(inner)}" for name, inner in value.items())
         case list():
@@ -208,6 +240,14 @@ def _note(spans: Sequence[Span], more: bool) -> str:
         return "no matches"
     first = datetime.fromtimestamp(min(span.begin for span in spans), UTC)
     last = datetime.fromtimestamp(max(span.end for span in spans), UTC)
-    days = f"{first:%-d %b %Y}" if first.date() == last.date() else f"{first:%-d %b %Y} to {last:%-d %b %Y}"
-    count = f"the first {len(spans):,} matches" if more else f"{len(spans):,} match{'es' if len(spans) > 1 else ''}"
+    days = (
+        f"{first:%-d %b %Y}"
+        if first.date() == last.date()
+        else f"{first:%-d %b %Y} to {last:%-d %b %Y}"
+    )
+    count = (
+        f"the first {len(spans):,} matches"
+        if more
+        else f"{len(spans):,} match{'es' if len(spans) > 1 else ''}"
+    )
     return f"{count}, {days}, UTC"

@@ -59,7 +59,11 @@ class _Frame:
 
     def py(self, y: float) -> float:
         low, high = self.y
-        return self.height - _BOTTOM - (y - low) / ((high - low) or 1.0) * (self.height - _TOP - _BOTTOM)
+        return (
+            self.height
+            - _BOTTOM
+            - (y - low) / ((high - low) or 1.0) * (self.height - _TOP - _BOTTOM)
+        )
 
 
 def lines(
@@ -77,7 +81,8 @@ def lines(
 
     Args:
         series: The lines.
-        x: What x is: "date" (seconds since 1970), "elapsed" (seconds), "hour" (of the day) or "number".
+        x: What x is: "date" (seconds since 1970), "elapsed" (seconds), "hour" (of the day) or
+            "number".
         unit: Of y, for the tooltips.
         marks: Moments to point out.
         width: Of the picture, in pixels; it shrinks with its place.
@@ -94,7 +99,10 @@ def lines(
     ]
     hover = escape(json.dumps(_hover(frame, series, x, unit), separators=(",", ":")), quote=True)
     legend = tuple((one.name, one.colour) for one in series) if len(series) > 1 else ()
-    return Plot(_svg(width, height, "".join(parts), label, f' class="plot lines" data-hover="{hover}"'), legend)
+    return Plot(
+        _svg(width, height, "".join(parts), label, f' class="plot lines" data-hover="{hover}"'),
+        legend,
+    )
 
 
 def _frame(series: Sequence[Series], marks: Sequence[Mark], width: int, height: int) -> _Frame:
@@ -113,9 +121,15 @@ def _grid(frame: _Frame, kind: AxisKind) -> list[str]:
     for tick in scale.ticks("number", *frame.y, about=5):
         y = frame.py(tick.at)
         zero = ' class="zero"' if tick.at == 0 else ""
-        parts.append(f'<line{zero} x1="{frame.left:.1f}" x2="{frame.width - _RIGHT:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left - 8:.1f}" y="{y + 4:.1f}">{tick.label}</text>')
-    parts += [_below(frame, tick) for tick in scale.ticks(kind, *frame.x, about=max(3, frame.width // 85))]
+        parts.append(
+            f'<line{zero} x1="{frame.left:.1f}" x2="{frame.width - _RIGHT:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(
+            f'<text class="end" x="{frame.left - 8:.1f}" y="{y + 4:.1f}">{tick.label}</text>'
+        )
+    parts += [
+        _below(frame, tick) for tick in scale.ticks(kind, *frame.x, about=max(3, frame.width // 85))
+    ]
     return ['<g class="grid">', *parts, "</g>"]
 
 
@@ -129,8 +143,14 @@ def _line(frame: _Frame, series: Series, *, filled: bool) -> str:
     for run in _runs(series.points):
         places = [f"{frame.px(x):.1f} {frame.py(y):.1f}" for x, y in run]
         path.append("M" + "L".join(places) + ("h.1" if len(run) == 1 else ""))
-        first, last, ground = frame.px(run[0][0]), frame.px(run[-1][0]), frame.py(max(0.0, frame.y[0]))
-        areas.append(f"M{first:.1f} {ground:.1f}L" + "L".join(places) + f"L{last:.1f} {ground:.1f}Z")
+        first, last, ground = (
+            frame.px(run[0][0]),
+            frame.px(run[-1][0]),
+            frame.py(max(0.0, frame.y[0])),
+        )
+        areas.append(
+            f"M{first:.1f} {ground:.1f}L" + "L".join(places) + f"L{last:.1f} {ground:.1f}Z"
+        )
     area = f'<path class="area c{series.colour}" d="{"".join(areas)}"/>' if filled else ""
     return f'{area}<path class="line c{series.colour}" d="{"".join(path)}"/>'
 
@@ -166,9 +186,16 @@ def _hover(frame: _Frame, series: Sequence[Series], kind: AxisKind, unit: str) -
         known = {x: y for x, y in one.points if y is not None}
         values = [known.get(x) for x in xs]
         places = [None if value is None else round(frame.py(value), 1) for value in values]
-        texts = [None if value is None else f"{_precise(value)}{f' {unit}' if unit else ''}" for value in values]
+        texts = [
+            None if value is None else f"{_precise(value)}{f' {unit}' if unit else ''}"
+            for value in values
+        ]
         found.append({"name": one.name, "colour": one.colour, "y": places, "text": texts})
-    return {"x": [round(frame.px(x), 1) for x in xs], "at": [scale.written(kind, x) for x in xs], "series": found}
+    return {
+        "x": [round(frame.px(x), 1) for x in xs],
+        "at": [scale.written(kind, x) for x in xs],
+        "series": found,
+    }
 
 
 def _precise(value: float) -> str:
@@ -187,13 +214,17 @@ def bars(
     pitch, thick = 34, 16
     left = 14.0 + 6.6 * max((len(name) for name, _, _ in values), default=0)
     # Room for what stands behind the longest bar.
-    behind = 20.0 + 6.4 * max((len(_behind(value, unit, note)) for _, value, note in values), default=0)
+    behind = 20.0 + 6.4 * max(
+        (len(_behind(value, unit, note)) for _, value, note in values), default=0
+    )
     most = max((value for _, value, _ in values), default=1.0) or 1.0
     parts = []
     for row, (name, value, note) in enumerate(values):
         y = 6 + row * pitch
         long = max(2.0, value / most * (width - left - behind))
-        parts.append(f'<text class="end name" x="{left - 8:.1f}" y="{y + thick - 3}">{escape(name)}</text>')
+        parts.append(
+            f'<text class="end name" x="{left - 8:.1f}" y="{y + thick - 3}">{escape(name)}</text>'
+        )
         parts.append(f'<path class="bar c{colour}" d="{_rounded(left, y, long, thick)}"/>')
         parts.append(
             f'<text x="{left + long + 8:.1f}" y="{y + thick - 3}"><tspan class="name">{_precise(value)}'
@@ -209,7 +240,9 @@ def _behind(value: float, unit: str, note: str) -> str:
 def _rounded(x: float, y: float, long: float, thick: float) -> str:
     """Return a bar that is square where it begins and round where it ends."""
     r = min(4.0, long)
-    return f"M{x:.1f} {y}h{long - r:.1f}q{r} 0 {r} {r}v{thick - 2 * r}q0 {r} -{r} {r}h-{long - r:.1f}z"
+    return (
+        f"M{x:.1f} {y}h{long - r:.1f}q{r} 0 {r} {r}v{thick - 2 * r}q0 {r} -{r} {r}h-{long - r:.1f}z"
+    )
 
 
 def heat(
@@ -244,15 +277,17 @@ def heat(
     for r, values in enumerate(cells):
         for c, value in enumerate(values):
             if value is not None:
-                place = (
-                    f'x="{left + c * wide:.1f}" y="{2 + r * pitch:.1f}" width="{wide - 1:.1f}" height="{pitch - 1:.1f}"'
-                )
+                place = f'x="{left + c * wide:.1f}" y="{2 + r * pitch:.1f}" width="{wide - 1:.1f}" height="{pitch - 1:.1f}"'
                 title = f"<title>{escape(said(r, c, value))}</title>"
-                parts.append(f'<rect class="cell h{_shade(value, low, high)}" {place}>{title}</rect>')
+                parts.append(
+                    f'<rect class="cell h{_shade(value, low, high)}" {place}>{title}</rect>'
+                )
     ground = 2 + len(cells) * pitch + 14
     for c in _with_room(columns, wide):
         x = left + (c + 0.5) * wide
-        parts.append(f'<text class="middle" x="{x:.1f}" y="{ground:.1f}">{escape(columns[c])}</text>')
+        parts.append(
+            f'<text class="middle" x="{x:.1f}" y="{ground:.1f}">{escape(columns[c])}</text>'
+        )
     return Plot(_svg(width, int(ground + 6), "".join(parts), label, ' class="plot"'))
 
 
@@ -260,7 +295,9 @@ def _with_room(names: Sequence[str], wide: float) -> list[int]:
     """Return the columns whose names can stand beside each other."""
     found: list[int] = []
     for place, name in enumerate(names):
-        if name and (not found or (place - found[-1]) * wide >= 7 * max(len(name), len(names[found[-1]])) + 4):
+        if name and (
+            not found or (place - found[-1]) * wide >= 7 * max(len(name), len(names[found[-1]])) + 4
+        ):
             found.append(place)
     return found
 

@@ -176,12 +176,17 @@ def _section(section: Section) -> Iterator[str]:
 
 def _legend(legend: Sequence[tuple[str, int]]) -> Iterator[str]:
     if legend:
-        keys = "".join(f'<li><i class="c{colour}"></i>{escape(name)}</li>' for name, colour in legend)
+        keys = "".join(
+            f'<li><i class="c{colour}"></i>{escape(name)}</li>' for name, colour in legend
+        )
         yield f'<ul class="legend">{keys}</ul>'
 
 
 def _footer(report: Report) -> Iterator[str]:
-    facts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in report.facts)
+    facts = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in report.facts
+    )
     made = report.made_at.strftime("%Y-%m-%d %H:%M %Z").strip()
     yield f"<footer><dl>{facts}<div><dt>made</dt><dd>{made}</dd></div></dl></footer>"
 

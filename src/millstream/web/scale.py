@@ -34,7 +34,10 @@ def ticks(kind: AxisKind, low: float, high: float, about: int = 6) -> list[Tick]
             step = next(s for s in (1, 2, 3, 4, 6, 24) if (high - low) / s <= about or s == 24)
             return [Tick(at, f"{int(at):02}:00") for at in _multiples(low, high, step)]
         case "number":
-            return [Tick(at, number(at)) for at in _multiples(low, high, _nice((high - low) / max(1, about)))]
+            return [
+                Tick(at, number(at))
+                for at in _multiples(low, high, _nice((high - low) / max(1, about)))
+            ]
 
 
 def rounded_up(high: float, about: int = 5) -> float:
@@ -132,7 +135,9 @@ def _month_ticks(low: float, high: float, about: int) -> list[Tick]:
     month = _moment(low).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     while month.timestamp() <= high:
         if month.timestamp() >= low:
-            found.append(Tick(month.timestamp(), month.strftime("%b %Y" if month.month == 1 else "%b")))
+            found.append(
+                Tick(month.timestamp(), month.strftime("%b %Y" if month.month == 1 else "%b"))
+            )
         month = (month + timedelta(days=32)).replace(day=1)
     return found[:: max(1, math.ceil(len(found) / max(1, about)))]
 

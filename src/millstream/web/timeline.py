@@ -122,19 +122,33 @@ class _Picture:
         names = dict.fromkeys(dot.name for span in spans for dot in span.dots)
         self.colours = {name: place % COLOURS + 1 for place, name in enumerate(names)}
         lanes = list(dict.fromkeys(span.lane for span in spans))
-        self.left = _MARGIN + (14.0 + 6.6 * min(_LONGEST, max(map(len, lanes), default=0)) if any(lanes) else 0.0)
-        begin, end = min((s.begin for s in spans), default=0.0), max((s.end for s in spans), default=1.0)
+        self.left = _MARGIN + (
+            14.0 + 6.6 * min(_LONGEST, max(map(len, lanes), default=0)) if any(lanes) else 0.0
+        )
+        begin, end = (
+            min((s.begin for s in spans), default=0.0),
+            max((s.end for s in spans), default=1.0),
+        )
         # Room at both sides, so that no event stands on the border.
         aside = (end - begin) * 0.02 or 1.0
         self.low, self.high = begin - aside, end + aside
         by_lane = groupby(sorted(spans, key=lambda s: lanes.index(s.lane)), key=lambda s: s.lane)
-        self.lanes = [(lane, self._rows(sorted(own, key=lambda s: s.begin))) for lane, own in by_lane]
+        self.lanes = [
+            (lane, self._rows(sorted(own, key=lambda s: s.begin))) for lane, own in by_lane
+        ]
 
     def _rows(self, spans: Sequence[Span]) -> list[list[Span]]:
         """Share out the spans of a lane over as few rows as let none lie over another."""
         rows: list[list[Span]] = []
         for span in spans:
-            row = next((row for row in rows if self.px(row[-1].end) + 2 * _RADIUS + 3 <= self.px(span.begin)), None)
+            row = next(
+                (
+                    row
+                    for row in rows
+                    if self.px(row[-1].end) + 2 * _RADIUS + 3 <= self.px(span.begin)
+                ),
+                None,
+            )
             if row is None:
                 rows.append([span])
             else:
@@ -142,7 +156,9 @@ class _Picture:
         return rows
 
     def px(self, at: float) -> float:
-        return self.left + (at - self.low) / (self.high - self.low) * (self.width - self.left - _MARGIN)
+        return self.left + (at - self.low) / (self.high - self.low) * (
+            self.width - self.left - _MARGIN
+        )
 
     @property
     def ground(self) -> float:
@@ -155,7 +171,11 @@ class _Picture:
         yield f'height="{high}" role="img" aria-label="{escape(self.title)}" style="max-width:100%;height:auto">'
         yield f"<style>{_style()}</style>"
         yield f'<rect class="page" width="{wide}" height="{high}" rx="12"/>'
-        yield f'<text class="title" x="{_MARGIN}" y="28">{escape(self.title)}</text>' if self.title else ""
+        yield (
+            f'<text class="title" x="{_MARGIN}" y="28">{escape(self.title)}</text>'
+            if self.title
+            else ""
+        )
         yield f'<text class="end" x="{self.width - _MARGIN}" y="{28 if self.title else 24}">{escape(self.note)}</text>'
         yield from self._legend()
         yield from self._bands()
@@ -184,9 +204,13 @@ class _Picture:
             y += tall
 
     def _axis(self) -> Iterator[str]:
-        for tick in scale.ticks("date", self.low, self.high, about=max(3, int(self.width - self.left) // 90)):
+        for tick in scale.ticks(
+            "date", self.low, self.high, about=max(3, int(self.width - self.left) // 90)
+        ):
             x = f"{self.px(tick.at):.1f}"
-            if self.px(tick.at) + 3.3 * len(tick.label) > self.width or self.px(tick.at) < 3.3 * len(tick.label):
+            if self.px(tick.at) + 3.3 * len(tick.label) > self.width or self.px(
+                tick.at
+            ) < 3.3 * len(tick.label):
                 continue  # its label would be cut off
             yield f'<line class="tick" x1="{x}" x2="{x}" y1="{self.head}" y2="{self.ground + 5:.1f}"/>'
             yield f'<text class="middle" x="{x}" y="{self.ground + 20:.1f}">{escape(tick.label)}</text>'
@@ -221,7 +245,8 @@ def _short(text: str) -> str:
 
 
 def _style() -> str:
-    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond it.
+    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond
+    # it.
     light = "".join(f".timeline {selector}{{{rule}}}" for selector, rule, _ in _RULES)
     dark = "".join(f".timeline {selector}{{{rule}}}" for selector, _, rule in _RULES if rule)
     return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"

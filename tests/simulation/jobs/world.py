@@ -1,9 +1,10 @@
 """A world of engines, one job and its driver: what is on disk survives, what is in memory does not.
 
-The rules are those of `engine.lifecycle`; processes, inboxes, disks, producers, users and faults are simulated. Every
-engine can die between any two steps: after a rule was applied, after the job was written down, after each order. The
-driver dies when it likes, with its engine in any case. At the end all faults stop (an engine that is gone for good
-stays away), and an operator shuts the job down, which must come to an end.
+The rules are those of `engine.lifecycle`; processes, inboxes, disks, producers, users and faults
+are simulated. Every engine can die between any two steps: after a rule was applied, after the job
+was written down, after each order. The driver dies when it likes, with its engine in any case. At
+the end all faults stop (an engine that is gone for good stays away), and an operator shuts the job
+down, which must come to an end.
 """
 
 from __future__ import annotations
@@ -158,7 +159,10 @@ class World:
                 raise Violation("jam", "the world runs for ever")
             self.now, _, what = heapq.heappop(self._queue)
             if self.now > LONGEST_S:
-                raise Violation("jam", f"the job is not shut down: {[n.job and n.job.state for n in self.nodes]}")
+                raise Violation(
+                    "jam",
+                    f"the job is not shut down: {[n.job and n.job.state for n in self.nodes]}",
+                )
             what()
             self.check()
         if not operator.done:
@@ -218,10 +222,21 @@ class World:
             JobState.RUNNING,
             JobState.RESTARTING,
         ):
-            raise Violation("forgotten", f"{type(event).__name__} makes a job that drains {after.state}")
-        if before.state is JobState.DRAINING and before.flush and after.state is JobState.DRAINED and not after.missed:
+            raise Violation(
+                "forgotten", f"{type(event).__name__} makes a job that drains {after.state}"
+            )
+        if (
+            before.state is JobState.DRAINING
+            and before.flush
+            and after.state is JobState.DRAINED
+            and not after.missed
+        ):
             raise Violation("forgotten", "a job that was to end can be resumed")
-        if after.state is JobState.DRAINED and before.state is JobState.DRAINING and node.number == 0:
+        if (
+            after.state is JobState.DRAINED
+            and before.state is JobState.DRAINING
+            and node.number == 0
+        ):
             self.deaths = 0
             self.check_processed()
 
@@ -238,7 +253,11 @@ class World:
         job, born = node.job, node.life
         if job is None:
             return
-        if job.paused_until is not None and job.paused_until > self.now and node.armed != job.paused_until:
+        if (
+            job.paused_until is not None
+            and job.paused_until > self.now
+            and node.armed != job.paused_until
+        ):
             node.armed = job.paused_until
             self.at(job.paused_until, lambda: self.event(node, born, life.PauseOver()))
         if not job.driver and job.state is JobState.DRAINING:
@@ -247,7 +266,11 @@ class World:
             self.at(max(due, self.now), lambda: self.overdue(node, born, due, missed))
 
     def overdue(self, node: Node, born: int, due: float, event: Event) -> None:
-        if node.job is not None and node.job.state is JobState.DRAINING and node.job.since + PEERS_S <= due:
+        if (
+            node.job is not None
+            and node.job.state is JobState.DRAINING
+            and node.job.since + PEERS_S <= due
+        ):
             self.event(node, born, event)
 
     def event(self, node: Node, born: int, event: Event) -> None:
@@ -316,7 +339,9 @@ class World:
         if any(driver.alive for driver in self.drivers):
             raise Violation("one driver", "a second one is started")
         if self.now < self.not_before - 1e-6:
-            raise Violation("pauses", f"a driver is started {self.not_before - self.now:.1f} s too early")
+            raise Violation(
+                "pauses", f"a driver is started {self.not_before - self.now:.1f} s too early"
+            )
         if not self.all_met(node):
             self.say("another engine was not reached yet")
             self.apply(node, life.DriverDied("another engine was not reached", waiting=True))
@@ -377,7 +402,11 @@ class World:
         read = all(self.processed[n.number] == n.inbox.taken for n in there)
         if read and not missing and all(n.inbox.ended for n in there):
             return life.Finished()
-        return life.Drained() if driver.draining and not driver.flush and read and not missing else None
+        return (
+            life.Drained()
+            if driver.draining and not driver.flush and read and not missing
+            else None
+        )
 
     def watch_peers(self) -> None:
         """The engine with the driver notices that another one does not answer while the job drains."""
@@ -395,7 +424,11 @@ class World:
         def heard() -> None:
             if self.rules.owners_asked and node.driver is not driver:
                 return
-            if isinstance(event, life.DriverReady) and node.job is not None and node.job.state in life.ALIVE:
+            if (
+                isinstance(event, life.DriverReady)
+                and node.job is not None
+                and node.job.state in life.ALIVE
+            ):
                 self.ready_at = self.now
             self.event(node, driver.born, event)
 
@@ -428,7 +461,10 @@ class World:
             self.say(f"node {node.number} is closed")
             self.ask(node, life.EngineStopping())
             born = node.life
-            self.after(self.chance.uniform(0.0, 10.0), lambda: self.kill(node) if node.life == born else None)
+            self.after(
+                self.chance.uniform(0.0, 10.0),
+                lambda: self.kill(node) if node.life == born else None,
+            )
         elif kind == "gone" and node.number > 0:
             self.kill(node, for_good=True)
         else:
@@ -447,7 +483,9 @@ class World:
         node.inbox.open = node.inbox.paused = False
         orphans = [node.driver, node.leaving]
         node.driver = node.leaving = None
-        self.after(self.chance.uniform(0.0, 2.0), lambda: [self.end(orphan) for orphan in orphans] and None)
+        self.after(
+            self.chance.uniform(0.0, 2.0), lambda: [self.end(orphan) for orphan in orphans] and None
+        )
         if not for_good:
             self.after(self.chance.uniform(0.0, 40.0), lambda: self.restart(node))
 
@@ -479,7 +517,9 @@ class World:
         if what == "force":
             self.forced = True
         order = list(reversed(self.nodes)) if "drain" in what or what == "flush" else self.nodes
-        if what == "undeploy" and not all(n.up and n.job and n.job.state in life.SETTLED for n in self.nodes):
+        if what == "undeploy" and not all(
+            n.up and n.job and n.job.state in life.SETTLED for n in self.nodes
+        ):
             order = self.nodes[:1]  # the driver's engine refuses, and that is that
         for node in order:
             if not self.ask(node, event) or self.chance.random() < 0.05:
@@ -502,17 +542,29 @@ class World:
     def check(self) -> None:
         for partition, node in enumerate(self.nodes):
             if self.processed[partition] > node.inbox.taken and node.files:
-                raise Violation("lost", f"{node.inbox.taken} rows are left of {self.processed[partition]} processed")
+                raise Violation(
+                    "lost",
+                    f"{node.inbox.taken} rows are left of {self.processed[partition]} processed",
+                )
             job = node.job
-            if job is not None and node.up and job.state is not JobState.DEPLOYED and not node.inbox.open:
+            if (
+                job is not None
+                and node.up
+                and job.state is not JobState.DEPLOYED
+                and not node.inbox.open
+            ):
                 raise Violation("intake", f"the inboxes of a job that is {job.state} are closed")
             if job is not None and job.state is JobState.FINISHED and node.number == 0:
                 self.check_finished(job)
 
     def check_finished(self, job: Job) -> None:
         for partition, node in enumerate(self.nodes):
-            if node.files and (not node.inbox.ended or self.processed[partition] != node.inbox.taken):
-                raise Violation("finished", f"partition {partition} has not ended or is not processed")
+            if node.files and (
+                not node.inbox.ended or self.processed[partition] != node.inbox.taken
+            ):
+                raise Violation(
+                    "finished", f"partition {partition} has not ended or is not processed"
+                )
 
     def check_processed(self) -> None:
         for partition, node in enumerate(self.nodes):

@@ -1,7 +1,7 @@
 """What a simulated world is made of, and all that will go wrong in it: plain data, drawn from a seed.
 
-Nothing is drawn while the world runs. So a scenario can be shrunk by leaving parts out, and what is left still means
-the same: the third crash does not move because the first one is gone.
+Nothing is drawn while the world runs. So a scenario can be shrunk by leaving parts out, and what is
+left still means the same: the third crash does not move because the first one is gone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Fate:
         if self.again is not None:
             return f"message {self.message} comes again after {self.again:g}"
         return (
-            f"message {self.message} is lost" if self.by is None else f"message {self.message} is late by {self.by:g}"
+            f"message {self.message} is lost"
+            if self.by is None
+            else f"message {self.message} is late by {self.by:g}"
         )
 
 
@@ -133,7 +135,9 @@ class Scenario:
     def without_producer(self, gone: int) -> Scenario:
         """Return the world without a producer and without what happens to it."""
         kept = [moved for fault in self.faults if (moved := _moved(fault, gone)) is not None]
-        return replace(self, producers=self.producers[:gone] + self.producers[gone + 1 :], faults=tuple(kept))
+        return replace(
+            self, producers=self.producers[:gone] + self.producers[gone + 1 :], faults=tuple(kept)
+        )
 
     def lines(self) -> list[str]:
         """Return the world in words."""
@@ -142,7 +146,10 @@ class Scenario:
             f"{one.batch} at a time, outboxes of {one.outbox}, instructions at {[*one.marks, one.rows]}"
             for n, one in enumerate(self.producers)
         ]
-        inboxes = [f"i{n} holds {one.capacity} rows, a sync takes {one.sync:g}" for n, one in enumerate(self.inboxes)]
+        inboxes = [
+            f"i{n} holds {one.capacity} rows, a sync takes {one.sync:g}"
+            for n, one in enumerate(self.inboxes)
+        ]
         return [*producers, *inboxes, *map(str, self.faults)]
 
 
@@ -160,14 +167,19 @@ def drawn(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     rng = Random(seed)
     inboxes = tuple(
-        Takes(rng.choice((1, 2, 4, 8, 20)), rng.choice((0.5, 1.0, 3.0, 6.0))) for _ in range(rng.randint(1, 3))
+        Takes(rng.choice((1, 2, 4, 8, 20)), rng.choice((0.5, 1.0, 3.0, 6.0)))
+        for _ in range(rng.randint(1, 3))
     )
     producers = tuple(_sends(rng, len(inboxes)) for _ in range(rng.choice((1, 1, 2, 2, 3))))
-    limits = Limits(requests=rng.choice((1, 2, 4)), time_limit_s=10.0, pause_s=0.25, longest_pause_s=4.0)
+    limits = Limits(
+        requests=rng.choice((1, 2, 4)), time_limit_s=10.0, pause_s=0.25, longest_pause_s=4.0
+    )
     # Each world has its own few troubles; in one that has them all they hide each other.
     draws = [_fate, _fate, _cut, _slow, _inbox_crash, _producer_crash]
     kinds = rng.sample(draws, rng.randint(1, 3))
-    faults = [rng.choice(kinds)(rng, producers, len(inboxes)) for _ in range(rng.choice((1, 2, 4, 8)))]
+    faults = [
+        rng.choice(kinds)(rng, producers, len(inboxes)) for _ in range(rng.choice((1, 2, 4, 8)))
+    ]
     kept = tuple(sorted((one for one in faults if one is not None), key=_order))
     return Scenario(seed, limits, producers, inboxes, kept)
 
@@ -180,7 +192,14 @@ def _sends(rng: Random, inboxes: int) -> Sends:
     rows = rng.choice((2, 4, 8, 14))
     marks = tuple(sorted(rng.sample(range(rows), rng.choice((0, 0, 1, 2)))))
     policy = rng.choice(list(Policy))
-    return Sends(policy, rows, rng.choice((1, 2, 3, 6)), rng.choice((1, 3, 6, 12)), rng.randrange(inboxes), marks)
+    return Sends(
+        policy,
+        rows,
+        rng.choice((1, 2, 3, 6)),
+        rng.choice((1, 3, 6, 12)),
+        rng.randrange(inboxes),
+        marks,
+    )
 
 
 def _fate(rng: Random, producers: tuple[Sends, ...], inboxes: int) -> Fate:
@@ -210,12 +229,17 @@ def _slow(rng: Random, producers: tuple[Sends, ...], inboxes: int) -> Slow:
 def _inbox_crash(rng: Random, producers: tuple[Sends, ...], inboxes: int) -> InboxCrash:
     at, until = _span(rng, 25.0)
     kept = rng.choice((0.0, 0.0, 0.5, 1.0))
-    return InboxCrash(at, until, rng.randrange(inboxes), kept, told=rng.random() < 0.5, alive=rng.random() < 0.3)
+    return InboxCrash(
+        at, until, rng.randrange(inboxes), kept, told=rng.random() < 0.5, alive=rng.random() < 0.3
+    )
 
 
-def _producer_crash(rng: Random, producers: tuple[Sends, ...], inboxes: int) -> ProducerCrash | None:
-    # The choices of a least loaded router are not logged: read again, rows would go to other inboxes than before, and be
-    # there twice. Such a producer must not read again under the same sender, so here it does not die.
+def _producer_crash(
+    rng: Random, producers: tuple[Sends, ...], inboxes: int
+) -> ProducerCrash | None:
+    # The choices of a least loaded router are not logged: read again, rows would go to other
+    # inboxes than before, and be there twice. Such a producer must not read again under the same
+    # sender, so here it does not die.
     mortal = [n for n, one in enumerate(producers) if one.policy is not Policy.LEAST_LOADED]
     if not mortal:
         return None

@@ -16,7 +16,9 @@ def shrunk(scenario: Scenario, rules: Rules = OURS) -> Scenario:
     smaller: Scenario | None = scenario
     while smaller is not None:
         scenario = smaller
-        smaller = next((one for one in _smaller(scenario) if _breaks(one, broken.promise, rules)), None)
+        smaller = next(
+            (one for one in _smaller(scenario) if _breaks(one, broken.promise, rules)), None
+        )
     return scenario
 
 
@@ -38,7 +40,9 @@ def _smaller(one: Scenario) -> Iterator[Scenario]:
         for fewer in dict.fromkeys((sends.rows // 2, sends.rows - 1)):
             if fewer >= 0 and fewer < sends.rows:
                 marks = tuple(mark for mark in sends.marks if mark < fewer)
-                yield replace(one, producers=(*before, replace(sends, rows=fewer, marks=marks), *after))
+                yield replace(
+                    one, producers=(*before, replace(sends, rows=fewer, marks=marks), *after)
+                )
         if sends.marks:
             yield replace(one, producers=(*before, replace(sends, marks=sends.marks[1:]), *after))
 

@@ -3,12 +3,13 @@
     source ── router ──┬── window ══ network ══▶ admission ── journal (synced | not synced)     p0 ... pN, i0 ... iM
               (policy) └── window ◀═ answers ═══ when durable
 
-The rules are the real ones (`millstream.links`: admission, window, routing); what is modelled is what they stand
-between. A journal is a list of which only the synced front outlives a crash, as with ours. A producer is a source whose
-rows are numbered by place; dead and back, it reads again from its last acknowledged place or an earlier one under the
-same sender, with batches cut anew. One whose router chooses the least loaded inbox never dies here: its choices are not
-logged, so rows read again could go to another inbox, and that is not promised. A local producer and its inbox are one
-process, and die together.
+The rules are the real ones (`millstream.links`: admission, window, routing); what is modelled is
+what they stand between. A journal is a list of which only the synced front outlives a crash, as
+with ours. A producer is a source whose rows are numbered by place; dead and back, it reads again
+from its last acknowledged place or an earlier one under the same sender, with batches cut anew. One
+whose router chooses the least loaded inbox never dies here: its choices are not logged, so rows
+read again could go to another inbox, and that is not promised. A local producer and its inbox are
+one process, and die together.
 
 Checked at every step:
 
@@ -66,7 +67,9 @@ class Inbox:
         self.synced = 0
         self.syncing = False
         self.highest: dict[str, int] = {}
-        self.tail: dict[str, int] = {}  # how far the journal must be synced for all of a sender's rows
+        self.tail: dict[
+            str, int
+        ] = {}  # how far the journal must be synced for all of a sender's rows
         self.waiting: list[tuple[int, Producer, int, int, int, int]] = []
         self.life = 0
         self.down = self.refusing = False
@@ -82,7 +85,9 @@ class Inbox:
         """Return the highest number of a sender in the synced part."""
         if self.tail.get(sender, 0) <= self.synced:
             return self.highest.get(sender, NOTHING)
-        return max((n for name, n in self.journal[: self.synced] if name == sender), default=NOTHING)
+        return max(
+            (n for name, n in self.journal[: self.synced] if name == sender), default=NOTHING
+        )
 
     def receive(self, producer: Producer, life: int, order: Send) -> None:
         if self.down:
@@ -92,11 +97,15 @@ class Inbox:
             self.answer(producer, life, order.request, 0, NOTHING)
             return
         sender, numbers = producer.name, order.piece.numbers
-        found = self.world.rules.admit(self.highest.get(sender, NOTHING), order.after, numbers, self.free)
+        found = self.world.rules.admit(
+            self.highest.get(sender, NOTHING), order.after, numbers, self.free
+        )
         for n in numbers[found.repeated : found.repeated + found.fresh]:
             self.append(sender, n)
         self.world.tell(
-            lambda: f"i{self.number} takes {found.repeated} repeated and {found.fresh} fresh of {shown(numbers)}"
+            lambda: (
+                f"i{self.number} takes {found.repeated} repeated and {found.fresh} fresh of {shown(numbers)}"
+            )
         )
         self.sync()
         self.reply(producer, life, order, found)
@@ -108,20 +117,29 @@ class Inbox:
         if last <= durable:
             self.answer(producer, life, order.request, taken, durable)
         else:
-            self.waiting.append((self.tail[producer.name], producer, life, order.request, taken, last))
+            self.waiting.append(
+                (self.tail[producer.name], producer, life, order.request, taken, last)
+            )
 
     def answer(self, producer: Producer, life: int, request: int, taken: int, highest: int) -> None:
         answer = Answer(request, taken, highest, 0 if self.refusing else self.free)
-        self.world.carry(producer, self, back=True, what=(producer.receive, (life, self.number, answer)))
+        self.world.carry(
+            producer, self, back=True, what=(producer.receive, (life, self.number, answer))
+        )
 
     def append(self, sender: str, number: int) -> None:
         world, event = self.world, (sender, number)
         producer = world.producers[world.names.index(sender)]
         if number <= self.highest.get(sender, NOTHING):
-            raise Violation("order", f"{sender}'s {number} comes to i{self.number} after {self.highest[sender]}")
+            raise Violation(
+                "order", f"{sender}'s {number} comes to i{self.number} after {self.highest[sender]}"
+            )
         if not producer.everywhere(number):
             if event in world.where:
-                raise Violation("once", f"{sender}'s row {number} is in i{world.where[event]} and in i{self.number}")
+                raise Violation(
+                    "once",
+                    f"{sender}'s row {number} is in i{world.where[event]} and in i{self.number}",
+                )
             world.where[event] = self.number
         self.index[event] = len(self.journal)
         self.journal.append(event)
@@ -137,9 +155,13 @@ class Inbox:
         if not self.ends.complete:
             return
         for producer in self.world.producers:
-            missing = [n for n in producer.belongs(self.number) if (producer.name, n) not in self.index]
+            missing = [
+                n for n in producer.belongs(self.number) if (producer.name, n) not in self.index
+            ]
             if missing:
-                raise Violation("ended", f"i{self.number} has ended without {producer.name}'s {shown(missing)}")
+                raise Violation(
+                    "ended", f"i{self.number} has ended without {producer.name}'s {shown(missing)}"
+                )
 
     # the disk
 
@@ -148,9 +170,13 @@ class Inbox:
             return
         self.syncing = True
         slow = [
-            one.sync for one in self.world.slow if one.inbox == self.number and one.at <= self.world.now < one.until
+            one.sync
+            for one in self.world.slow
+            if one.inbox == self.number and one.at <= self.world.now < one.until
         ]
-        self.world.after(max(slow, default=self.plan.sync), self.has_synced, (self.life, len(self.journal)))
+        self.world.after(
+            max(slow, default=self.plan.sync), self.has_synced, (self.life, len(self.journal))
+        )
 
     def has_synced(self, life: int, upto: int) -> None:
         if life != self.life:
@@ -161,7 +187,9 @@ class Inbox:
         due = [one for one in self.waiting if one[0] <= upto]
         self.waiting = [one for one in self.waiting if one[0] > upto]
         for _, producer, producer_life, request, taken, last in due:
-            self.answer(producer, producer_life, request, taken, max(last, self.durable(producer.name)))
+            self.answer(
+                producer, producer_life, request, taken, max(last, self.durable(producer.name))
+            )
         self.sync()
 
     # dying
@@ -171,7 +199,9 @@ class Inbox:
         self.cut_to(self.synced + int((len(self.journal) - self.synced) * fault.kept))
         self.down, self.refusing = not fault.alive, fault.alive
         self.world.tell(
-            lambda: f"i{self.number} {'cannot write' if fault.alive else 'dies'}, {len(self.journal)} events are left"
+            lambda: (
+                f"i{self.number} {'cannot write' if fault.alive else 'dies'}, {len(self.journal)} events are left"
+            )
         )
         if fault.alive:
             for _, producer, life, request, _, _ in waiting:
@@ -242,7 +272,11 @@ class Producer:
 
     @property
     def done(self) -> bool:
-        return not self.down and self.position > self.plan.rows and not any(one.pieces for one in self.windows)
+        return (
+            not self.down
+            and self.position > self.plan.rows
+            and not any(one.pieces for one in self.windows)
+        )
 
     # reading
 
@@ -272,7 +306,9 @@ class Producer:
         rooms = [self.room(n) for n in range(len(self.windows))]
         numbers = range(first, first + count)
         if self.plan.policy in (Policy.LEAST_LOADED, Policy.LOCAL) or len(rooms) == 1:
-            chosen = self.plan.home if self.plan.policy is Policy.LOCAL else routing.least_loaded(rooms)
+            chosen = (
+                self.plan.home if self.plan.policy is Policy.LOCAL else routing.least_loaded(rooms)
+            )
             count = min(count, rooms[chosen])
             if count > 0:
                 self.offer(chosen, numbers[:count])
@@ -309,7 +345,10 @@ class Producer:
                 self.transmit(n, order)
             at = window.wake_at(self.windows[n])
             if at is not None and at <= now:
-                raise Violation("spin", f"{self.name} wants to be woken at {at:g} for i{n}, and has nothing to do")
+                raise Violation(
+                    "spin",
+                    f"{self.name} wants to be woken at {at:g} for i{n}, and has nothing to do",
+                )
             if at is not None and (wake is None or at < wake):
                 wake = at
         self.wake(wake)
@@ -355,7 +394,9 @@ class Producer:
     def lost(self, life: int, inbox: int) -> None:
         """The link to an inbox is gone."""
         if life == self.life and not self.down:
-            self.windows[inbox] = window.lost(self.windows[inbox], self.world.now, self.world.scenario.limits)
+            self.windows[inbox] = window.lost(
+                self.windows[inbox], self.world.now, self.world.scenario.limits
+            )
             self.step()
 
     def check(self, inbox: int) -> None:
@@ -365,7 +406,10 @@ class Producer:
         upto = bisect_right(offered, kept - 1)
         for n in offered[self.checked[inbox] : upto]:
             if there.index.get((self.name, n), there.synced) >= there.synced:
-                raise Violation("acknowledged", f"{self.name}'s {n} is acknowledged by i{inbox} and not durable there")
+                raise Violation(
+                    "acknowledged",
+                    f"{self.name}'s {n} is acknowledged by i{inbox} and not durable there",
+                )
         self.checked[inbox] = max(self.checked[inbox], upto)
 
     # dying
@@ -416,7 +460,9 @@ class World:
     steps: int = 0
     messages: int = 0
     where: dict[tuple[str, int], int] = field(default_factory=dict)
-    _events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)
+    _events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = field(
+        default_factory=list
+    )
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -466,7 +512,9 @@ class World:
         producer = self.producers[number]
         if producer.plan.policy is Policy.LOCAL:
             # It is one process with its inbox.
-            self.inbox_fails(InboxCrash(self.now, until, producer.plan.home, 0.0, told=True, alive=False))
+            self.inbox_fails(
+                InboxCrash(self.now, until, producer.plan.home, 0.0, told=True, alive=False)
+            )
         self.die(producer, until, back)
 
     def die(self, producer: Producer, until: float, back: float) -> None:
@@ -475,7 +523,11 @@ class World:
             self.at(until, producer.rise, ())
 
     def local(self, inbox: Inbox) -> list[Producer]:
-        return [one for one in self.producers if one.plan.policy is Policy.LOCAL and one.plan.home == inbox.number]
+        return [
+            one
+            for one in self.producers
+            if one.plan.policy is Policy.LOCAL and one.plan.home == inbox.number
+        ]
 
     def left_alone(self, inbox: Inbox, *, told: bool) -> None:
         for producer in self.producers if told else ():
@@ -483,7 +535,9 @@ class World:
 
     # the network
 
-    def carry(self, producer: Producer, inbox: Inbox, *, back: bool, what: tuple[Any, tuple[Any, ...]]) -> None:
+    def carry(
+        self, producer: Producer, inbox: Inbox, *, back: bool, what: tuple[Any, tuple[Any, ...]]
+    ) -> None:
         if producer.plan.policy is Policy.LOCAL and producer.plan.home == inbox.number:
             self.after(_CALL, *what)
             return
@@ -531,8 +585,14 @@ class World:
     def check_end(self) -> None:
         for producer in self.producers:
             if not producer.done:
-                left = [shown([n for piece in one.pieces for n in piece.numbers]) for one in producer.windows]
-                raise Violation("jam", f"{producer.name} has read up to {producer.position} and holds {left} for ever")
+                left = [
+                    shown([n for piece in one.pieces for n in piece.numbers])
+                    for one in producer.windows
+                ]
+                raise Violation(
+                    "jam",
+                    f"{producer.name} has read up to {producer.position} and holds {left} for ever",
+                )
         for producer in self.producers:
             for inbox in self.inboxes:
                 self.check_arrived(producer, inbox)
@@ -541,13 +601,18 @@ class World:
                 raise Violation("jam", f"{producer.name}'s {shown(nowhere)} never came anywhere")
         for inbox in self.inboxes:
             if not inbox.ends.complete:
-                raise Violation("ended", f"i{inbox.number} still waits for the end of {sorted(inbox.ends.missing)}")
+                raise Violation(
+                    "ended",
+                    f"i{inbox.number} still waits for the end of {sorted(inbox.ends.missing)}",
+                )
 
     def check_arrived(self, producer: Producer, inbox: Inbox) -> None:
         places = ((n, inbox.index.get((producer.name, n))) for n in producer.belongs(inbox.number))
         missing = [n for n, place in places if place is None or place >= inbox.synced]
         if missing:
-            raise Violation("jam", f"{producer.name}'s {shown(missing)} never came to i{inbox.number}")
+            raise Violation(
+                "jam", f"{producer.name}'s {shown(missing)} never came to i{inbox.number}"
+            )
 
 
 def shown(numbers: Sequence[int]) -> str:

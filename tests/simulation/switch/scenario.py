@@ -21,7 +21,11 @@ class Arrival:
     floor: int | None = None
 
     def __str__(self) -> str:
-        what = f"IDLE {self.floor}" if self.row is None else f"row {self.row.id} of {self.row.key} at {self.row.time}"
+        what = (
+            f"IDLE {self.floor}"
+            if self.row is None
+            else f"row {self.row.id} of {self.row.key} at {self.row.time}"
+        )
         return f"from {self.at} on partition {self.partition} gets {what}"
 
 
@@ -78,9 +82,7 @@ class Scenario:
 
     def lines(self) -> list[str]:
         """Return the scenario in words."""
-        head = (
-            f"{self.partitions} partitions, lateness {self.lateness}, windows of {self.window}, at first {self.first}"
-        )
+        head = f"{self.partitions} partitions, lateness {self.lateness}, windows of {self.window}, at first {self.first}"
         return [head, *map(str, self.arrivals), *map(str, self.wishes), *map(str, self.faults)]
 
     def without(self, part: str, number: int) -> Scenario:
@@ -100,16 +102,33 @@ def drawn(seed: int) -> Scenario:
     first = _shape(rng, window)
     same = rng.random() < 0.4
     wishes = tuple(_wishes(rng, window, first if same else None))
-    faults: list[Crash | Trouble] = [Crash(rng.randrange(10, 400)) for _ in range(rng.choice((0, 0, 1, 2, 4)))]
+    faults: list[Crash | Trouble] = [
+        Crash(rng.randrange(10, 400)) for _ in range(rng.choice((0, 0, 1, 2, 4)))
+    ]
     for number in range(1, 4):
         if rng.random() < 0.3:
             kind = rng.choice(
-                ("starts after", "does not start", "hangs", "is slow", "is unhealthy after", "is unhealthy after")
+                (
+                    "starts after",
+                    "does not start",
+                    "hangs",
+                    "is slow",
+                    "is unhealthy after",
+                    "is unhealthy after",
+                )
             )
             faults.append(Trouble(number, kind, rng.choice((20, 60, 100))))
     ordered = sorted(faults, key=lambda fault: getattr(fault, "at", 0))
     return Scenario(
-        seed, window, lateness, partitions, first, arrivals, wishes, tuple(ordered), rng.choice((1, 2, 100))
+        seed,
+        window,
+        lateness,
+        partitions,
+        first,
+        arrivals,
+        wishes,
+        tuple(ordered),
+        rng.choice((1, 2, 100)),
     )
 
 

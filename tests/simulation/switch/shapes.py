@@ -1,7 +1,8 @@
 """What versions compute, in the plainest way: all results of all rows, each with its start and when it is complete.
 
-How far a shape reaches is not said here: it is what the plan of a real flow of that shape says. Patterns, which flows do not have
-yet as stages, and joins that are owned by the earlier row, go by the table of horizons.
+How far a shape reaches is not said here: it is what the plan of a real flow of that shape says.
+Patterns, which flows do not have yet as stages, and joins that are owned by the earlier row, go by
+the table of horizons.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ class Shape:
     skip: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.size}/{self.every}, without every {self.skip}th" if self.size else self.kind
+        return (
+            f"{self.kind} {self.size}/{self.every}, without every {self.skip}th"
+            if self.size
+            else self.kind
+        )
 
     def results(self, rows: Sequence[Row]) -> list[Result]:
         """Return all results of these rows."""
@@ -208,7 +213,9 @@ def _stages(shape: Shape, some: ms.Stream) -> ms.Stream:
         case "tumbling" | "sliding":
             return some.window("w", every=every, size=size, n="count(*)")
         case "window rows":
-            return some.window("w", every=every, size=size, n="count(*)").sql("s", "SELECT * FROM w WHERE n > 0")
+            return some.window("w", every=every, size=size, n="count(*)").sql(
+                "s", "SELECT * FROM w WHERE n > 0"
+            )
         case "windows of windows":
             inner = some.window("w", every=every, size=size, n="count(*)")
             return inner.window("o", every=2 * every, by="k", n="sum(n)")

@@ -15,7 +15,9 @@ def shrunk(scenario: Scenario, rules: Rules = OURS) -> Scenario:
     smaller: Scenario | None = scenario
     while smaller is not None:
         scenario = smaller
-        smaller = next((one for one in _smaller(scenario) if _breaks(one, broken.promise, rules)), None)
+        smaller = next(
+            (one for one in _smaller(scenario) if _breaks(one, broken.promise, rules)), None
+        )
     return scenario
 
 

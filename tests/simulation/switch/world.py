@@ -4,10 +4,12 @@
                          └─▶ version "v1": ...                          ──▶
                 driver: the machine, its instructions one by one, the record
 
-The rules are the real ones (`millstream.switch`: machine, cut, record; `journal.align` for floors), and how far versions reach is
-what the plans of real flows say. What is modelled is what they stand between: a version logs an offset before it uses it, with the
-ownership that it knows; it looks at the driver's question only between batches; a batch that was published and not committed is
-published again. The driver can die between any two steps: journals, offsets, commits, epochs and the record stay.
+The rules are the real ones (`millstream.switch`: machine, cut, record; `journal.align` for floors),
+and how far versions reach is what the plans of real flows say. What is modelled is what they stand
+between: a version logs an offset before it uses it, with the ownership that it knows; it looks at
+the driver's question only between batches; a batch that was published and not committed is
+published again. The driver can die between any two steps: journals, offsets, commits, epochs and
+the record stay.
 
 Checked at every step:
 
@@ -91,7 +93,9 @@ class Log:
             return
         lowest = align.floor_of(before, lateness)
         self.late.append(lowest is not None and one.row.time < lowest)
-        highest = one.row.time if before.running_max is None else max(before.running_max, one.row.time)
+        highest = (
+            one.row.time if before.running_max is None else max(before.running_max, one.row.time)
+        )
         self.states.append(Known(highest, before.floor))
 
     def state_at(self, position: int) -> Known:
@@ -105,7 +109,11 @@ class Log:
         return end
 
     def on_time(self, start: int, stop: int) -> list[Row]:
-        return [row for row, late in zip(self.rows[start:stop], self.late[start:stop], strict=True) if row and not late]
+        return [
+            row
+            for row, late in zip(self.rows[start:stop], self.late[start:stop], strict=True)
+            if row and not late
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +186,10 @@ class World:
         self.chance = Random(scenario.seed)
         self.now = 0
         self.lines: list[str] = []
-        arrivals = [[one for one in scenario.arrivals if one.partition == p] for p in range(scenario.partitions)]
+        arrivals = [
+            [one for one in scenario.arrivals if one.partition == p]
+            for p in range(scenario.partitions)
+        ]
         self.logs = [Log(part, scenario.lateness) for part in arrivals]
         self.everything = [row for log in self.logs for row in log.on_time(0, len(log.rows))]
         self.coming = deque(scenario.arrivals)
@@ -201,7 +212,11 @@ class World:
         """Return the shape; sessions with the length of the longest that there is."""
         if shape.kind != "sessions":
             return shape
-        found = [one.complete - one.start for one in shape.results(self.everything) if one.complete is not None]
+        found = [
+            one.complete - one.start
+            for one in shape.results(self.everything)
+            if one.complete is not None
+        ]
         return Shape(shape.kind, max(found, default=shape.every), shape.every, shape.skip)
 
     def tell(self, text: str) -> None:
@@ -240,7 +255,11 @@ class World:
         match instruction:
             case i.Write():
                 self.record = encode(instruction.record)
-                fresh = [one for one in instruction.record.owners.stretches if one not in self.history.stretches]
+                fresh = [
+                    one
+                    for one in instruction.record.owners.stretches
+                    if one not in self.history.stretches
+                ]
                 self.history = reduce(Owners.after, fresh, self.history)
             case i.StartHeld():
                 self.start(instruction.version)
@@ -268,7 +287,13 @@ class World:
             case i.AskWindows():
                 self.board = ("ask", question.round, question.stop, question.step_us)
             case i.AskConfirm():
-                self.board = ("confirm", question.round, question.bound, question.step_us, question.cut_us)
+                self.board = (
+                    "confirm",
+                    question.round,
+                    question.bound,
+                    question.step_us,
+                    question.cut_us,
+                )
             case i.LetGo():
                 self.board = None
                 for run in self.runs.values():
@@ -279,7 +304,10 @@ class World:
         self.runs[version] = Run(version)
         trouble = self.troubles.get(self.state.number)
         voters = frozenset(
-            f"{run.version}/{p}" for run in self.runs.values() if run.live for p in range(len(self.logs))
+            f"{run.version}/{p}"
+            for run in self.runs.values()
+            if run.live
+            for p in range(len(self.logs))
         )
         ready: e.Event = e.Held(voters)
         if trouble is not None and trouble.kind == "does not start":
@@ -327,7 +355,11 @@ class World:
         point = self.checkpoints[run.version]
         if len(point.offsets) == point.commits:
             self.log(run, point)
-        elif (run.version, point.id, point.commits) not in self.published or self.chance.random() < 0.1:
+        elif (
+            run.version,
+            point.id,
+            point.commits,
+        ) not in self.published or self.chance.random() < 0.1:
             self.publish(run, point)
         else:
             point.commits += 1
@@ -337,10 +369,15 @@ class World:
         start = point.offsets[-1].positions if point.offsets else point.first
         self.answer(run, start)
         stops = [self.stop_of(run, log, at) for log, at in zip(self.logs, start, strict=True)]
-        blocked = any(at == stop < log.end for log, at, stop in zip(self.logs, start, stops, strict=True))
+        blocked = any(
+            at == stop < log.end for log, at, stop in zip(self.logs, start, stops, strict=True)
+        )
         self.blocked(run, blocked)
         most = self.scenario.most
-        positions = tuple(self.chance.randint(at, min(stop, at + most)) for at, stop in zip(start, stops, strict=True))
+        positions = tuple(
+            self.chance.randint(at, min(stop, at + most))
+            for at, stop in zip(start, stops, strict=True)
+        )
         floor = align.floor_at(self.logs, positions, self.scenario.lateness)
         if run.promised is not None:
             floor = self.rules.promised_floor(floor, run.promised)
@@ -361,7 +398,9 @@ class World:
     def stop_of(self, run: Run, log: Log, start: int) -> int:
         if run.stopped:
             return start
-        return log.end if run.promised is None else log.first_above(run.promised - 1, start, log.end)
+        return (
+            log.end if run.promised is None else log.first_above(run.promised - 1, start, log.end)
+        )
 
     def answer(self, run: Run, logged: tuple[int, ...]) -> None:
         """Look at the driver's question, and answer it once."""
@@ -376,7 +415,10 @@ class World:
         names = [f"{run.version}/{partition}" for partition in range(len(numbers))]
         if board[0] == "ask":
             run.stopped = run.stopped or board[2]
-            self.inbox += [e.Reported(board[1], name, number) for name, number in zip(names, numbers, strict=True)]
+            self.inbox += [
+                e.Reported(board[1], name, number)
+                for name, number in zip(names, numbers, strict=True)
+            ]
         elif any(self.rules.passed(number, board[2]) for number in numbers):
             self.inbox += [e.Passed(board[1], name) for name in names]
         else:
@@ -388,7 +430,9 @@ class World:
         found = [] if run.shadow else self.results(run.version, point, batch)
         known = self.published.get((run.version, point.id, batch))
         if known is not None and sorted(known) != sorted(found):
-            raise Violation("repeatable", f"batch {batch} of {run.version} gives {found}, and gave {known}")
+            raise Violation(
+                "repeatable", f"batch {batch} of {run.version} gives {found}, and gave {known}"
+            )
         self.published[run.version, point.id, batch] = found
 
     def results(self, version: str, point: Checkpoint, batch: int) -> list[Result]:
@@ -408,7 +452,11 @@ class World:
         return sorted(one for one in done | at_once if self.rules.owns(offset.owners, version, one))
 
     def read(self, start: tuple[int, ...], stop: tuple[int, ...]) -> list[Row]:
-        return [row for log, a, z in zip(self.logs, start, stop, strict=True) for row in log.on_time(a, z)]
+        return [
+            row
+            for log, a, z in zip(self.logs, start, stop, strict=True)
+            for row in log.on_time(a, z)
+        ]
 
     # what the driver notices
 
@@ -420,7 +468,11 @@ class World:
         if self.state.phase is Phase.OVERLAPPING and self.state.leaving in self.runs:
             self.notice_drain(self.state.leaving)
         trouble = self.troubles.get(self.state.number)
-        if trouble is not None and trouble.kind == "is unhealthy after" and self.now > trouble.by + 100:
+        if (
+            trouble is not None
+            and trouble.kind == "is unhealthy after"
+            and self.now > trouble.by + 100
+        ):
             self.go_back(trouble.number)
 
     def go_back(self, number: int) -> None:
@@ -437,14 +489,21 @@ class World:
             self.inbox.append(event)
 
     def notice_drain(self, leaving: str) -> None:
-        point, horizon, late = self.checkpoints[leaving], self.reach(leaving).horizon, self.scenario.lateness
+        point, horizon, late = (
+            self.checkpoints[leaving],
+            self.reach(leaving).horizon,
+            self.scenario.lateness,
+        )
         committed = point.committed
         if committed is None or self.cut not in [one.from_us for one in committed.owners.stretches]:
             return
         reached = [
-            align.progress(log.state_at(at), late) for log, at in zip(self.logs, committed.positions, strict=True)
+            align.progress(log.state_at(at), late)
+            for log, at in zip(self.logs, committed.positions, strict=True)
         ]
-        if UNIT not in self.state.closed and all(self.rules.beyond(one, self.cut, horizon, late) for one in reached):
+        if UNIT not in self.state.closed and all(
+            self.rules.beyond(one, self.cut, horizon, late) for one in reached
+        ):
             self.hear(e.Beyond(UNIT))
         if self.rules.drained(committed.floor, self.cut, horizon):
             self.hear(e.Drained(UNIT))
@@ -465,7 +524,9 @@ class World:
             case "abort":
                 self.ask(e.AbortRequested())
             case "raise":
-                voters = frozenset(f"{version}/{p}" for version in self.runs for p in range(len(self.logs)))
+                voters = frozenset(
+                    f"{version}/{p}" for version in self.runs for p in range(len(self.logs))
+                )
                 self.ask(e.ShareRequested(wish.share, voters, wish.limit))
             case _:
                 self.request(wish)
@@ -474,7 +535,9 @@ class World:
         assert wish.shape is not None
         version = f"v{self.state.number + 1}"
         self.shapes[version] = self.fitted(wish.shape)
-        found = self.rules.reach(self.shapes[self.state.current], self.shapes[version], self.scenario.window)
+        found = self.rules.reach(
+            self.shapes[self.state.current], self.shapes[version], self.scenario.window
+        )
         mode: Any = wish.kind
         self.ask(e.SwitchRequested(version, (UNIT,), found.step, wish.limit, mode, wish.share))
 
@@ -527,7 +590,11 @@ class World:
 
     def over(self) -> bool:
         quiet = not (self.coming or self.wishes or self.todo or self.inbox or self.starting)
-        return quiet and self.state.phase in RESTING and all(self.caught_up(run) for run in self.runs.values())
+        return (
+            quiet
+            and self.state.phase in RESTING
+            and all(self.caught_up(run) for run in self.runs.values())
+        )
 
     def caught_up(self, run: Run) -> bool:
         point = self.checkpoints[run.version]
@@ -537,7 +604,11 @@ class World:
     def check(self) -> None:
         expected: Counter[tuple[Any, ...]] = Counter()
         for version, shape in self.shapes.items():
-            mine = [one for one in shape.results(self.everything) if self.history.owner(one.start, one.key) == version]
+            mine = [
+                one
+                for one in shape.results(self.everything)
+                if self.history.owner(one.start, one.key) == version
+            ]
             expected.update(one[:3] for one in mine)
         found = Counter(one[:3] for part in self.published.values() for one in part)
         if found != expected:

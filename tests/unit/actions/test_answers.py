@@ -37,10 +37,13 @@ def test_a_column_becomes_the_frames_of_its_values(values):
         assert joined(pieces_of(column)) == encode_all(values)
 
 
-@pytest.mark.parametrize("lengths", [[100], [1], [100, 0], [99, 100, 101], [1 << 19, 3], [(1 << 18) - 4], [1 << 18]])
+@pytest.mark.parametrize(
+    "lengths", [[100], [1], [100, 0], [99, 100, 101], [1 << 19, 3], [(1 << 18) - 4], [1 << 18]]
+)
 def test_a_long_column_comes_in_pieces_of_whole_frames(lengths):
     values = [
-        bytes([number % 251]) * lengths[number % len(lengths)] for number in range(9_000 if max(lengths) < 999 else 9)
+        bytes([number % 251]) * lengths[number % len(lengths)]
+        for number in range(9_000 if max(lengths) < 999 else 9)
     ]
     pieces = [bytes(piece) for piece in pieces_of(pa.array(values, pa.binary()))]
     assert b"".join(pieces) == encode_all(values)
@@ -69,7 +72,9 @@ def test_one_answer_each(values, step):
 
 @given(
     st.lists(
-        st.lists(st.one_of(st.binary(min_size=1, max_size=9), st.just(b"a")), max_size=30), min_size=1, max_size=9
+        st.lists(st.one_of(st.binary(min_size=1, max_size=9), st.just(b"a")), max_size=30),
+        min_size=1,
+        max_size=9,
     ),
     st.integers(1, 50),
 )

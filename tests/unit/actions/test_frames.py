@@ -79,7 +79,9 @@ def test_a_long_frame_in_small_pieces_is_copied_once():
 @settings(max_examples=100, deadline=None)
 def test_any_pieces_give_the_same_frames(payloads, chance):
     decoder = Decoder()
-    assert [f for piece in pieces(encode_all(payloads), chance) for f in decoder.feed(piece)] == payloads
+    assert [
+        f for piece in pieces(encode_all(payloads), chance) for f in decoder.feed(piece)
+    ] == payloads
     decoder.finish()
 
 

@@ -24,7 +24,10 @@ def test_an_empty_frame_closes_a_stream_of_answers():
     matching.add(inputs(1, 2))
     matching.give()
     assert matching.answered([b"a"]) == []
-    assert matching.answered([b"b", b"", b""]) == [Answer([b"a", b"b"], "up", 1), Answer([], "up", 2)]
+    assert matching.answered([b"b", b"", b""]) == [
+        Answer([b"a", b"b"], "up", 1),
+        Answer([], "up", 2),
+    ]
     assert matching.empty
 
 

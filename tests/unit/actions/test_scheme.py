@@ -54,8 +54,16 @@ def test_the_simplepipe(tmp_path):
         ("filter2", "printer2"),
         ("filter2", "filter3"),
     )
-    assert [found.role(node.name) for node in found.nodes] == ["source", "processor", "processor", "processor", "sink"]
-    assert found.node("filter2") == Node("filter2", "./filter", ("127.0.0.1:5002",), ("--mod", "2"), (("LEVEL", "on"),))
+    assert [found.role(node.name) for node in found.nodes] == [
+        "source",
+        "processor",
+        "processor",
+        "processor",
+        "sink",
+    ]
+    assert found.node("filter2") == Node(
+        "filter2", "./filter", ("127.0.0.1:5002",), ("--mod", "2"), (("LEVEL", "on"),)
+    )
     assert found.node("printer2").conn_whitelist == ()
     assert found.node("filter3").contract == "stream"
 
@@ -67,12 +75,16 @@ def test_json_says_the_same(tmp_path):
     tree["nodes"][1]["args"] = ["--mod", "2"]
     tree["nodes"][3]["args"] = ["--mod", "3"]
     tree["nodes"][1]["env"] = {"LEVEL": "on"}
-    assert scheme(tmp_path, json.dumps(tree, indent=2), "scheme.json") == scheme(tmp_path, SIMPLEPIPE)
+    assert scheme(tmp_path, json.dumps(tree, indent=2), "scheme.json") == scheme(
+        tmp_path, SIMPLEPIPE
+    )
 
 
 def test_the_arguments_of_a_runtime(tmp_path):
     found = scheme(tmp_path, SIMPLEPIPE)
-    got = runtime_arguments(found, "filter2", folder=Path("/q"), addresses={"filter3": "127.0.0.1:7004"}, generation=2)
+    got = runtime_arguments(
+        found, "filter2", folder=Path("/q"), addresses={"filter3": "127.0.0.1:7004"}, generation=2
+    )
     assert got == [
         *("--action", "./filter", "--name", "simplepipe_filter2", "--contract", "one"),
         *(
@@ -89,19 +101,47 @@ def test_the_arguments_of_a_runtime(tmp_path):
     assert "--in" not in runtime_arguments(found, "numgen", folder=Path("/q"))
     assert "--no-network" in runtime_arguments(found, "printer2", folder=Path("/q"))
     listed = replace(found.node("printer2"), conn_whitelist=("10.0.0.5:5432", "[fd00::1]:80"))
-    listed_scheme = replace(found, nodes=(*(node for node in found.nodes if node.name != "printer2"), listed))
+    listed_scheme = replace(
+        found, nodes=(*(node for node in found.nodes if node.name != "printer2"), listed)
+    )
     arguments = runtime_arguments(listed_scheme, "printer2", folder=Path("/q"))
-    assert arguments[-4:] == ["--conn-whitelist", "10.0.0.5:5432", "--conn-whitelist", "[fd00::1]:80"]
+    assert arguments[-4:] == [
+        "--conn-whitelist",
+        "10.0.0.5:5432",
+        "--conn-whitelist",
+        "[fd00::1]:80",
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "to", "line", "column", "fact", "hint"),
     [
-        ("numgen; filter2;", "numgen; ; filter2;", 23, 19, '";" stands where a node should be', "the name of a node"),
+        (
+            "numgen; filter2;",
+            "numgen; ; filter2;",
+            23,
+            19,
+            '";" stands where a node should be',
+            "the name of a node",
+        ),
         ("printer6)", "printer6", 23, 58, "the end comes before a bracket is closed", '")"'),
-        ("numgen; filter2;", "numgen filter2;", 23, 18, '"filter2" does not belong here', '";", a "||" or the end'),
+        (
+            "numgen; filter2;",
+            "numgen filter2;",
+            23,
+            18,
+            '"filter2" does not belong here',
+            '";", a "||" or the end',
+        ),
         ("|| filter3", "| filter3", 23, 38, '"|" means nothing here', '"||"'),
-        ("(printer2", "(printr2", 23, 29, 'names "printr2", which is no node', 'did you mean "printer2"?'),
+        (
+            "(printer2",
+            "(printr2",
+            23,
+            29,
+            'names "printr2", which is no node',
+            'did you mean "printer2"?',
+        ),
         ("printer6)", "printer6; filter2)", 23, 19, "goes in a circle", "a way that ends"),
         (
             "numgen; filter2; (printer2 || filter3; printer6)",
@@ -111,19 +151,63 @@ def test_the_arguments_of_a_runtime(tmp_path):
             '"printer2" is not in the dataflow',
             "name it",
         ),
-        ("name: filter3", "name: filter2", 15, 5, 'two nodes are called "filter2"', "each name once"),
+        (
+            "name: filter3",
+            "name: filter2",
+            15,
+            5,
+            'two nodes are called "filter2"',
+            "each name once",
+        ),
         ("127.0.0.1:5004", "127.0.0.1", 18, 16, 'address "127.0.0.1"', "host:port"),
         ("127.0.0.1:5004", "127.0.0.1:5002", 18, 16, 'which "filter2" has', "its own"),
-        ("whitelist: []", "whitelist: [db:5432]", 14, 21, '"printer2" may connect to "db:5432"', "10.0.0.5:5432"),
-        ("action: ./numgen", "action: numgen@new", 4, 13, 'runs "numgen@new"', "numgen@2 or numgen@latest"),
-        ("contract: stream", "contract: two", 19, 15, '"contract" of node "filter3" is "two"', "one or stream"),
-        ("contract: stream", "contrakt: stream", 19, 5, '"contrakt", which means nothing', '"contract"'),
-        ("name: simplepipe", "name: simple pipe", 1, 7, '"simple pipe" cannot be a name', "letters"),
+        (
+            "whitelist: []",
+            "whitelist: [db:5432]",
+            14,
+            21,
+            '"printer2" may connect to "db:5432"',
+            "10.0.0.5:5432",
+        ),
+        (
+            "action: ./numgen",
+            "action: numgen@new",
+            4,
+            13,
+            'runs "numgen@new"',
+            "numgen@2 or numgen@latest",
+        ),
+        (
+            "contract: stream",
+            "contract: two",
+            19,
+            15,
+            '"contract" of node "filter3" is "two"',
+            "one or stream",
+        ),
+        (
+            "contract: stream",
+            "contrakt: stream",
+            19,
+            5,
+            '"contrakt", which means nothing',
+            '"contract"',
+        ),
+        (
+            "name: simplepipe",
+            "name: simple pipe",
+            1,
+            7,
+            '"simple pipe" cannot be a name',
+            "letters",
+        ),
         ("    action: ./numgen\n", "", 3, 5, 'node "numgen" has no "action"', "action: a program"),
         ("args: [--mod, 3]", "args: [--mod, 3", 18, 14, "is not YAML", None),
     ],
 )
-def test_a_mistake_is_said_with_its_place_and_what_was_expected(tmp_path, change, to, line, column, fact, hint):
+def test_a_mistake_is_said_with_its_place_and_what_was_expected(
+    tmp_path, change, to, line, column, fact, hint
+):
     assert change in SIMPLEPIPE
     text = SIMPLEPIPE.replace(change, to, 1)
     with pytest.raises(FlowError) as caught:
@@ -135,14 +219,20 @@ def test_a_mistake_is_said_with_its_place_and_what_was_expected(tmp_path, change
 
 
 def test_a_mistake_in_a_dataflow_of_several_lines(tmp_path):
-    text = SIMPLEPIPE.replace("dataflow: numgen; filter2; (", "dataflow: |\n    numgen; filter2;\n      (; ")
+    text = SIMPLEPIPE.replace(
+        "dataflow: numgen; filter2; (", "dataflow: |\n    numgen; filter2;\n      (; "
+    )
     with pytest.raises(FlowError) as caught:
         scheme(tmp_path, text)
     assert (caught.value.where.line, caught.value.where.column) == (25, 8)
 
 
 def test_a_scheme_without_nodes(tmp_path):
-    for text in ("name: x\ndataflow: a\n", "name: x\nnodes: []\ndataflow: a\n", "name: x\nnodes: a\ndataflow: a\n"):
+    for text in (
+        "name: x\ndataflow: a\n",
+        "name: x\nnodes: []\ndataflow: a\n",
+        "name: x\nnodes: a\ndataflow: a\n",
+    ):
         with pytest.raises(FlowError, match="nodes"):
             scheme(tmp_path, text)
 

@@ -23,7 +23,11 @@ from millstream.actions.supervision import (
 
 PIPE = Scheme(
     "p",
-    (Node("a", "./a", ("a:1",)), Node("b", "./b", ("b:1", "b:2", "b:3")), Node("c", "./c", ("c:1", "c:2"))),
+    (
+        Node("a", "./a", ("a:1",)),
+        Node("b", "./b", ("b:1", "b:2", "b:3")),
+        Node("c", "./c", ("c:1", "c:2")),
+    ),
     (("a", "b"), ("b", "c")),
 )
 
@@ -36,7 +40,11 @@ def all_answer(state: Supervision) -> Supervision:
 
 def test_all_are_started_where_they_belong():
     _, orders = begin(PIPE, 0.0)
-    assert orders == [Start("a", "a:1", 1, ("b:1",)), Start("b", "b:1", 1, ("c:1",)), Start("c", "c:1", 1, ())]
+    assert orders == [
+        Start("a", "a:1", 1, ("b:1",)),
+        Start("b", "b:1", 1, ("c:1",)),
+        Start("c", "c:1", 1, ()),
+    ]
 
 
 def test_a_runtime_that_is_silent_to_three_pings_is_replaced_at_its_spare():
@@ -149,7 +157,9 @@ class World:
         for order in orders:
             match order:
                 case Start(node, address, generation, outs):
-                    assert generation >= self.highest.get(node, 0), "a life was started that is over"
+                    assert generation >= self.highest.get(node, 0), (
+                        "a life was started that is over"
+                    )
                     self.highest[node] = generation
                     if address not in self.gone:
                         self.alive[node], self.sends[node] = (address, generation), list(outs)
@@ -162,7 +172,9 @@ class World:
                     if self.reached(node):
                         self.state = answered(self.state, node, self.alive[node][1])
                 case TellChange(node, old, new):
-                    if self.reached(node) and self.chance.random() < 0.8:  # else the command is lost
+                    if (
+                        self.reached(node) and self.chance.random() < 0.8
+                    ):  # else the command is lost
                         self.sends[node] = [new if one == old else one for one in self.sends[node]]
                         if self.chance.random() < 0.7:  # else its answer is
                             self.state = changed(self.state, node, old, new)

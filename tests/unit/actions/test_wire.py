@@ -36,7 +36,9 @@ def test_a_message(vector):
     assert wire.messages([(vector["id"], payload)]).hex() == vector["bytes"]
     arrivals = wire.Arrivals()
     data = wire.hello(Hello("a_b")) + bytes.fromhex(vector["bytes"])
-    assert [m for i in range(len(data)) for m in arrivals.feed(data[i : i + 1])] == [Message(vector["id"], payload)]
+    assert [m for i in range(len(data)) for m in arrivals.feed(data[i : i + 1])] == [
+        Message(vector["id"], payload)
+    ]
 
 
 @pytest.mark.parametrize("vector", VECTORS["ack"], ids=lambda v: str(v["id"]))
@@ -78,7 +80,9 @@ def test_an_address_that_is_too_long_is_refused_before_it_is_read():
         wire.Commands().feed(b"\x02" + (1).to_bytes(8, "big") + b"\xff")
 
 
-@pytest.mark.parametrize("name", [b"", b"a b", b"a#", b"a#-1", b"a#01", b"#1", b"a#1#2", b"\xff", b"a" * 1025])
+@pytest.mark.parametrize(
+    "name", [b"", b"a b", b"a#", b"a#-1", b"a#01", b"#1", b"a#1#2", b"\xff", b"a" * 1025]
+)
 def test_a_hello_that_is_none_is_refused(name):
     with pytest.raises(BadBytes):
         wire.Arrivals().feed(len(name).to_bytes(4, "big") + name)

@@ -33,7 +33,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[list[Served]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(serving(tmp_path / f"node{node}", node=node, of=2)) for node in range(2)]
+        yield [
+            stack.enter_context(serving(tmp_path / f"node{node}", node=node, of=2))
+            for node in range(2)
+        ]
 
 
 @pytest.fixture
@@ -70,7 +73,10 @@ def test_a_program_is_added_listed_shown_and_removed(
     shown = run(capsys, "show", "score").splitlines()
     assert [line.split()[0] for line in shown] == ["action", "score@1", "score@2"]
     assert shown[1].split()[-1] == "f"
-    assert [one["jobs"] for one in json.loads(run(capsys, "show", "score", "--json"))] == [["f"], []]
+    assert [one["jobs"] for one in json.loads(run(capsys, "show", "score", "--json"))] == [
+        ["f"],
+        [],
+    ]
     with pytest.raises(ActionInUse, match='version 1 of action "score" is in use by job "f"'):
         run(capsys, "rm", "score")
     assert run(capsys, "rm", "score@2") == "removed score@2\n"
@@ -78,7 +84,9 @@ def test_a_program_is_added_listed_shown_and_removed(
 
 
 @pytest.mark.parametrize("name", ["score@latest", "score@", "score@0", "sc/ore", ""])
-def test_what_is_no_version_is_not_removed(served: Served, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_version_is_not_removed(
+    served: Served, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(NoSuchAction, match="is not"):
         run(capsys, "rm", name)
 
@@ -88,7 +96,11 @@ def test_a_file_that_is_none_empty_or_too_large_is_not_sent(served: Served, tmp_
     with (tmp_path / "large").open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     with Cluster([served.server.url]) as cluster:
-        for name, fact in (("none", "cannot be read"), ("empty", "has 0 bytes"), ("large", "has 536,870,913 bytes")):
+        for name, fact in (
+            ("none", "cannot be read"),
+            ("empty", "has 0 bytes"),
+            ("large", "has 536,870,913 bytes"),
+        ):
             with pytest.raises(BadBinary, match=fact):
                 cluster.add_action("score", tmp_path / name)
         assert cluster.actions() == []
@@ -102,18 +114,27 @@ def test_it_is_sent_in_pieces_and_goes_on_where_it_stopped(
     contents.receive(HASH, PROGRAM[:7_000], offset=0, total=len(PROGRAM))
     told: list[tuple[int, int]] = []
     with Cluster([served.server.url]) as cluster:
-        assert cluster.add_action("score", program, progress=lambda at, all_: told.append((at, all_))).sha256 == HASH
+        assert (
+            cluster.add_action(
+                "score", program, progress=lambda at, all_: told.append((at, all_))
+            ).sha256
+            == HASH
+        )
     assert told == [(17_000, 25_600), (25_600, 25_600)]
     assert contents.path(HASH).read_bytes() == PROGRAM
 
 
 def test_bytes_that_change_on_the_way_are_refused(served: Served) -> None:
     bad = served.http.post(
-        f"/contents/{HASH}?bytes=3", content=b"abc", headers={"Content-Type": "application/octet-stream"}
+        f"/contents/{HASH}?bytes=3",
+        content=b"abc",
+        headers={"Content-Type": "application/octet-stream"},
     )
     assert (bad.status_code, bad.json()["error"]) == (409, "BadBinary")
     assert served.http.get(f"/contents/{HASH}").status_code == 404
-    assert served.http.post("/actions/score", json={"sha256": HASH}).json()["error"] == "NoSuchAction"
+    assert (
+        served.http.post("/actions/score", json={"sha256": HASH}).json()["error"] == "NoSuchAction"
+    )
 
 
 def test_nobody_reads_a_program_without_the_token(served: Served, program: Path) -> None:

@@ -59,8 +59,12 @@ def test_a_job_is_deployed_and_told_where_it_is(served: Served, flow: Path, run:
     assert (told["id"], told["state"]) == ("g-1", "running")
 
 
-def test_a_mistake_is_told_with_its_line_before_anything_is_sent(served: Served, flow: Path, run: Run) -> None:
-    flow.write_text(FLOW + 'events.window("w", every="1 hour", n="sum(m)").sink("w", ms.memory())\n')
+def test_a_mistake_is_told_with_its_line_before_anything_is_sent(
+    served: Served, flow: Path, run: Run
+) -> None:
+    flow.write_text(
+        FLOW + 'events.window("w", every="1 hour", n="sum(m)").sink("w", ms.memory())\n'
+    )
     with pytest.raises(UnknownColumn) as caught:
         run("deploy", str(flow))
     assert any("f_of_jobs.py:7" in note for note in caught.value.__notes__)
@@ -95,7 +99,11 @@ def test_jobs_are_listed_and_shown(served: Served, flow: Path, run: Run) -> None
 
 
 def test_logs_are_shown_and_followed(
-    served: Served, flow: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served: Served,
+    flow: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     run("deploy", str(flow))
     assert run("logs", "f", "-n", "2") == "f line 18\nf line 19\n"
@@ -121,7 +129,9 @@ def test_a_wait_ends_with_the_state_of_the_job(served: Served, flow: Path, run: 
     assert run("wait", "f", "--timeout", "30") == "f has finished\n"
 
 
-def test_a_job_that_fails_while_somebody_waits_is_told_with_its_reason(served: Served, flow: Path, run: Run) -> None:
+def test_a_job_that_fails_while_somebody_waits_is_told_with_its_reason(
+    served: Served, flow: Path, run: Run
+) -> None:
     run("deploy", str(flow))
     served.engine.tell("f", life.DriverDied("no such table", hopeless=True))
     assert run("wait", "f", status=5) == "f has failed: no such table\n"
@@ -138,13 +148,18 @@ def test_a_job_is_drained_resumed_and_undeployed(served: Served, flow: Path, run
     assert run("undeploy", "f") == "undeployed f (job f-1); its journals stay\n"
 
 
-def test_force_says_what_is_lost(served: Served, flow: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_force_says_what_is_lost(
+    served: Served, flow: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("deploy", str(flow))
     with pytest.raises(JobBusy, match='job "f" is running; 7 events are not processed yet'):
         run("undeploy", "f")
     app(["undeploy", "f", "--force", "--purge"], standalone_mode=False)
     said = capsys.readouterr()
-    assert said.err == 'warning: 7 events of job "f" are not processed yet, and are lost with its journals\n'
+    assert (
+        said.err
+        == 'warning: 7 events of job "f" are not processed yet, and are lost with its journals\n'
+    )
     assert said.out == "undeployed f (job f-1); nothing of it is left\n"
     run("deploy", str(flow))
     app(["undeploy", "f", "--force"], standalone_mode=False)
@@ -166,7 +181,10 @@ def test_an_engine_is_stopped_and_waited_for(
     closing.join()
     said = capsys.readouterr()
     assert said.out == f"stopped {served.server.url}\n"
-    assert said.err == "warning: f stop taking events until an engine is started again; nothing is lost\n"
+    assert (
+        said.err
+        == "warning: f stop taking events until an engine is started again; nothing is lost\n"
+    )
 
 
 def test_events_are_sent_to_the_engine_that_the_environment_names(
@@ -202,20 +220,27 @@ def test_an_engine_that_is_away_ends_a_command_with_a_status_of_its_own(
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 3
-    assert capsys.readouterr().err.startswith("error: the engine at http://127.0.0.1:9 cannot be reached")
+    assert capsys.readouterr().err.startswith(
+        "error: the engine at http://127.0.0.1:9 cannot be reached"
+    )
 
 
 def test_an_engine_of_several_that_is_away_is_told_and_the_others_are_shown(
     tmp_path: Path, flow: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(tmp_path / "node0", node=0, of=2) as one, serving(tmp_path / "node1", node=1, of=2) as two:
+    with (
+        serving(tmp_path / "node0", node=0, of=2) as one,
+        serving(tmp_path / "node1", node=1, of=2) as two,
+    ):
         both = ["--engine", two.server.url, "--engine", one.server.url]
         run("deploy", str(flow), *both)
         two.server.close()
         app(["status", "f", *both], standalone_mode=False)
         said = capsys.readouterr()
         assert said.out.startswith("f (job f-1)  running")
-        away = f"warning: the engine at {two.server.url} does not answer; what it has is not counted\n"
+        away = (
+            f"warning: the engine at {two.server.url} does not answer; what it has is not counted\n"
+        )
         assert said.err == away
 
 

@@ -28,13 +28,18 @@ def said(*words: object, code: int = 0) -> str:
 
 def test_a_key_is_made_and_the_user_is_told_which_file_goes_where(tmp_path: Path) -> None:
     lines = said("new", "till", "--folder", tmp_path / "keys").splitlines()
-    assert lines[0] == f'made {tmp_path}/keys/till.key  both halves: leave it with "till", show it to nobody'
+    assert (
+        lines[0]
+        == f'made {tmp_path}/keys/till.key  both halves: leave it with "till", show it to nobody'
+    )
     assert lines[1].startswith(f"made {tmp_path}/keys/till.pub  the public half")
     assert "engine's folder of producers" in lines[2]
     assert read_key(tmp_path / "keys/till.key").name == "till"
 
 
-def test_keys_go_to_the_folder_keys_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_go_to_the_folder_keys_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     said("new", "till")
     assert sorted(path.name for path in Path("keys").iterdir()) == ["till.key", "till.pub"]
@@ -70,10 +75,18 @@ def test_keys_are_listed_once_with_the_halves_that_are_here(tmp_path: Path) -> N
         new_keys(tmp_path, name)
     (tmp_path / "till.key").unlink()
     oven, till = said("ls", "--folder", tmp_path).splitlines()
-    assert oven.split() == ["oven", read_key(tmp_path / "oven.key").public.decode(), "both", "halves"]
+    assert oven.split() == [
+        "oven",
+        read_key(tmp_path / "oven.key").public.decode(),
+        "both",
+        "halves",
+    ]
     assert till.endswith("public half")
     found = json.loads(said("ls", "--folder", tmp_path, "--json"))
-    assert [(key["name"], key["secret"]) for key in found["keys"]] == [("oven", True), ("till", False)]
+    assert [(key["name"], key["secret"]) for key in found["keys"]] == [
+        ("oven", True),
+        ("till", False),
+    ]
     assert found["damaged"] == {}
 
 

@@ -13,10 +13,14 @@ from millstream.flow.stages import Source
 from millstream.ingest import parse_rows
 
 
-def test_a_project_is_made_and_the_way_on_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_project_is_made_and_the_way_on_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     new("shops", folder=tmp_path / "shops")
     found = sorted(
-        path.relative_to(tmp_path / "shops").as_posix() for path in (tmp_path / "shops").rglob("*") if path.is_file()
+        path.relative_to(tmp_path / "shops").as_posix()
+        for path in (tmp_path / "shops").rglob("*")
+        if path.is_file()
     )
     assert found == [
         ".gitignore",
@@ -34,7 +38,9 @@ def test_its_flow_can_be_loaded_and_reads_its_data(tmp_path: Path) -> None:
     assert flow.name == "bakers-round"
     orders = flow.stages["orders"]
     assert isinstance(orders, Source)
-    rows = parse_rows((tmp_path / "data/orders.jsonl").read_bytes().splitlines(), orders.schema.arrow())
+    rows = parse_rows(
+        (tmp_path / "data/orders.jsonl").read_bytes().splitlines(), orders.schema.arrow()
+    )
     assert len(rows) == 160
     assert [json.loads(one.record)["amount"] for one in rows.refused] == ["free"]
 

@@ -42,7 +42,9 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
 
     def feed(text: str) -> None:
         reading, writing = os.pipe()
-        threading.Thread(target=lambda: (os.write(writing, text.encode()), os.close(writing))).start()
+        threading.Thread(
+            target=lambda: (os.write(writing, text.encode()), os.close(writing))
+        ).start()
         opened.append(os.fdopen(reading, "r"))
         monkeypatch.setattr("sys.stdin", opened[-1])
 
@@ -73,7 +75,9 @@ def test_what_an_engine_refuses_is_to_be_found_where_it_keeps_it(
     stdin('{"origin": "JFK", "n": 1, "at": "2013-03-08"}\n{\n')
     with serving(tmp_path / "engine") as served:
         send("f.s", engine=served.server.url)
-    shown = f"(1 refused, see millstream journal cat f.s.dead --data {tmp_path / 'engine'}/jobs/f)\n"
+    shown = (
+        f"(1 refused, see millstream journal cat f.s.dead --data {tmp_path / 'engine'}/jobs/f)\n"
+    )
     assert capsys.readouterr().out.endswith(shown)
 
 
@@ -180,7 +184,11 @@ def test_a_long_wait_is_not_silent(
 
 
 def test_who_gives_up_is_told_what_is_not_acknowledged(
-    stdin: Feed, data: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stdin: Feed,
+    data: Path,
+    journal: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = data / "flights"
     flush = Client.flush

@@ -92,16 +92,22 @@ def test_a_shadow_that_broke_off_or_compared_nothing_has_a_status_of_its_own(
     assert "the shadow broke off: it failed" in said
     assert "the shadow ended early: it failed; version 1 of f runs on" in said
     ends(served, Told("3", "running", ended="compared", shadow=Comparison(SINCE)))
-    assert f"nothing was compared: no result that starts from {SINCE} on" in run("f", str(new), "--shadow", status=6)
+    assert f"nothing was compared: no result that starts from {SINCE} on" in run(
+        "f", str(new), "--shadow", status=6
+    )
     ends(served, Told("4", ended="refused", why="it has no time"))
     assert "the shadow was refused: it has no time" in run("f", str(new), "--shadow", status=1)
 
 
-def test_a_shadow_is_ended_from_elsewhere_and_says_what_there_is(served: Served, new: Path, run: Run) -> None:
+def test_a_shadow_is_ended_from_elsewhere_and_says_what_there_is(
+    served: Served, new: Path, run: Run
+) -> None:
     with pytest.raises(SwitchRefused, match="no version of f runs in a shadow"):
         run("f", "--shadow", "--end")
     ends(served, Told("2", "shadowing", shadow=OTHER))
-    assert run("f", str(new), "--shadow", "--detach").splitlines() == ["version 2 of f runs in the shadow of version 1"]
+    assert run("f", str(new), "--shadow", "--detach").splitlines() == [
+        "version 2 of f runs in the shadow of version 1"
+    ]
     said = run("f", "--shadow", "--end", status=6)
     assert " some      5        2      0          0        1" in said.splitlines()
 
@@ -121,7 +127,9 @@ def test_words_that_make_no_sense_together_are_refused(run: Run, words: tuple[st
         run(*words)
 
 
-def test_the_plan_of_a_shadow_says_which_programs_run_in_both(tmp_path: Path, new: Path, run: Run) -> None:
+def test_the_plan_of_a_shadow_says_which_programs_run_in_both(
+    tmp_path: Path, new: Path, run: Run
+) -> None:
     old = tmp_path / "old_of_shadow.py"
     old.write_text(FLOW.replace("n > 1", "n > 2"))
     note = '"named" of group "some" runs in both versions, with whatever it does besides answering'
@@ -130,7 +138,10 @@ def test_the_plan_of_a_shadow_says_which_programs_run_in_both(tmp_path: Path, ne
     more = tmp_path / "more_of_shadow.py"
     more.write_text(FLOW.replace("n long,", "n long, m long,"))
     said = run(str(old), str(more), "--plan", "--shadow", status=1)
-    assert 'impossible: source "s" has other columns, which no event has before a switch' in said.splitlines()
+    assert (
+        'impossible: source "s" has other columns, which no event has before a switch'
+        in said.splitlines()
+    )
 
 
 def test_a_line_shows_how_a_shadow_goes() -> None:

@@ -16,7 +16,13 @@ from millstream.cli.app import app
 from millstream.cli.switch import line, moment, phases
 from millstream.engine.status import Happening, SwitchStatus
 from millstream.engine.switching import SwitchState, SwitchStep, Told
-from millstream.errors import InvalidDuration, InvalidOption, SwitchImpossible, SwitchRefused, UnknownColumn
+from millstream.errors import (
+    InvalidDuration,
+    InvalidOption,
+    SwitchImpossible,
+    SwitchRefused,
+    UnknownColumn,
+)
 from support.served import Served, serving
 
 FLOW = """
@@ -82,11 +88,17 @@ def test_two_files_are_compared_without_an_engine(old: Path, new: Path, run: Run
     ]
     assert shown[5] == "both versions of counted run side by side for about 5 min"
     plan = json.loads(run(str(old), str(new), "--plan", "--json"))
-    assert (plan["possible"], plan["overlap"], plan["units"][0]["groups"]) == (True, 300.0, ["counted"])
+    assert (plan["possible"], plan["overlap"], plan["units"][0]["groups"]) == (
+        True,
+        300.0,
+        ["counted"],
+    )
     assert "nothing to switch" in run(str(old), str(old), "--plan")
 
 
-def test_a_switch_that_is_impossible_is_shown_with_the_reason_and_a_status(old: Path, new: Path, run: Run) -> None:
+def test_a_switch_that_is_impossible_is_shown_with_the_reason_and_a_status(
+    old: Path, new: Path, run: Run
+) -> None:
     new.write_text(FLOW.replace('ms.Flow("f"', 'ms.Flow("g"'))
     shown = run(str(old), str(new), "--plan", status=1)
     assert 'impossible: the new version is of flow "g"' in shown
@@ -104,7 +116,9 @@ def test_the_plan_of_a_job_comes_from_its_driver(served: Served, new: Path, run:
     assert served.engine.status("f").switch is None
 
 
-def test_a_mistake_is_told_with_its_line_before_anything_is_sent(served: Served, new: Path, run: Run) -> None:
+def test_a_mistake_is_told_with_its_line_before_anything_is_sent(
+    served: Served, new: Path, run: Run
+) -> None:
     new.write_text(FLOW.replace("count(*)", "sum(m)"))
     with pytest.raises(UnknownColumn) as caught:
         run("f", str(new))
@@ -120,18 +134,29 @@ def steps(*phases: tuple[float, str]) -> tuple[SwitchStep, ...]:
 
 
 STEPS = steps(
-    (0, "preparing"), (6, "asking"), (6.1, "confirming"), (6.2, "cutting"), (6.5, "overlapping"), (30, "retiring")
+    (0, "preparing"),
+    (6, "asking"),
+    (6.1, "confirming"),
+    (6.2, "cutting"),
+    (6.5, "overlapping"),
+    (30, "retiring"),
 )
 
 
-def test_a_switch_is_waited_for_and_told_with_its_times(served: Served, new: Path, run: Run) -> None:
+def test_a_switch_is_waited_for_and_told_with_its_times(
+    served: Served, new: Path, run: Run
+) -> None:
     def goes_on(name: str) -> None:
         cut = int(BEGAN * 1e6)
         served.engine.told(name, Told("2", "overlapping", cut_us=cut, steps=STEPS[:-1]))
-        served.engine.told(name, Told("2", "running", steps=(*STEPS, *steps((31, "running"))), ended="done"))
+        served.engine.told(
+            name, Told("2", "running", steps=(*STEPS, *steps((31, "running"))), ended="done")
+        )
 
     served.engine.after_switch = goes_on
-    begun, ended = run("f", str(new), "--limit", "90 s", "--consent", "a", "--consent", "b").splitlines()
+    begun, ended = run(
+        "f", str(new), "--limit", "90 s", "--consent", "a", "--consent", "b"
+    ).splitlines()
     assert begun == "switching f from version 1 to 2"
     assert ended == (
         "f runs version 2; cut at 2026-01-01T12:00:00.000Z   "
@@ -143,8 +168,13 @@ def test_a_switch_is_waited_for_and_told_with_its_times(served: Served, new: Pat
     assert wanted.root == str(new.parent)
 
 
-def test_a_switch_that_is_given_up_or_refused_has_a_status_of_its_own(served: Served, new: Path, run: Run) -> None:
-    for number, why, state, status in (("2", "it took too long", "given up", 6), ("3", "it has run", "refused", 1)):
+def test_a_switch_that_is_given_up_or_refused_has_a_status_of_its_own(
+    served: Served, new: Path, run: Run
+) -> None:
+    for number, why, state, status in (
+        ("2", "it took too long", "given up", 6),
+        ("3", "it has run", "refused", 1),
+    ):
         told = Told(number, ended=state, why=why)
         served.engine.after_switch = partial(served.engine.told, told=told)
         shown = run("f", str(new), status=status).splitlines()[-1]
@@ -170,7 +200,9 @@ def test_a_share_is_waited_for_raised_and_given_back(served: Served, new: Path, 
     assert begun == "version 2 of f is to have 10% of the keys"
     assert shown == "version 2 of f has 10% of the keys; cut at 2026-01-01T12:00:00.000Z"
     served.engine.after_switch = has(5000, 5000)
-    assert run("f", "--share", "50%").splitlines()[1].startswith("version 2 of f has 50% of the keys")
+    assert (
+        run("f", "--share", "50%").splitlines()[1].startswith("version 2 of f has 50% of the keys")
+    )
     stays = Told("2", "sharing", steps=steps((0, "sharing")), share=5000, wanted=5000)
     served.engine.after_switch = partial(served.engine.told, told=stays)
     assert "has 50% of the keys" in run("f", "--share", "75%", status=6)
@@ -184,7 +216,9 @@ def test_a_share_is_waited_for_raised_and_given_back(served: Served, new: Path, 
 @pytest.mark.parametrize(
     "words", [["--share", "10"], ["--share", "0%"], ["--share", "x%"], ["--share", "5%", "--back"]]
 )
-def test_a_share_is_a_percentage_and_not_the_way_back(served: Served, run: Run, words: list[str]) -> None:
+def test_a_share_is_a_percentage_and_not_the_way_back(
+    served: Served, run: Run, words: list[str]
+) -> None:
     with pytest.raises(typer.BadParameter):
         run("f", *words)
 
@@ -198,13 +232,19 @@ def test_the_plan_of_a_share_says_by_which_key(old: Path, new: Path, run: Run) -
     ]
 
 
-def test_waiting_ends_with_the_time_limit_and_the_switch_goes_on(served: Served, new: Path, run: Run) -> None:
+def test_waiting_ends_with_the_time_limit_and_the_switch_goes_on(
+    served: Served, new: Path, run: Run
+) -> None:
     shown = run("f", str(new), "--timeout", "0", status=4)
     assert shown.splitlines()[-1] == "the switch of f to version 2 is asked"
 
 
 def test_ctrl_c_leaves_the_switch_and_says_how_to_look_and_to_give_up(
-    served: Served, new: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served: Served,
+    new: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     sleep = time.sleep
 
@@ -234,13 +274,17 @@ def test_a_way_back_and_a_probation_are_asked_for(served: Served, new: Path, run
     assert trial is not None
     assert (trial.seconds, trial.back, trial.limits.dead_letters) == (600.0, True, 5)
     served.engine.told("f", Told("2", ended="done"))
-    assert "on probation until 2026-01-01T12:11:00.000Z" in command.outcome(served.engine.status("f"))
+    assert "on probation until 2026-01-01T12:11:00.000Z" in command.outcome(
+        served.engine.status("f")
+    )
     run("f", "--back", "--detach")
     assert served.engine.wanted.package is None
     assert [one.version for one in served.engine.versions("f")] == ["1", "2", "3"]
 
 
-def test_what_is_impossible_is_an_error(served: Served, new: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_impossible_is_an_error(
+    served: Served, new: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("millstream.cluster.pack", lambda _: b"bad")
     with pytest.raises(SwitchImpossible, match="it is another flow"):
         run("f", str(new))
@@ -276,7 +320,9 @@ def test_a_moment_is_so_long_ago_or_a_timestamp() -> None:
         moment("long ago", now)
 
 
-def test_what_is_out_is_replaced_from_a_moment_on(served: Served, old: Path, new: Path, run: Run) -> None:
+def test_what_is_out_is_replaced_from_a_moment_on(
+    served: Served, old: Path, new: Path, run: Run
+) -> None:
     shown = run(str(old), str(new), "--plan", "--from", "2026-03-08T12:20").splitlines()
     assert shown[4:] == [
         "counted begins again at 2026-03-08 12:00:00 UTC",
@@ -299,7 +345,13 @@ def shown(phase: str, *steps: tuple[float, str], left: float | None = None) -> S
     at = [Happening(f"2026-01-01T12:00:{second:06.3f}Z", what) for second, what in steps]
     asked = "2026-01-01T12:00:00.000Z"
     return SwitchStatus(
-        version="2", previous="1", state=SwitchState.GOING_ON, phase=phase, asked_at=asked, left_s=left, steps=tuple(at)
+        version="2",
+        previous="1",
+        state=SwitchState.GOING_ON,
+        phase=phase,
+        asked_at=asked,
+        left_s=left,
+        steps=tuple(at),
     )
 
 
@@ -307,5 +359,8 @@ def test_a_line_shows_what_is_over_and_what_goes_on() -> None:
     assert line(shown("asked"), BEGAN, 0) == "planning"
     assert line(shown("preparing", (1, "preparing")), BEGAN + 4, 0) == "preparing 3.0 s"
     half = shown("overlapping", (0, "preparing"), (6, "asking"), (6.5, "overlapping"), left=15.0)
-    assert line(half, BEGAN + 30, 60.0) == "preparing ✓ 6.0 s   cutting ✓ 500 ms   overlap ████████░░ 75% 23.5 s"
+    assert (
+        line(half, BEGAN + 30, 60.0)
+        == "preparing ✓ 6.0 s   cutting ✓ 500 ms   overlap ████████░░ 75% 23.5 s"
+    )
     assert phases(half)[2:] == [("overlap", None), ("retiring", None)]

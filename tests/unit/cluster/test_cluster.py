@@ -47,7 +47,10 @@ def one(tmp_path: Path) -> Iterator[Served]:
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[list[Served]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(serving(tmp_path / f"node{node}", node=node, of=2)) for node in range(2)]
+        yield [
+            stack.enter_context(serving(tmp_path / f"node{node}", node=node, of=2))
+            for node in range(2)
+        ]
 
 
 def urls(engines: list[Served]) -> list[str]:
@@ -90,14 +93,22 @@ def test_a_wait_tells_how_it_goes_and_ends_in_time(one: Served, flow: Path) -> N
     seen: list[int] = []
     with Cluster([one.server.url]) as cluster:
         cluster.deploy(flow)
-        assert cluster.wait("f", 0.1, progress=lambda job: seen.append(job.unprocessed)).state is JobState.RUNNING
+        assert (
+            cluster.wait("f", 0.1, progress=lambda job: seen.append(job.unprocessed)).state
+            is JobState.RUNNING
+        )
         assert seen[0] == 7
         threading.Timer(0.2, lambda: one.engine.tell("f", life.Finished())).start()
         assert cluster.wait("f", 20).state is JobState.FINISHED
 
 
-def test_the_token_of_an_engine_here_is_found_and_another_is_refused(one: Served, flow: Path) -> None:
-    with Cluster([one.server.url], "not the token of that engine") as cluster, pytest.raises(TokenRefused):
+def test_the_token_of_an_engine_here_is_found_and_another_is_refused(
+    one: Served, flow: Path
+) -> None:
+    with (
+        Cluster([one.server.url], "not the token of that engine") as cluster,
+        pytest.raises(TokenRefused),
+    ):
         cluster.deploy(flow)
     with Cluster([one.server.url.replace("127.0.0.1", "localhost")]) as cluster:
         assert cluster.deploy(flow).name == "f"
@@ -124,11 +135,16 @@ def test_what_is_no_address_of_an_engine_is_refused(url: str) -> None:
 # several
 
 
-def test_a_job_is_prepared_everywhere_and_begins_with_the_driver_last(two: list[Served], flow: Path) -> None:
+def test_a_job_is_prepared_everywhere_and_begins_with_the_driver_last(
+    two: list[Served], flow: Path
+) -> None:
     order: list[int] = []
     for number, engine in enumerate(two):
         tell = engine.engine.tell
-        engine.engine.after = lambda name, n=number, tell=tell: (order.append(n), tell(name, life.DriverReady()))  # type: ignore[misc]
+        engine.engine.after = lambda name, n=number, tell=tell: (
+            order.append(n),
+            tell(name, life.DriverReady()),
+        )  # type: ignore[misc]
     with Cluster(list(reversed(urls(two)))) as cluster:
         job = cluster.deploy(flow)
         assert (job.name, job.state, job.node) == ("f", JobState.RUNNING, 0)
@@ -136,7 +152,9 @@ def test_a_job_is_prepared_everywhere_and_begins_with_the_driver_last(two: list[
     assert order == [1, 0]
     places, driver = two[0].engine.begun["f"]
     assert [place.node for place in places["s"]] == [0, 1, 0, 1]
-    assert [place.port for place in places["s"]] == [two[n % 2].engine.address.port for n in range(4)]
+    assert [place.port for place in places["s"]] == [
+        two[n % 2].engine.address.port for n in range(4)
+    ]
     assert (driver, two[1].engine.begun["f"][1]) == (True, False)
     assert two[1].engine.begun["f"][0] == places
 
@@ -159,24 +177,39 @@ def test_if_one_engine_does_not_begin_all_take_it_back(two: list[Served], flow: 
     assert [engine.engine.jobs() for engine in two] == [[], []]
 
 
-def test_the_numbers_of_engines_are_checked_before_anything_is_done(two: list[Served], one: Served, flow: Path) -> None:
-    with Cluster([urls(two)[0], one.server.url]) as cluster, pytest.raises(WrongNodes, match="missing: 1; double: 0"):
+def test_the_numbers_of_engines_are_checked_before_anything_is_done(
+    two: list[Served], one: Served, flow: Path
+) -> None:
+    with (
+        Cluster([urls(two)[0], one.server.url]) as cluster,
+        pytest.raises(WrongNodes, match="missing: 1; double: 0"),
+    ):
         cluster.deploy(flow)
     with Cluster([urls(two)[1]]) as cluster, pytest.raises(WrongNodes, match="missing: 0"):
         cluster.deploy(flow)
-    with Cluster([urls(two)[0]]) as cluster, pytest.raises(EnginesDiffer, match="node 0 of 2") as caught:
+    with (
+        Cluster([urls(two)[0]]) as cluster,
+        pytest.raises(EnginesDiffer, match="node 0 of 2") as caught,
+    ):
         cluster.deploy(flow)
     assert "--engine" in str(caught.value.hint)
     assert all(engine.engine.jobs() == [] for engine in [*two, one])
 
 
-def test_an_engine_of_several_that_is_away_is_named_and_nothing_is_deployed(two: list[Served], flow: Path) -> None:
-    with Cluster([urls(two)[0], NOBODY], timeout_s=2) as cluster, pytest.raises(EngineAway, match=NOBODY):
+def test_an_engine_of_several_that_is_away_is_named_and_nothing_is_deployed(
+    two: list[Served], flow: Path
+) -> None:
+    with (
+        Cluster([urls(two)[0], NOBODY], timeout_s=2) as cluster,
+        pytest.raises(EngineAway, match=NOBODY),
+    ):
         cluster.deploy(flow)
     assert two[0].engine.jobs() == []
 
 
-def test_a_job_of_several_engines_is_drained_and_undeployed_as_one(two: list[Served], flow: Path) -> None:
+def test_a_job_of_several_engines_is_drained_and_undeployed_as_one(
+    two: list[Served], flow: Path
+) -> None:
     with Cluster(urls(two)) as cluster:
         cluster.deploy(flow)
         with pytest.raises(JobBusy):
@@ -197,19 +230,26 @@ def test_a_job_of_several_engines_is_drained_and_undeployed_as_one(two: list[Ser
     assert all(engine.server.stopped.is_set() for engine in two)
 
 
-def test_a_job_that_nobody_has_waited_for_is_resumed_and_stopped_as_one(two: list[Served], flow: Path) -> None:
+def test_a_job_that_nobody_has_waited_for_is_resumed_and_stopped_as_one(
+    two: list[Served], flow: Path
+) -> None:
     with Cluster(urls(two)) as cluster:
         cluster.deploy(flow)
         cluster.drain("f")
         two[0].engine.tell("f", life.Drained())
         cluster.resume("f")
-        assert [engine.engine.status("f").state for engine in two] == [JobState.STARTING, JobState.RUNNING]
+        assert [engine.engine.status("f").state for engine in two] == [
+            JobState.STARTING,
+            JobState.RUNNING,
+        ]
         two[0].engine.tell("f", life.Finished())
         cluster.stop()
     assert all(engine.server.stopped.is_set() for engine in two)
 
 
-def test_an_engine_that_stays_away_while_a_job_drains_blocks_nobody(two: list[Served], flow: Path) -> None:
+def test_an_engine_that_stays_away_while_a_job_drains_blocks_nobody(
+    two: list[Served], flow: Path
+) -> None:
     gone = urls(two)[1]
     with Cluster(urls(two), timeout_s=3) as cluster:
         cluster.deploy(flow)
@@ -227,7 +267,9 @@ def test_an_engine_that_stays_away_while_a_job_drains_blocks_nobody(two: list[Se
     assert gone in str(ended.reason)
 
 
-def test_an_engine_that_comes_back_while_a_job_drains_is_told(two: list[Served], flow: Path) -> None:
+def test_an_engine_that_comes_back_while_a_job_drains_is_told(
+    two: list[Served], flow: Path
+) -> None:
     port = int(urls(two)[1].rpartition(":")[2])
     with Cluster(urls(two), timeout_s=3) as cluster:
         cluster.deploy(flow)
@@ -264,7 +306,13 @@ def test_a_job_of_several_engines_is_told_as_one(one: Served) -> None:
         unprocessed=90,
     )
     both = merged([second, first])
-    assert (both.node, both.groups, both.reason, both.late, both.dead) == (0, first.groups, "full", 3, 3)
+    assert (both.node, both.groups, both.reason, both.late, both.dead) == (
+        0,
+        first.groups,
+        "full",
+        3,
+        3,
+    )
     assert both.unprocessed == 7, "the others do not know what the driver has processed"
     assert (both.sources["s"].rows, both.sources["s"].refused) == (5, 1)
     assert [one.partition for one in both.inboxes] == [0, 1, 1]
@@ -277,7 +325,10 @@ def test_partitions_that_live_nowhere_or_twice_are_noticed(two: list[Served], fl
         return lambda *_args, **_more: Prepared("f-1", "f", {"s": places})
 
     two[0].engine.prepare = prepared(0, 2)  # type: ignore[method-assign,assignment]
-    for numbers, said in [((1, 2), "partition 2 .* lives on two"), ((3,), "partition 1 .* lives on no engine")]:
+    for numbers, said in [
+        ((1, 2), "partition 2 .* lives on two"),
+        ((3,), "partition 1 .* lives on no engine"),
+    ]:
         two[1].engine.prepare = prepared(*numbers)  # type: ignore[method-assign,assignment]
         with Cluster(urls(two)) as cluster, pytest.raises(EnginesDiffer, match=said):
             cluster.deploy(flow)

@@ -26,7 +26,9 @@ class Block:
     @property
     def file(self) -> str | None:
         """The file that the block stands for, if it says so: file=flow.py."""
-        return next((word.removeprefix("file=") for word in self.words if word.startswith("file=")), None)
+        return next(
+            (word.removeprefix("file=") for word in self.words if word.startswith("file=")), None
+        )
 
     @property
     def commands(self) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The docs are true: every block of Python is run, YAML loaded, every command and every error text produced and compared.
 
-A page is run from top to bottom in a folder of its own, without Spark. After the language a block may say:
+A page is run from top to bottom in a folder of its own, without Spark. After the language a block
+may say:
 
     python file=flow.py     is also written to that file          text            follows `raises`: what is printed
     python raises           raises an error of ours               text plan       the plan of `flow` as a tree
@@ -65,7 +66,15 @@ SUPPORT = {
 def group(name: str, **numbers: Any) -> GroupStatistics:
     plain = {"batch": 1, "rows_in": 0, "rows_out": 0, "batch_seconds": 0.0, "watermark_ms": None}
     return GroupStatistics(
-        name, **{**plain, "lag_rows": 0, "lag_seconds": 0.0, "state_rows": 0, "finished": False, **numbers}
+        name,
+        **{
+            **plain,
+            "lag_rows": 0,
+            "lag_seconds": 0.0,
+            "state_rows": 0,
+            "finished": False,
+            **numbers,
+        },
     )
 
 
@@ -81,7 +90,14 @@ RUNS = {
         9,
         None,
         numbers(
-            group("takings", rows_in=160, rows_out=43, batch_seconds=1.4, watermark_ms=ENDED_MS, finished=True),
+            group(
+                "takings",
+                rows_in=160,
+                rows_out=43,
+                batch_seconds=1.4,
+                watermark_ms=ENDED_MS,
+                finished=True,
+            ),
             late=0,
             dead=1,
         ),
@@ -138,7 +154,9 @@ class Page:
         if "spark" in block.words and "spark" not in self.names:
             self.left_out = "prints" in block.words
             return
-        name = Path(block.file or ("flow.py" if "raises" in block.words else f"block_{block.line}.py")).absolute()
+        name = Path(
+            block.file or ("flow.py" if "raises" in block.words else f"block_{block.line}.py")
+        ).absolute()
         name.write_text(block.text)
         linecache.clearcache()
         code = compile(block.text, str(name), "exec")
@@ -282,13 +300,17 @@ def damage(file: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_shows_what_happens(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_shows_what_happens(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     Page(page).run()
 
 
-def test_the_numbers_of_the_first_flow_are_those_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_of_the_first_flow_are_those_of_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     printed("millstream new shops")
@@ -301,7 +323,9 @@ def test_the_numbers_of_the_first_flow_are_those_of_its_data(tmp_path: Path, mon
     rows = [row for one in part.read(0, part.end) if one.batch for row in one.batch.to_pylist()]
     takings: dict[tuple[str, datetime], list[float]] = defaultdict(list)
     for row in rows:
-        takings[row["shop"], row["at"].replace(minute=row["at"].minute // 10 * 10, second=0)].append(row["amount"])
+        takings[
+            row["shop"], row["at"].replace(minute=row["at"].minute // 10 * 10, second=0)
+        ].append(row["amount"])
     shown = RUNS["guide.md"][3]
     assert (len(rows), len(takings), sum(dead_counts(journal).values())) == (
         shown.groups[0].rows_in,
@@ -309,7 +333,11 @@ def test_the_numbers_of_the_first_flow_are_those_of_its_data(tmp_path: Path, mon
         shown.dead,
     )
     (result,) = (block.text for block in blocks(DOCS / "guide.md") if block.language == "json")
-    found = next(values for (shop, start), values in takings.items() if shop == "mill" and f"{start:%H:%M}" == "09:20")
+    found = next(
+        values
+        for (shop, start), values in takings.items()
+        if shop == "mill" and f"{start:%H:%M}" == "09:20"
+    )
     assert f'"orders":{len(found)},"amount":{round(sum(found), 2)}' in result
 
 
@@ -324,20 +352,31 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             heads = re.findall(r"^#+ (.+)$", target.read_text(), flags=re.MULTILINE)
-            assert anchor in [re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads], link
+            assert anchor in [
+                re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads
+            ], link
 
 
 def options(command: Any, *path: str) -> dict[tuple[str, ...], set[str]]:
     """Return the options of all commands; typer brings a click of its own, so there is no type to name here."""
     inner = getattr(command, "commands", None)
     if inner is None:
-        return {path: {name for one in command.params for name in one.opts if name.startswith("--")}}
-    return {key: found for name, one in inner.items() for key, found in options(one, *path, name).items()}
+        return {
+            path: {name for one in command.params for name in one.opts if name.startswith("--")}
+        }
+    return {
+        key: found
+        for name, one in inner.items()
+        for key, found in options(one, *path, name).items()
+    }
 
 
 def test_every_command_and_option_is_on_the_page_of_commands() -> None:
     text = (DOCS / "cli.md").read_text()
-    sections = {head.strip(): body for head, _, body in (part.partition("\n") for part in text.split("\n## ")[1:])}
+    sections = {
+        head.strip(): body
+        for head, _, body in (part.partition("\n") for part in text.split("\n## ")[1:])
+    }
     known = options(typer.main.get_command(app))
     for path, names in known.items():
         section = sections[path[0]]
@@ -393,4 +432,6 @@ def test_every_reason_of_a_dead_letter_is_one_that_is_given(tmp_path: Path) -> N
         literal = f'"{reason}"' in code or f'"{reason.partition(";")[0]};' in code
         assert literal or any(re.fullmatch(pattern, one) for one in found), reason
     for one in found:
-        assert any(re.fullmatch(".*".join(map(re.escape, reason.split("..."))), one) for reason in shown), one
+        assert any(
+            re.fullmatch(".*".join(map(re.escape, reason.split("..."))), one) for reason in shown
+        ), one

@@ -38,10 +38,17 @@ def test_what_a_job_has_can_be_seen_from_all_sides(served: Served) -> None:
     served.deploy()
     assert served.http.get("/jobs/f/groups").json()[0]["lag_rows"] == 7
     (journal,) = served.http.get("/jobs/f/journals").json()
-    assert (journal["name"], len(journal["partitions"]), journal["columns"]["n"]) == ("s", 2, "int64")
+    assert (journal["name"], len(journal["partitions"]), journal["columns"]["n"]) == (
+        "s",
+        2,
+        "int64",
+    )
     log = served.http.get("/jobs/f/logs?lines=2").json()
     assert log["lines"] == ["f line 18", "f line 19"]
-    assert served.http.get("/jobs/f/logs", params={"after": log["next"]}).json() == {**log, "lines": []}
+    assert served.http.get("/jobs/f/logs", params={"after": log["next"]}).json() == {
+        **log,
+        "lines": [],
+    }
     assert served.http.get("/jobs/f/history").json()[0]["what"] == "deployed"
     assert served.http.get("/jobs/f/statistics").json() == {"late": 1}
 
@@ -64,7 +71,11 @@ def test_an_unknown_job_is_told_with_a_hint(served: Served) -> None:
     served.deploy(name="flights")
     answer = served.http.get("/jobs/flihgts")
     assert answer.status_code == 404
-    expected = {"error": "NoSuchJob", "message": 'there is no job "flihgts" here', "hint": 'did you mean "flights"?'}
+    expected = {
+        "error": "NoSuchJob",
+        "message": 'there is no job "flihgts" here',
+        "hint": 'did you mean "flights"?',
+    }
     assert answer.json() == expected
 
 
@@ -82,7 +93,9 @@ def test_an_unknown_job_is_told_with_a_hint(served: Served) -> None:
         ("DELETE", "/jobs/x"),
     ],
 )
-def test_every_question_about_an_unknown_job_is_answered_alike(served: Served, method: str, path: str) -> None:
+def test_every_question_about_an_unknown_job_is_answered_alike(
+    served: Served, method: str, path: str
+) -> None:
     assert told(served.http.request(method, path)) == (404, "NoSuchJob")
 
 
@@ -122,7 +135,9 @@ def test_those_who_wait_hold_up_nobody_else(served: Served) -> None:
     waiting = [
         threading.Thread(
             target=lambda: httpx.post(
-                f"{served.server.url}/jobs/f/wait?limit=30", headers=dict(served.http.headers), timeout=60
+                f"{served.server.url}/jobs/f/wait?limit=30",
+                headers=dict(served.http.headers),
+                timeout=60,
             )
         )
         for _ in range(40)
@@ -174,7 +189,16 @@ def test_a_parameter_that_makes_no_sense_is_refused(served: Served, path: str, s
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"package": 1}', b'{"package": "###"}', b'{"package": "", "nam": "x"}', b"[" * 100_000]
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"package": 1}',
+        b'{"package": "###"}',
+        b'{"package": "", "nam": "x"}',
+        b"[" * 100_000,
+    ],
 )
 def test_a_body_that_cannot_be_read_is_refused(served: Served, body: bytes) -> None:
     answer = served.http.post("/jobs", content=body, headers={"Content-Type": "application/json"})
@@ -189,7 +213,9 @@ def test_a_body_of_another_kind_is_refused(served: Served) -> None:
     assert served.http.post("/jobs", content=b"x", headers=packed).status_code == 415
 
 
-def test_a_path_that_is_not_there_and_a_method_that_is_not_for_it_are_told_apart(served: Served) -> None:
+def test_a_path_that_is_not_there_and_a_method_that_is_not_for_it_are_told_apart(
+    served: Served,
+) -> None:
     assert told(served.http.get("/jbos")) == (404, "RequestRefused")
     assert served.http.get("/jobs/").status_code == 404
     wrong = served.http.request("PUT", "/jobs")
@@ -197,7 +223,9 @@ def test_a_path_that_is_not_there_and_a_method_that_is_not_for_it_are_told_apart
     assert {part.strip() for part in wrong.headers["Allow"].split(",")} == {"GET", "HEAD", "POST"}
 
 
-def test_a_failure_of_ours_is_told_without_its_inside(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_ours_is_told_without_its_inside(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail() -> Any:
         raise KeyError("secret")
 
@@ -208,7 +236,11 @@ def test_a_failure_of_ours_is_told_without_its_inside(served: Served, monkeypatc
 
 
 def test_every_error_of_engines_has_a_status_of_its_own() -> None:
-    kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.EngineError)]
+    kinds = [
+        one
+        for one in vars(errors).values()
+        if isinstance(one, type) and issubclass(one, errors.EngineError)
+    ]
     assert kinds
     for kind in kinds:
         assert any(one in STATUS for one in kind.__mro__)

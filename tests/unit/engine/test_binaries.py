@@ -44,7 +44,9 @@ def test_bytes_come_in_pieces_and_are_there_when_all_are(tmp_path: Path) -> None
     assert first == Content(HASH, 6000, whole=False)
     with pytest.raises(NoSuchAction, match="in part"):
         contents.path(HASH)
-    assert contents.receive(HASH, BYTES[6000:], offset=6000, total=len(BYTES)) == Content(HASH, len(BYTES), whole=True)
+    assert contents.receive(HASH, BYTES[6000:], offset=6000, total=len(BYTES)) == Content(
+        HASH, len(BYTES), whole=True
+    )
     path = contents.path(HASH)
     assert path.read_bytes() == BYTES
     assert os.access(path, os.X_OK)
@@ -53,7 +55,14 @@ def test_bytes_come_in_pieces_and_are_there_when_all_are(tmp_path: Path) -> None
 
 def test_a_piece_that_comes_again_changes_nothing(tmp_path: Path) -> None:
     contents = Contents(tmp_path)
-    for offset, end in ((0, 100), (0, 100), (50, 200), (0, 300), (300, len(BYTES)), (300, len(BYTES))):
+    for offset, end in (
+        (0, 100),
+        (0, 100),
+        (50, 200),
+        (0, 300),
+        (300, len(BYTES)),
+        (300, len(BYTES)),
+    ):
         contents.receive(HASH, BYTES[offset:end], offset=offset, total=len(BYTES))
     assert contents.path(HASH).read_bytes() == BYTES
 
@@ -159,11 +168,15 @@ def test_a_version_that_a_job_runs_stays_and_so_do_the_others(tmp_path: Path) ->
     for sha256 in (one, two):
         binaries.add("score", sha256)
     for version in (1, None):
-        with pytest.raises(ActionInUse, match='version 1 of action "score" is in use by job "shop"') as error:
+        with pytest.raises(
+            ActionInUse, match='version 1 of action "score" is in use by job "shop"'
+        ) as error:
             binaries.remove("score", version, lambda: {one: ["shop"]})
         assert "millstream undeploy shop" in str(error.value.hint)
     assert len(binaries.all()) == 2
-    assert [str(gone) for gone in binaries.remove("score", 2, lambda: {one: ["shop"]})] == ["score@2"]
+    assert [str(gone) for gone in binaries.remove("score", 2, lambda: {one: ["shop"]})] == [
+        "score@2"
+    ]
 
 
 def test_bytes_with_another_name_stay(tmp_path: Path) -> None:
@@ -194,7 +207,9 @@ def test_what_a_flow_names_is_pinned(tmp_path: Path) -> None:
 def test_a_store_of_an_earlier_version_gets_what_it_lacks(tmp_path: Path) -> None:
     file = tmp_path / "jobs.sqlite"
     before = sqlite3.connect(file)
-    before.executescript(f"{stores._JOBS} PRAGMA user_version = 1; INSERT INTO facts VALUES ('node', '0 of 1');")
+    before.executescript(
+        f"{stores._JOBS} PRAGMA user_version = 1; INSERT INTO facts VALUES ('node', '0 of 1');"
+    )
     before.close()
     store = Store(file)
     assert store.fact("node", "1 of 2") == "0 of 1"

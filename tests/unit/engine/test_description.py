@@ -60,14 +60,18 @@ def test_the_engine_answers_as_it_is_described(case: schemathesis.Case, engine: 
 def make_sense(case: schemathesis.Case) -> None:
     """Ask about a job that is there, now and then; a sender has a name and a number."""
     if len(case.path_parameters.get("job", "")) % 2:
-        case.path_parameters |= {"job": "f"} | ({"source": "s"} if "source" in case.path_parameters else {})
+        case.path_parameters |= {"job": "f"} | (
+            {"source": "s"} if "source" in case.path_parameters else {}
+        )
     given = {"Millstream-Sender", "Millstream-First-Number"} & set(case.headers or {})
     if len(given) == 1:
         del case.headers[given.pop()]
 
 
 def test_everything_that_is_served_is_described() -> None:
-    described = {(method.upper(), path) for path, known in DESCRIPTION["paths"].items() for method in known}
+    described = {
+        (method.upper(), path) for path, known in DESCRIPTION["paths"].items() for method in known
+    }
     assert described == {(operation.method, operation.path) for operation in OPERATIONS}
     for path, known in DESCRIPTION["paths"].items():
         for method, operation in known.items():

@@ -17,7 +17,10 @@ def scheme(*addresses: str) -> Scheme:
 
 
 def test_one_engine_has_all_addresses() -> None:
-    assert owners_of(scheme("192.0.2.1:1", "localhost:2"), []) == {"192.0.2.1:1": 0, "localhost:2": 0}
+    assert owners_of(scheme("192.0.2.1:1", "localhost:2"), []) == {
+        "192.0.2.1:1": 0,
+        "localhost:2": 0,
+    }
     assert owners_of(scheme("192.0.2.1:1"), TWO[:1]) == {"192.0.2.1:1": 0}
 
 

@@ -25,7 +25,9 @@ from support.links import SCHEMA, batch, wait_for
 def declare(folder: Path, partitions: int, idle: str = "300 ms") -> Path:
     """Make the journal of a job's source, as deploying it does."""
     flow = Flow("f")
-    flow.source("s", sources.inbox(SCHEMA), time="at", key="origin", partitions=partitions, idle=idle)
+    flow.source(
+        "s", sources.inbox(SCHEMA), time="at", key="origin", partitions=partitions, idle=idle
+    )
     stage = flow.stages["s"]
     assert isinstance(stage, Source)
     ingest.declare(stage, folder / "f" / "journals" / "s")
@@ -38,7 +40,8 @@ class Pair:
     def __init__(self, folder: Path, partitions: int) -> None:
         self.folders = [declare(folder / str(node), partitions) for node in (0, 1)]
         self.inboxes = [
-            Inboxes(folder / str(node), Listening(), node=node, of=2, clock=SystemClock()) for node in (0, 1)
+            Inboxes(folder / str(node), Listening(), node=node, of=2, clock=SystemClock())
+            for node in (0, 1)
         ]
         self.places = {"s": [self._place(partition % 2) for partition in range(partitions)]}
 

@@ -32,13 +32,21 @@ def path_of(path: str) -> str:
 # tokens
 
 
-@pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer é"])
+@pytest.mark.parametrize(
+    "given", [None, "Bearer", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer é"]
+)
 def test_nothing_changes_without_the_token(served: Served, given: str | None) -> None:
-    headers = {} if given is None else {"Authorization": given.format(served.server.token).encode("latin-1")}
+    headers = (
+        {}
+        if given is None
+        else {"Authorization": given.format(served.server.token).encode("latin-1")}
+    )
     with httpx.Client(base_url=served.server.url) as stranger:
         for operation in GUARDED:
             answer = stranger.request(operation.method, path_of(operation.path), headers=headers)
-            assert (answer.status_code, answer.json()["error"]) == (401, "TokenRefused"), operation.path
+            assert (answer.status_code, answer.json()["error"]) == (401, "TokenRefused"), (
+                operation.path
+            )
             assert answer.headers["WWW-Authenticate"].startswith("Bearer")
     assert served.engine.jobs() == []
     assert not served.server.stopped.is_set()
@@ -49,7 +57,9 @@ def test_one_may_look_without_the_token_on_the_same_host(served: Served) -> None
     for operation in READS:
         # Of programs there are none, and that may be said.
         expected = 404 if {"{name}", "{sha256}"} & set(operation.path.split("/")) else 200
-        assert httpx.get(f"{served.server.url}{path_of(operation.path)}").status_code == expected, operation.path
+        assert httpx.get(f"{served.server.url}{path_of(operation.path)}").status_code == expected, (
+            operation.path
+        )
 
 
 def test_one_may_not_look_without_the_token_from_elsewhere(tmp_path: Path) -> None:
@@ -63,7 +73,12 @@ def test_one_may_not_look_without_the_token_from_elsewhere(tmp_path: Path) -> No
             answer = httpx.get(f"{url}{path_of(operation.path)}")
             expected = 200 if operation.path in ("/health", "/ready") else 401
             assert answer.status_code == expected, operation.path
-        assert httpx.get(f"{url}/jobs", headers={"Authorization": f"Bearer {server.token}"}).status_code == 200
+        assert (
+            httpx.get(
+                f"{url}/jobs", headers={"Authorization": f"Bearer {server.token}"}
+            ).status_code
+            == 200
+        )
     finally:
         server.close()
         engine.close()
@@ -166,9 +181,20 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
         pytest.skip("cannot here: there is no openssl")
     found = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
     command += ["-days", "2", "-subj", "/CN=engine", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*command, "-out", str(found[0]), "-keyout", str(found[1])], check=True, capture_output=True)
+    subprocess.run(
+        [*command, "-out", str(found[0]), "-keyout", str(found[1])], check=True, capture_output=True
+    )
     return found
 
 
@@ -176,11 +202,16 @@ def test_an_engine_is_asked_over_tls(
     certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = PeerEngine(tmp_path)
-    server = Server(engine, tmp_path, Serving(port=0, certificate=certificate[0], private_key=certificate[1]))
+    server = Server(
+        engine, tmp_path, Serving(port=0, certificate=certificate[0], private_key=certificate[1])
+    )
     server.start()
     try:
         assert server.url.startswith("https://")
-        with Cluster([server.url]) as strangers, pytest.raises(EngineAway, match="certificate verify failed"):
+        with (
+            Cluster([server.url]) as strangers,
+            pytest.raises(EngineAway, match="certificate verify failed"),
+        ):
             strangers.jobs()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
         monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
@@ -247,9 +278,16 @@ def sent(connection: socket.socket, some: bytes) -> bool:
     return True
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /health HTT", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"])
-def test_a_connection_that_does_not_say_what_it_wants_is_closed(tmp_path: Path, said: bytes) -> None:
-    with serving(tmp_path, limits=Limits(header_seconds=0.3)) as served, opened(served.server.url) as slow:
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /health HTT", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"]
+)
+def test_a_connection_that_does_not_say_what_it_wants_is_closed(
+    tmp_path: Path, said: bytes
+) -> None:
+    with (
+        serving(tmp_path, limits=Limits(header_seconds=0.3)) as served,
+        opened(served.server.url) as slow,
+    ):
         began = time.monotonic()
         slow.sendall(said)
         assert received(slow) == b""
@@ -257,7 +295,10 @@ def test_a_connection_that_does_not_say_what_it_wants_is_closed(tmp_path: Path, 
 
 
 def test_one_that_sends_a_byte_now_and_then_is_closed_too(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(header_seconds=0.5)) as served, opened(served.server.url) as slow:
+    with (
+        serving(tmp_path, limits=Limits(header_seconds=0.5)) as served,
+        opened(served.server.url) as slow,
+    ):
         slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert slow.recv(4096).startswith(b"HTTP/1.1 200")
         began = time.monotonic()
@@ -267,21 +308,29 @@ def test_one_that_sends_a_byte_now_and_then_is_closed_too(tmp_path: Path) -> Non
 
 
 def test_a_body_that_comes_too_slowly_is_refused(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(body_seconds=0.3)) as served, opened(served.server.url) as slow:
+    with (
+        serving(tmp_path, limits=Limits(body_seconds=0.3)) as served,
+        opened(served.server.url) as slow,
+    ):
         head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nContent-Type: application/x-ndjson"
         slow.sendall(f"{head}\r\nAuthorization: Bearer {served.server.token}\r\n\r\n{{".encode())
         assert received(slow).startswith(b"HTTP/1.1 408")
 
 
 def test_a_head_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(header_bytes=4096)) as served, opened(served.server.url) as large:
+    with (
+        serving(tmp_path, limits=Limits(header_bytes=4096)) as served,
+        opened(served.server.url) as large,
+    ):
         large.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 10_000)
         assert received(large).startswith(b"HTTP/1.1 400")
 
 
 def test_no_body_is_read_of_one_without_the_token(served: Served) -> None:
     with opened(served.server.url) as stranger:
-        stranger.sendall(f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n".encode())
+        stranger.sendall(
+            f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n".encode()
+        )
         assert stranger.recv(4096).startswith(b"HTTP/1.1 401")
 
 

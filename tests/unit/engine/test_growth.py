@@ -33,7 +33,9 @@ def inboxes(tmp_path: Path, folder: Path) -> Iterator[Inboxes]:
     found.close()
 
 
-def test_a_source_grows_while_a_program_sends(tmp_path: Path, folder: Path, inboxes: Inboxes) -> None:
+def test_a_source_grows_while_a_program_sends(
+    tmp_path: Path, folder: Path, inboxes: Inboxes
+) -> None:
     with connect(str(inboxes.address), time_limit_s=LIMIT_S) as old:
         old.send("f.s", rows(0, 20))
         waiting = [old.send_nowait("f.s", one) for one in rows(20, 40)]
@@ -48,7 +50,9 @@ def test_a_source_grows_while_a_program_sends(tmp_path: Path, folder: Path, inbo
     assert all(found[2:])
 
 
-def test_again_changes_nothing_and_fewer_does_not_either(tmp_path: Path, folder: Path, inboxes: Inboxes) -> None:
+def test_again_changes_nothing_and_fewer_does_not_either(
+    tmp_path: Path, folder: Path, inboxes: Inboxes
+) -> None:
     inboxes.grow("f", folder, {"s": 4})
     before = inboxes._jobs["f"].sources["s"]
     for partitions in (4, 1):
@@ -72,7 +76,9 @@ def test_what_an_engine_did_not_get_to_is_done_when_it_starts(tmp_path: Path, fo
     found.close()
 
 
-def test_a_journal_that_has_grown_is_not_spread_over_engines(tmp_path: Path, folder: Path, inboxes: Inboxes) -> None:
+def test_a_journal_that_has_grown_is_not_spread_over_engines(
+    tmp_path: Path, folder: Path, inboxes: Inboxes
+) -> None:
     inboxes.grow("f", folder, {"s": 4})
     inboxes.close_job("f")
     for count, fact in ((4, "has 4 partitions, and was made with 2"), (2, "and was made with 2")):

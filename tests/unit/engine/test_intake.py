@@ -17,7 +17,11 @@ from millstream.links.client import connect
 from support.links import batch, letters, stored
 from support.served import EVENTS, Served, serving
 
-NDJSON, JSON, ARROW = "application/x-ndjson", "application/json", "application/vnd.apache.arrow.stream"
+NDJSON, JSON, ARROW = (
+    "application/x-ndjson",
+    "application/json",
+    "application/vnd.apache.arrow.stream",
+)
 
 
 def row(n: int) -> dict[str, Any]:
@@ -37,7 +41,12 @@ def arrow(*batches: pa.RecordBatch) -> bytes:
 
 
 def send(
-    served: Served, body: bytes, kind: str = NDJSON, *, sender: str | None = None, first: int | None = None
+    served: Served,
+    body: bytes,
+    kind: str = NDJSON,
+    *,
+    sender: str | None = None,
+    first: int | None = None,
 ) -> httpx.Response:
     headers = {"Content-Type": kind}
     if sender is not None:
@@ -68,7 +77,9 @@ def there(served: Served) -> list[int]:
         (f"{NDJSON}; charset=utf-8", lines(range(20))),
     ],
 )
-def test_events_of_all_kinds_are_in_the_journal_when_it_is_answered(served: Served, kind: str, body: bytes) -> None:
+def test_events_of_all_kinds_are_in_the_journal_when_it_is_answered(
+    served: Served, kind: str, body: bytes
+) -> None:
     assert counts(send(served, body, kind)) == (20, 0, 0)
     assert there(served) == list(range(20))
 
@@ -133,7 +144,9 @@ def test_elements_that_are_no_rows_are_dead_letters_too(served: Served) -> None:
         ("text/csv", b"a,b", 415),
     ],
 )
-def test_a_body_that_is_not_what_it_says_is_refused_whole(served: Served, kind: str, body: bytes, status: int) -> None:
+def test_a_body_that_is_not_what_it_says_is_refused_whole(
+    served: Served, kind: str, body: bytes, status: int
+) -> None:
     answer = send(served, body, kind)
     assert answer.status_code == status
     assert set(answer.json()) == {"error", "message", "hint"}
@@ -165,7 +178,9 @@ def test_an_empty_body_is_nothing_to_do(served: Served) -> None:
 
 def test_the_id_of_a_job_stands_for_its_name(served: Served) -> None:
     served.deploy()
-    answer = served.http.post("/jobs/f-1/sources/s/events", content=lines([1]), headers={"Content-Type": NDJSON})
+    answer = served.http.post(
+        "/jobs/f-1/sources/s/events", content=lines([1]), headers={"Content-Type": NDJSON}
+    )
     assert counts(answer) == (1, 0, 0)
 
 
@@ -200,11 +215,17 @@ def test_inboxes_without_room_put_the_sender_off(tmp_path: Path) -> None:
 
 def test_many_send_at_once_and_every_row_is_there_once(served: Served) -> None:
     def work(who: int) -> None:
-        with httpx.Client(base_url=served.server.url, headers=dict(served.http.headers), timeout=240) as http:
+        with httpx.Client(
+            base_url=served.server.url, headers=dict(served.http.headers), timeout=240
+        ) as http:
             for part in range(5):
                 first = who * 100 + part * 20
                 body = lines(range(first, first + 20))
-                name = {"Millstream-Sender": f"w{who}", "Millstream-First-Number": str(part * 20)} if who % 2 else {}
+                name = (
+                    {"Millstream-Sender": f"w{who}", "Millstream-First-Number": str(part * 20)}
+                    if who % 2
+                    else {}
+                )
                 answer = http.post(EVENTS, content=body, headers={"Content-Type": NDJSON, **name})
                 assert counts(answer) == (20, 0, 0)
 
@@ -215,5 +236,9 @@ def test_many_send_at_once_and_every_row_is_there_once(served: Served) -> None:
         thread.join()
     assert there(served) == list(range(2000))
     # However many requests come without a name, a journal gets to know few senders by them.
-    known = {name for part in summary(served.data / "f" / "journals" / "s").partitions for name in part.highest}
+    known = {
+        name
+        for part in summary(served.data / "f" / "journals" / "s").partitions
+        for name in part.highest
+    }
     assert sum(name.startswith("http:") for name in known) <= 16

@@ -59,7 +59,12 @@ def test_a_pause_is_over_only_when_it_is() -> None:
 
 def test_a_hopeless_mistake_is_given_up_at_once_and_can_be_resumed() -> None:
     failed, orders = advance(job(), life.DriverDied("a mistake", hopeless=True), 1.0)
-    assert (failed.state, failed.reason, failed.restarts, orders) == (JobState.FAILED, "a mistake", 1, [])
+    assert (failed.state, failed.reason, failed.restarts, orders) == (
+        JobState.FAILED,
+        "a mistake",
+        1,
+        [],
+    )
     resumed, orders = advance(failed, life.ResumeAsked(), 2.0)
     assert (resumed.state, resumed.reason, resumed.deaths) == (JobState.STARTING, None, 0)
     assert orders == [life.OpenInboxes(), life.OpenIntake(), life.StartDriver()]
@@ -89,11 +94,18 @@ def test_a_flush_leaves_the_intake_of_runtimes_open_until_they_have_ended() -> N
     assert orders == [life.OpenIntake(), life.DrainDriver(flush=True)]
     assert (draining.state, draining.intake) == (JobState.DRAINING, True)
     drained = job(JobState.DRAINED, hosted=True, intake=False, ready_at=None)
-    assert advance(drained, life.DrainAsked(flush=True), 1.0)[1] == [life.OpenIntake(), life.StartDriver()]
+    assert advance(drained, life.DrainAsked(flush=True), 1.0)[1] == [
+        life.OpenIntake(),
+        life.StartDriver(),
+    ]
     started = advance(draining, life.EngineStarted(), 2.0)[1]
     assert started == [life.OpenInboxes(), life.OpenIntake(), life.StartDriver()]
     failed = job(JobState.FAILED, hosted=True, flush=True, ready_at=None)
-    assert advance(failed, life.ResumeAsked(), 3.0)[1] == [life.OpenInboxes(), life.OpenIntake(), life.StartDriver()]
+    assert advance(failed, life.ResumeAsked(), 3.0)[1] == [
+        life.OpenInboxes(),
+        life.OpenIntake(),
+        life.StartDriver(),
+    ]
     assert advance(hosted, life.DrainAsked(), 1.0)[1] == [life.PauseIntake(), life.DrainDriver()]
 
 
@@ -123,19 +135,27 @@ def test_a_new_engine_goes_on_with_what_was_written_down() -> None:
     _, orders = advance(draining, life.EngineStarted(), 1.0)
     assert orders == [life.OpenInboxes(), life.PauseIntake(), life.EndIntake(), life.StartDriver()]
     drained = job(JobState.DRAINED, intake=False)
-    assert advance(drained, life.EngineStarted(), 1.0)[1] == [life.OpenInboxes(), life.PauseIntake()]
+    assert advance(drained, life.EngineStarted(), 1.0)[1] == [
+        life.OpenInboxes(),
+        life.PauseIntake(),
+    ]
     gone = job(JobState.UNDEPLOYED, purge=True)
     assert advance(gone, life.EngineStarted(), 1.0)[1][-1] == life.RemoveFiles(purge=True)
 
 
 def test_an_engine_that_closes_drains_drivers_that_are_ready_and_kills_the_others() -> None:
     stopping, orders = advance(job(), life.EngineStopping(), 1.0)
-    assert (stopping.state, stopping.intake) == (JobState.RUNNING, True), "it takes events again with the next engine"
+    assert (stopping.state, stopping.intake) == (JobState.RUNNING, True), (
+        "it takes events again with the next engine"
+    )
     assert orders == [life.PauseIntake(), life.DrainDriver()]
     drained, orders = advance(stopping, life.Drained(), 2.0)
     assert (drained.state, orders) == (JobState.RUNNING, [life.StopDriver()])
     assert advance(drained, life.DriverDied("it died"), 3.0)[1] == []
-    assert advance(job(JobState.STARTING), life.EngineStopping(), 1.0)[1] == [life.PauseIntake(), life.KillDriver()]
+    assert advance(job(JobState.STARTING), life.EngineStopping(), 1.0)[1] == [
+        life.PauseIntake(),
+        life.KillDriver(),
+    ]
     assert advance(job(JobState.FINISHED), life.EngineStopping(), 1.0)[1] == []
 
 
@@ -152,7 +172,9 @@ def test_a_job_with_work_to_do_is_undeployed_by_force_alone(state: JobState) -> 
 
 @pytest.mark.parametrize("state", sorted(SETTLED))
 def test_a_settled_job_is_undeployed(state: JobState) -> None:
-    assert advance(job(state), life.UndeployAsked(purge=True), 1.0)[1][-1] == life.RemoveFiles(purge=True)
+    assert advance(job(state), life.UndeployAsked(purge=True), 1.0)[1][-1] == life.RemoveFiles(
+        purge=True
+    )
 
 
 def test_what_makes_no_sense_is_refused_with_a_hint() -> None:
@@ -183,5 +205,11 @@ def test_a_peer_that_is_missed_is_named_and_holds_nobody_up() -> None:
 
 def test_stale_news_of_a_driver_change_nothing() -> None:
     for state in (*SETTLED, JobState.UNDEPLOYED, JobState.DEPLOYED):
-        for event in (life.DriverReady(), life.DriverDied("late"), life.PauseOver(), life.Drained(), life.Finished()):
+        for event in (
+            life.DriverReady(),
+            life.DriverDied("late"),
+            life.PauseOver(),
+            life.Drained(),
+            life.Finished(),
+        ):
             assert advance(job(state), event, 1.0) == (job(state), [])

@@ -43,7 +43,10 @@ def test_the_numbers_of_jobs_groups_sources_and_inboxes_are_told(served: Served)
     assert found["millstream_group_rows_in_total", group] == 120
     assert found["millstream_group_lag_seconds", group] == 0.25
     assert found["millstream_group_watermark_timestamp_seconds", group] == 1_767_268_800
-    inboxes = [found["millstream_inbox_rows_total", (("job", "f"), ("partition", n), ("source", "s"))] for n in "01"]
+    inboxes = [
+        found["millstream_inbox_rows_total", (("job", "f"), ("partition", n), ("source", "s"))]
+        for n in "01"
+    ]
     assert sum(inboxes) == 1
     copy = (("job", "f"), ("partition", "9"), ("source", "s"))
     assert found["millstream_copy_behind_bytes", copy] == 300
@@ -51,7 +54,13 @@ def test_the_numbers_of_jobs_groups_sources_and_inboxes_are_told(served: Served)
     assert found["millstream_journal_rows", (("job", "f"), ("journal", "s"))] == 1
     assert found["millstream_journal_bytes", (("job", "f"), ("journal", "s"))] > 0
     path = "/jobs/{job}/sources/{source}/events"
-    assert found["millstream_http_requests_total", (("method", "POST"), ("path", path), ("status", "200"))] == 1
+    assert (
+        found[
+            "millstream_http_requests_total",
+            (("method", "POST"), ("path", path), ("status", "200")),
+        ]
+        == 1
+    )
     assert found["millstream_http_received_bytes_total", (("path", path),)] == len(body)
 
 
@@ -118,7 +127,9 @@ def test_the_page_names_the_metrics_that_there_are_and_no_others(served: Served)
     text = (DEPLOY / "README.md").read_text().split("## Watching")[1].split("\n## ")[0]
     told = set(NAME.findall(text))
     ours = {name for name in names(served) if name.startswith("millstream_")}
-    plain = {re.sub(r"_(bucket|count|sum)$", "", name) if "seconds_" in name else name for name in ours}
+    plain = {
+        re.sub(r"_(bucket|count|sum)$", "", name) if "seconds_" in name else name for name in ours
+    }
     assert plain <= told
     assert {name for name in told if name not in ours and not name.startswith("process_")} == {
         "millstream_http_request_seconds"

@@ -17,7 +17,9 @@ AT = ("127.0.0.1:1",)
 
 def scheme(*edges: tuple[str, str], runtimes: str = "") -> Scheme:
     names = dict.fromkeys(name for edge in edges for name in edge)
-    nodes = tuple(Node(name, f"./{name}", AT if name in runtimes else (), ("-v",)) for name in names)
+    nodes = tuple(
+        Node(name, f"./{name}", AT if name in runtimes else (), ("-v",)) for name in names
+    )
     return Scheme("s", nodes, edges)
 
 
@@ -63,7 +65,9 @@ def test_a_node_whose_name_no_stage_can_have_is_refused() -> None:
         flow_of(scheme(("a", "b.1"), ("b.1", "c")))
 
 
-@pytest.mark.parametrize("position", [0, 1, 2**32 - 3, 2**32 - 2, 2**32 - 1, 2**32, 2**33, 2**33 - 2])
+@pytest.mark.parametrize(
+    "position", [0, 1, 2**32 - 3, 2**32 - 2, 2**32 - 1, 2**32, 2**33, 2**33 - 2]
+)
 def test_positions_are_serials_whose_id_is_never_0(position: int) -> None:
     assert position_of(serial_of(position)) == position
     assert serial_of(position) % 2**32

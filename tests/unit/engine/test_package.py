@@ -19,7 +19,14 @@ def flow(tmp_path: Path) -> Path:
     (folder / "prices/deep").mkdir(parents=True)
     (folder / "data").mkdir()
     (folder / "prices/__pycache__").mkdir()
-    for name in ("flights.py", "airports.py", "prices/__init__.py", "prices/deep/x.json", "data/big.csv", "notes.txt"):
+    for name in (
+        "flights.py",
+        "airports.py",
+        "prices/__init__.py",
+        "prices/deep/x.json",
+        "data/big.csv",
+        "notes.txt",
+    ):
         (folder / name).write_text(name)
     (folder / "prices/__pycache__/a.pyc").write_text("compiled")
     return folder / "flights.py"
@@ -30,8 +37,18 @@ def test_a_package_holds_the_flow_and_the_modules_beside_it(flow: Path, tmp_path
     assert manifest(packed).flow == "flights.py"
     found = unpack(packed, tmp_path / "there")
     assert found == tmp_path / "there/flights.py"
-    files = sorted(str(one.relative_to(tmp_path / "there")) for one in (tmp_path / "there").rglob("*") if one.is_file())
-    assert files == ["airports.py", "flights.py", "millstream.json", "prices/__init__.py", "prices/deep/x.json"]
+    files = sorted(
+        str(one.relative_to(tmp_path / "there"))
+        for one in (tmp_path / "there").rglob("*")
+        if one.is_file()
+    )
+    assert files == [
+        "airports.py",
+        "flights.py",
+        "millstream.json",
+        "prices/__init__.py",
+        "prices/deep/x.json",
+    ]
     assert found.read_text() == "flights.py"
 
 
@@ -84,13 +101,17 @@ def link() -> bytes:
         (zipped({"f.py": bytes(package.MOST_BYTES + 1)}), "more than"),
     ],
 )
-def test_what_is_no_package_is_refused_and_leaves_nothing(packed: bytes, said: str, tmp_path: Path) -> None:
+def test_what_is_no_package_is_refused_and_leaves_nothing(
+    packed: bytes, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadPackage, match=said):
         unpack(packed, tmp_path / "there")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_package_without_its_manifest_or_with_damaged_bytes_is_refused(flow: Path, tmp_path: Path) -> None:
+def test_a_package_without_its_manifest_or_with_damaged_bytes_is_refused(
+    flow: Path, tmp_path: Path
+) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("f.py", "")

@@ -30,7 +30,9 @@ def http(tmp_path: Path) -> Iterator[httpx.Client]:
         server = Server(engine, tmp_path / "engine", Serving(port=0))
         server.start()
         headers = {"Authorization": f"Bearer {server.token}"}
-        with httpx.Client(base_url=server.url, headers=headers, timeout=240, trust_env=False) as client:
+        with httpx.Client(
+            base_url=server.url, headers=headers, timeout=240, trust_env=False
+        ) as client:
             yield client
         server.close()
     finally:
@@ -58,7 +60,9 @@ def test_what_is_no_package_is_refused(http: httpx.Client) -> None:
     assert http.get("/jobs").json() == []
 
 
-def test_a_mistake_in_a_flow_is_told_and_nothing_is_left_of_it(http: httpx.Client, tmp_path: Path) -> None:
+def test_a_mistake_in_a_flow_is_told_and_nothing_is_left_of_it(
+    http: httpx.Client, tmp_path: Path
+) -> None:
     (tmp_path / "flow").mkdir()
     (tmp_path / "flow" / "shop_with_a_mistake.py").write_text(MISTAKE)
     answer = deploy(http, pack(tmp_path / "flow" / "shop_with_a_mistake.py"))
@@ -70,6 +74,8 @@ def test_a_mistake_in_a_flow_is_told_and_nothing_is_left_of_it(http: httpx.Clien
 
 def test_events_for_a_job_that_is_not_there_are_refused(http: httpx.Client) -> None:
     answer = http.post(
-        "/jobs/shop/sources/sales/events", content=b"{}", headers={"Content-Type": "application/x-ndjson"}
+        "/jobs/shop/sources/sales/events",
+        content=b"{}",
+        headers={"Content-Type": "application/x-ndjson"},
     )
     assert (answer.status_code, answer.json()["error"]) == (404, "NoSuchJob")

@@ -16,7 +16,14 @@ SETTINGS = JobSettings(flow="f.py", package="abc", options={"state": "memory"}, 
 
 def stored(store: Store, name: str = "f", at: float = 1.0) -> Stored:
     its_id, number = store.next_id(name)
-    one = Stored(id=its_id, name=name, number=number, deployed_at=at, settings=SETTINGS, job=Job(name, since=at))
+    one = Stored(
+        id=its_id,
+        name=name,
+        number=number,
+        deployed_at=at,
+        settings=SETTINGS,
+        job=Job(name, since=at),
+    )
     store.add(one, b"zip", Noted(at, "deployed"))
     return one
 
@@ -29,7 +36,9 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     store.update(one.id, running, Noted(2.0, "running", "well"), settings)
     store.close()
     again = Store(tmp_path / "jobs.sqlite")
-    assert again.jobs() == [Stored(id="f-1", name="f", number=1, deployed_at=1.0, settings=settings, job=running)]
+    assert again.jobs() == [
+        Stored(id="f-1", name="f", number=1, deployed_at=1.0, settings=settings, job=running)
+    ]
     assert again.history("f-1") == [Noted(1.0, "deployed"), Noted(2.0, "running", "well")]
     assert again.package("f-1") == b"zip"
     again.close()

@@ -21,7 +21,8 @@ def deployed(served: Served) -> None:
 def test_a_switch_is_asked_for_and_the_status_of_the_job_tells_how_it_goes(served: Served) -> None:
     assert served.http.get("/jobs/f").json()["switch"] is None
     asked = served.http.post(
-        "/jobs/f/switch", json={"package": PACKAGE, "limit": 30, "consent": ["a"], "since": "2026-01-01T10:00:00Z"}
+        "/jobs/f/switch",
+        json={"package": PACKAGE, "limit": 30, "consent": ["a"], "since": "2026-01-01T10:00:00Z"},
     )
     assert asked.status_code == 202
     assert (asked.json()["switch"]["state"], asked.json()["version"]) == ("asked", "1")
@@ -29,13 +30,25 @@ def test_a_switch_is_asked_for_and_the_status_of_the_job_tells_how_it_goes(serve
     assert (served.engine.wanted.limit_s, served.engine.wanted.consent) == (30.0, ("a",))
     assert served.engine.wanted.since == datetime(2026, 1, 1, 10, tzinfo=UTC)
     steps = (SwitchStep(1_767_268_801.0, "overlapping", "cut"),)
-    served.engine.told("f", Told("2", "overlapping", cut_us=1_767_268_800_000_000, left_s=4.0, steps=steps))
+    served.engine.told(
+        "f", Told("2", "overlapping", cut_us=1_767_268_800_000_000, left_s=4.0, steps=steps)
+    )
     going = served.http.get("/jobs/f").json()["switch"]
-    assert (going["phase"], going["cut"], going["left_s"]) == ("overlapping", "2026-01-01T12:00:00.000Z", 4.0)
-    assert going["steps"] == [{"at": "2026-01-01T12:00:01.000Z", "what": "overlapping", "detail": "cut"}]
+    assert (going["phase"], going["cut"], going["left_s"]) == (
+        "overlapping",
+        "2026-01-01T12:00:00.000Z",
+        4.0,
+    )
+    assert going["steps"] == [
+        {"at": "2026-01-01T12:00:01.000Z", "what": "overlapping", "detail": "cut"}
+    ]
     served.engine.told("f", Told("2", "running", ended="done"))
     done = served.http.get("/jobs/f").json()
-    assert (done["version"], done["switch"]["state"], done["switch"]["left_s"]) == ("2", "done", None)
+    assert (done["version"], done["switch"]["state"], done["switch"]["left_s"]) == (
+        "2",
+        "done",
+        None,
+    )
     found = served.http.get("/jobs/f/versions").json()
     assert [(one["version"], one["running"]) for one in found] == [("1", False), ("2", True)]
 
@@ -72,7 +85,9 @@ def test_a_version_in_the_shadow_is_compared_and_the_old_one_stays(served: Serve
     assert served.engine.wanted.shadow_s == 60.0
     example = Example("different", {"k": "a", "n": 1}, {"k": "a", "n": 2})
     found = Comparison(
-        "2026-01-01T12:00:00Z", None, (Compared("s", Change.REPLACED, 5, different=1, examples=(example,)),)
+        "2026-01-01T12:00:00Z",
+        None,
+        (Compared("s", Change.REPLACED, 5, different=1, examples=(example,)),),
     )
     served.engine.told("f", Told("2", "shadowing", shadow=found))
     assert served.http.get("/jobs/f").json()["switch"]["shadow"]["outputs"][0]["equal"] == 5
@@ -81,11 +96,16 @@ def test_a_version_in_the_shadow_is_compared_and_the_old_one_stays(served: Serve
     assert (done["version"], done["switch"]["state"]) == ("1", "compared")
     (told,) = done["switch"]["shadow"]["outputs"][0]["examples"]
     assert told == {"kind": "different", "old": {"k": "a", "n": 1}, "new": {"k": "a", "n": 2}}
-    assert served.http.post("/jobs/f/switch", json={"package": PACKAGE, "shadow": 0}).status_code == 400
+    assert (
+        served.http.post("/jobs/f/switch", json={"package": PACKAGE, "shadow": 0}).status_code
+        == 400
+    )
 
 
 def test_a_share_of_the_keys_is_given_raised_and_taken_back(served: Served) -> None:
-    begun = served.http.post("/jobs/f/switch", json={"package": PACKAGE, "share": 0.125}).json()["switch"]
+    begun = served.http.post("/jobs/f/switch", json={"package": PACKAGE, "share": 0.125}).json()[
+        "switch"
+    ]
     assert (begun["share"], begun["wanted"]) == (0.0, 0.125)
     served.engine.told("f", Told("2", "sharing", cut_us=1, share=1250, wanted=1250))
     assert served.http.get("/jobs/f").json()["switch"]["share"] == 0.125
@@ -109,7 +129,9 @@ def test_a_probation_has_limits_of_its_own(served: Served) -> None:
 
 def test_a_switch_needs_the_token_and_a_job(served: Served) -> None:
     for method, path in (("POST", "switch"), ("POST", "switch/plan"), ("DELETE", "switch")):
-        answer = served.http.request(method, f"/jobs/f/{path}", headers={"Authorization": "Bearer none"}, json={})
+        answer = served.http.request(
+            method, f"/jobs/f/{path}", headers={"Authorization": "Bearer none"}, json={}
+        )
         assert answer.status_code == 401
     assert served.http.post("/jobs/x/switch", json={"back": True}).status_code == 404
     assert served.http.get("/jobs/x/versions").status_code == 404

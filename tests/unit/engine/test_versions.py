@@ -8,7 +8,15 @@ import msgspec
 from millstream.engine import store as stores
 from millstream.engine.lifecycle import Job
 from millstream.engine.store import JobSettings, Noted, Store, Stored, Version
-from millstream.engine.switching import Standing, Switch, SwitchState, SwitchStep, Told, came_up, heard
+from millstream.engine.switching import (
+    Standing,
+    Switch,
+    SwitchState,
+    SwitchStep,
+    Told,
+    came_up,
+    heard,
+)
 from millstream.switch.comparison import Comparison
 
 FIRST = JobSettings(flow="f.py", package="one")
@@ -16,7 +24,9 @@ SECOND = JobSettings(flow="g.py", package="two", inboxes={"more": 1})
 
 
 def deployed(store: Store) -> Stored:
-    one = Stored(id="f-1", name="f", number=1, deployed_at=1.0, settings=FIRST, job=Job("f", since=1.0))
+    one = Stored(
+        id="f-1", name="f", number=1, deployed_at=1.0, settings=FIRST, job=Job("f", since=1.0)
+    )
     store.add(one, b"zip 1", Noted(1.0, "deployed"))
     return one
 
@@ -32,14 +42,25 @@ def test_every_version_of_a_job_is_a_package_of_its_own(tmp_path: Path) -> None:
     store.add_version(one.id, second, b"zip 2", Noted(5.0, "switch asked"))
     assert [(v.number, v.current_at) for v in store.versions(one.id)] == [(1, 1.0), (2, None)]
     assert store.jobs()[0].settings == FIRST, "it does not run yet"
-    runs = msgspec.structs.replace(second, current_at=9.0, switch=asked(state=SwitchState.DONE, cut_us=7))
+    runs = msgspec.structs.replace(
+        second, current_at=9.0, switch=asked(state=SwitchState.DONE, cut_us=7)
+    )
     store.update_version(one.id, runs, [Noted(8.0, "overlapping", "cut"), Noted(9.0, "running")])
     store.close()
     again = Store(tmp_path / "jobs.sqlite")
     assert again.versions(one.id)[1] == runs
     assert again.jobs()[0].settings == SECOND
-    assert (again.package(one.id), again.package(one.id, 2), again.package(one.id, 3)) == (b"zip 1", b"zip 2", None)
-    assert [one.what for one in again.history("f-1")] == ["deployed", "switch asked", "overlapping", "running"]
+    assert (again.package(one.id), again.package(one.id, 2), again.package(one.id, 3)) == (
+        b"zip 1",
+        b"zip 2",
+        None,
+    )
+    assert [one.what for one in again.history("f-1")] == [
+        "deployed",
+        "switch asked",
+        "overlapping",
+        "running",
+    ]
     again.remove(one.id)
     assert again.versions(one.id) == []
     again.close()
@@ -56,7 +77,9 @@ def test_a_store_from_before_there_were_versions_has_one_of_each_job(tmp_path: P
     sql.commit()
     sql.close()
     store = Store(tmp_path / "jobs.sqlite")
-    assert store.versions("f-1") == [Version(number=1, added_at=1.0, current_at=1.0, settings=FIRST)]
+    assert store.versions("f-1") == [
+        Version(number=1, added_at=1.0, current_at=1.0, settings=FIRST)
+    ]
     assert store.package("f-1") == b"zip"
     store.close()
 
@@ -64,10 +87,20 @@ def test_a_store_from_before_there_were_versions_has_one_of_each_job(tmp_path: P
 def test_a_switch_becomes_what_its_driver_says() -> None:
     steps = (SwitchStep(6.0, "preparing", "version 2 is prepared"),)
     going = heard(asked(), Told("2", "preparing", steps=steps), 6.0)
-    assert (going.state, going.phase, going.steps, going.ended_at) == (SwitchState.GOING_ON, "preparing", steps, None)
+    assert (going.state, going.phase, going.steps, going.ended_at) == (
+        SwitchState.GOING_ON,
+        "preparing",
+        steps,
+        None,
+    )
     cut = heard(going, Told("2", "overlapping", cut_us=77, steps=(*steps, *steps)), 7.0)
     done = heard(cut, Told("2", "running", ended="done"), 8.0)
-    assert (done.state, done.cut_us, done.ended_at, len(done.steps)) == (SwitchState.DONE, 77, 8.0, 2)
+    assert (done.state, done.cut_us, done.ended_at, len(done.steps)) == (
+        SwitchState.DONE,
+        77,
+        8.0,
+        2,
+    )
     assert heard(done, Told("2", "preparing"), 9.0) is done
     assert heard(going, Told("3", "preparing"), 9.0) is going
     refused = heard(asked(), Told("2", ended="refused", why="no room"), 6.0)

@@ -18,11 +18,15 @@ from millstream.plan.picture import detail
 
 
 def numbers() -> ms.Stream:
-    return ms.Flow("words").source("numbers", ms.inbox("n bigint, word string, at timestamp"), time="at", key="word")
+    return ms.Flow("words").source(
+        "numbers", ms.inbox("n bigint, word string, at timestamp"), time="at", key="word"
+    )
 
 
 def test_an_answer_adds_its_columns_and_replaces_those_of_the_same_name() -> None:
-    scored = numbers().action("scored", ["./score", "-v"], input="n, word", output="score double, N int")
+    scored = numbers().action(
+        "scored", ["./score", "-v"], input="n, word", output="score double, N int"
+    )
     assert scored.columns == ("word", "at", "score", "N")
     assert (scored.time, scored.key) == ("at", "word")
     stage = scored.flow.stages["scored"]

@@ -50,13 +50,18 @@ def test_versions_have_modules_of_their_own(tmp_path: Path) -> None:
     first, second = version(tmp_path / "one", 1), version(tmp_path / "two", 2)
     one = load(first)
     two = load_apart(second, first)
-    factors = [flow.stages["scaled"].function.__call__.__globals__["prices_apart"].FACTOR for flow in (one, two)]
+    factors = [
+        flow.stages["scaled"].function.__call__.__globals__["prices_apart"].FACTOR
+        for flow in (one, two)
+    ]
     assert factors == [1, 2]
     again = load_apart(first, second)
     assert again.stages["scaled"].function.__call__.__globals__["prices_apart"].FACTOR == 1
 
 
-def test_what_a_version_means_is_told_while_another_has_the_name_of_its_modules(tmp_path: Path) -> None:
+def test_what_a_version_means_is_told_while_another_has_the_name_of_its_modules(
+    tmp_path: Path,
+) -> None:
     first = version(tmp_path / "one", 1)
     second = version(tmp_path / "two", 1, FLOW.replace("frame.n *", "frame.n + 1 -"))
     one = load(first)

@@ -11,11 +11,19 @@ def total(state, row):
 
 def make() -> ms.Flow:
     flow = ms.Flow("f")
-    rows = flow.source("rows", ms.inbox("a string, at timestamp"), time="at", lateness="1 min", key="a")
-    rows.fold("total", total, initial={"n": 0, "since": timedelta(1)}, output="at timestamp").sink("out", ms.console())
+    rows = flow.source(
+        "rows", ms.inbox("a string, at timestamp"), time="at", lateness="1 min", key="a"
+    )
+    rows.fold("total", total, initial={"n": 0, "since": timedelta(1)}, output="at timestamp").sink(
+        "out", ms.console()
+    )
     rows.apply("same", lambda frame: frame)
-    rows.window("w", every="1 h", n="count(*)").sink("db", ms.postgres("postgresql://me:secret@h/d", table="t"))
-    rows.join("named", ms.table("x.csv", schema="a string, b int"), on="a").journal("kept", keep_for="1 d")
+    rows.window("w", every="1 h", n="count(*)").sink(
+        "db", ms.postgres("postgresql://me:secret@h/d", table="t")
+    )
+    rows.join("named", ms.table("x.csv", schema="a string, b int"), on="a").journal(
+        "kept", keep_for="1 d"
+    )
     return flow
 
 

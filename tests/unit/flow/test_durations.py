@@ -27,7 +27,8 @@ def test_a_duration_is_read_as_people_write_it(text, length):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  ", "hour", "1", "1 fortnight", "1 month", "one hour", "1 hour and", "1:30", "1e3 s"]
+    "text",
+    ["", "  ", "hour", "1", "1 fortnight", "1 month", "one hour", "1 hour and", "1:30", "1e3 s"],
 )
 def test_a_text_that_is_not_a_duration_is_refused(text):
     with pytest.raises(InvalidDuration):

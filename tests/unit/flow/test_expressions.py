@@ -44,7 +44,9 @@ def test_aggregates_are_known_as_such(text):
     assert expressions.aggregate(text)
 
 
-@pytest.mark.parametrize("text", ["a + 1", "upper(s)", "aggregate(xs, 0, (acc, x) -> acc + x)", "greatest(a, b)"])
+@pytest.mark.parametrize(
+    "text", ["a + 1", "upper(s)", "aggregate(xs, 0, (acc, x) -> acc + x)", "greatest(a, b)"]
+)
 def test_functions_of_one_row_are_not_aggregates(text):
     assert not expressions.aggregate(text)
 
@@ -95,7 +97,8 @@ def test_spellings_of_one_expression_have_one_normal_form(one, other):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("a > 1", "a >= 1"), ("a + b", "b + a"), ("s = 'x'", "s = 'X'"), ("sum(a)", "sum(b)")]
+    ("one", "other"),
+    [("a > 1", "a >= 1"), ("a + b", "b + a"), ("s = 'x'", "s = 'X'"), ("sum(a)", "sum(b)")],
 )
 def test_different_expressions_have_different_normal_forms(one, other):
     assert expressions.normal(one) != expressions.normal(other)

@@ -26,15 +26,27 @@ from millstream.plan.groups import plan as plan_of
 
 
 def query(select: str = "*", **parts: str) -> str:
-    said = {"table": "trades", "partition": "PARTITION BY sym", "order": "ORDER BY at", "rows": "", "rest": ""}
-    said |= {"measures": "LAST(down.price) AS bottom", "pattern": "strt down+ up", "after": "WITHIN INTERVAL '1' HOUR"}
+    said = {
+        "table": "trades",
+        "partition": "PARTITION BY sym",
+        "order": "ORDER BY at",
+        "rows": "",
+        "rest": "",
+    }
+    said |= {
+        "measures": "LAST(down.price) AS bottom",
+        "pattern": "strt down+ up",
+        "after": "WITHIN INTERVAL '1' HOUR",
+    }
     said |= {"define": "down AS price < PREV(price), up AS price > PREV(price)", **parts}
     text = "SELECT {select} FROM {table} MATCH_RECOGNIZE ({partition} {order} MEASURES {measures} {rows} PATTERN ({pattern}) {after}"
     return f"{text} DEFINE {{define}}) {{rest}}".format(select=select, **said)
 
 
 def trades(time: str | None = "at") -> ms.Stream:
-    return ms.Flow("market").source("trades", ms.inbox("sym string, price double, at timestamp"), time=time, key="sym")
+    return ms.Flow("market").source(
+        "trades", ms.inbox("sym string, price double, at timestamp"), time=time, key="sym"
+    )
 
 
 def test_a_query_has_the_key_the_measures_and_the_time():
@@ -44,13 +56,18 @@ def test_a_query_has_the_key_the_measures_and_the_time():
 
 
 def test_what_stands_around_the_clause_is_a_query_over_its_rows():
-    stream = trades().sql("v", query("upper(sym) AS s, m.bottom, at", rest="AS m WHERE bottom < 10"))
+    stream = trades().sql(
+        "v", query("upper(sym) AS s, m.bottom, at", rest="AS m WHERE bottom < 10")
+    )
     assert (stream.columns, stream.time, stream.key) == (("s", "bottom", "at"), "at", None)
 
 
 def test_all_rows_keep_their_own_time_beside_the_moment_of_the_match():
     stream = trades().sql("v", query(rows="ALL ROWS PER MATCH"))
-    assert (stream.columns, stream.time) == (("sym", "at", "bottom", "price", "match_time"), "match_time")
+    assert (stream.columns, stream.time) == (
+        ("sym", "at", "bottom", "price", "match_time"),
+        "match_time",
+    )
 
 
 def test_a_flow_finds_the_stream_that_a_query_reads():
@@ -98,11 +115,27 @@ def test_it_comes_back_from_yaml_as_it_was(tmp_path):
     [
         (query("bottom"), TimeDropped, 'stage "v" of flow "market" drops the time column "at"'),
         (query("sym, botom, at"), UnknownColumn, 'reads column "botom"'),
-        (query(table="trade"), UnknownStream, 'matches rows FROM "trade", but its stream is "trades"'),
-        (query(order="ORDER BY price"), TimesDiffer, 'ORDER BY "price" .* the time of stream "trades" is "at"'),
+        (
+            query(table="trade"),
+            UnknownStream,
+            'matches rows FROM "trade", but its stream is "trades"',
+        ),
+        (
+            query(order="ORDER BY price"),
+            TimesDiffer,
+            'ORDER BY "price" .* the time of stream "trades" is "at"',
+        ),
         (query(partition="PARTITION BY symbol"), UnknownColumn, 'has PARTITION BY column "symbol"'),
-        (query(define="down AS prize < 1, up AS TRUE"), UnknownColumn, 'variable "down" reads column "prize"'),
-        (query(define="down AS price < 'x' AND price < LAST(strt.sym), up AS TRUE"), InvalidCondition, "compares a"),
+        (
+            query(define="down AS prize < 1, up AS TRUE"),
+            UnknownColumn,
+            'variable "down" reads column "prize"',
+        ),
+        (
+            query(define="down AS price < 'x' AND price < LAST(strt.sym), up AS TRUE"),
+            InvalidCondition,
+            "compares a",
+        ),
         (query(measures="LAST(up.at) AS at"), DuplicateName, 'puts out "at"'),
         (query(rest="GROUP BY sym"), StatefulSql, "has GROUP BY"),
         (query(pattern="strt down $"), UnsupportedSql, "anchor"),

@@ -39,7 +39,9 @@ def test_the_text_is_fact_then_place_then_hint(departures):
         'stage "hourly" of flow "flights" averages column "dealy", which "departures" does not have'
     )
     assert "test_mistakes.py:" in text[1]
-    assert text[1].endswith('departures.window("hourly", every="1 hour", by="origin", delay="avg(dealy)")')
+    assert text[1].endswith(
+        'departures.window("hourly", every="1 hour", by="origin", delay="avg(dealy)")'
+    )
     assert text[2] == 'hint: did you mean "delay"?'
 
 
@@ -57,7 +59,11 @@ def test_a_mistake_survives_pickling_with_its_place_and_hint(departures):
         departures.key_by("orign")
     again = pickle.loads(pickle.dumps(caught.value))
     assert type(again) is errors.UnknownColumn
-    assert (again.message, again.hint, again.where) == (caught.value.message, caught.value.hint, caught.value.where)
+    assert (again.message, again.hint, again.where) == (
+        caught.value.message,
+        caught.value.hint,
+        caught.value.where,
+    )
     assert again.__notes__ == caught.value.__notes__
 
 
@@ -73,7 +79,9 @@ def test_a_name_is_one_plain_word(flow, departures, name):
 def test_two_stages_of_one_name_are_refused_with_the_line_of_the_first(departures):
     departures.window("hourly", every="1 h", n="count(*)")
     error = refused(
-        errors.DuplicateName, lambda: departures.window("hourly", every="1 h", n="count(*)"), "another stage, in line"
+        errors.DuplicateName,
+        lambda: departures.window("hourly", every="1 h", n="count(*)"),
+        "another stage, in line",
     )
     assert 'stage "hourly" of flow "flights"' in error.message
 
@@ -108,20 +116,43 @@ def test_outputs_share_their_names(departures):
 )
 def test_an_unknown_column_is_met_with_the_one_that_was_meant(departures, make, verb):
     error = refused(
-        errors.UnknownColumn, lambda: make(departures), f'{verb} column "orign"', hint='did you mean "origin"?'
+        errors.UnknownColumn,
+        lambda: make(departures),
+        f'{verb} column "orign"',
+        hint='did you mean "origin"?',
     )
     assert 'flow "flights"' in error.message
 
 
 def test_a_column_unlike_any_other_is_met_with_all_of_them(departures):
-    refused(errors.UnknownColumn, lambda: departures.key_by("xyz"), hint="its columns are flight, origin, delay, at")
+    refused(
+        errors.UnknownColumn,
+        lambda: departures.key_by("xyz"),
+        hint="its columns are flight, origin, delay, at",
+    )
 
 
 def test_a_source_s_key_and_time_must_be_its_columns(flow):
-    refused(errors.UnknownColumn, lambda: flow.source("a", ms.inbox(DDL), time="when"), "tell the time", hint="at")
-    refused(errors.UnknownColumn, lambda: flow.source("a", ms.inbox(DDL), key="orign"), hint="origin")
-    refused(errors.UnknownType, lambda: flow.source("a", ms.inbox(DDL), time="delay"), "double", hint="timestamp")
-    refused(errors.UnknownColumn, lambda: flow.source("a", ms.inbox("x int"), time="at"), hint="add a column")
+    refused(
+        errors.UnknownColumn,
+        lambda: flow.source("a", ms.inbox(DDL), time="when"),
+        "tell the time",
+        hint="at",
+    )
+    refused(
+        errors.UnknownColumn, lambda: flow.source("a", ms.inbox(DDL), key="orign"), hint="origin"
+    )
+    refused(
+        errors.UnknownType,
+        lambda: flow.source("a", ms.inbox(DDL), time="delay"),
+        "double",
+        hint="timestamp",
+    )
+    refused(
+        errors.UnknownColumn,
+        lambda: flow.source("a", ms.inbox("x int"), time="at"),
+        hint="add a column",
+    )
 
 
 def test_a_lateness_without_time_makes_no_sense(flow):
@@ -178,7 +209,12 @@ def test_an_aggregate_that_a_window_cannot_compute_is_refused(departures, text, 
 
 
 def test_a_window_without_aggregates_is_refused(departures):
-    refused(errors.NotAnAggregate, lambda: departures.window("w", every="1 h"), "no aggregates", hint="count(*)")
+    refused(
+        errors.NotAnAggregate,
+        lambda: departures.window("w", every="1 h"),
+        "no aggregates",
+        hint="count(*)",
+    )
 
 
 def test_a_column_of_by_may_stand_outside_of_an_aggregate(departures):
@@ -195,30 +231,53 @@ def test_a_column_of_by_may_stand_outside_of_an_aggregate(departures):
     ],
 )
 def test_columns_of_a_window_that_clash_are_refused(departures, arguments):
-    refused(errors.DuplicateColumn, lambda: departures.window("w", every="1 h", **arguments), "two columns")
+    refused(
+        errors.DuplicateColumn,
+        lambda: departures.window("w", every="1 h", **arguments),
+        "two columns",
+    )
 
 
 def test_grouping_by_an_aggregate_is_refused(departures):
-    refused(errors.NotAnAggregate, lambda: departures.window("w", every="1 h", by={"x": "max(delay)"}, n="count(*)"))
+    refused(
+        errors.NotAnAggregate,
+        lambda: departures.window("w", every="1 h", by={"x": "max(delay)"}, n="count(*)"),
+    )
 
 
 def test_reserved_columns_are_refused(flow, departures):
     refused(errors.InvalidName, lambda: flow.source("a", ms.inbox("__x int")), "reserved")
-    refused(errors.InvalidName, lambda: departures.window("w", every="1 h", __n="count(*)"), "reserved")
-    refused(errors.InvalidName, lambda: departures.sql("q", "SELECT at, 1 AS __x FROM departures"), "reserved")
-    refused(errors.InvalidName, lambda: departures.apply("p", same, schema="__x int, at timestamp"), "reserved")
+    refused(
+        errors.InvalidName, lambda: departures.window("w", every="1 h", __n="count(*)"), "reserved"
+    )
+    refused(
+        errors.InvalidName,
+        lambda: departures.sql("q", "SELECT at, 1 AS __x FROM departures"),
+        "reserved",
+    )
+    refused(
+        errors.InvalidName,
+        lambda: departures.apply("p", same, schema="__x int, at timestamp"),
+        "reserved",
+    )
 
 
 def test_streams_of_two_flows_do_not_meet(departures):
     other = ms.Flow("other").source("rows", ms.inbox(DDL), time="at")
-    refused(errors.ForeignStream, lambda: departures.merge("m", other), '"rows" of another flow, "other"')
+    refused(
+        errors.ForeignStream,
+        lambda: departures.merge("m", other),
+        '"rows" of another flow, "other"',
+    )
     refused(errors.ForeignStream, lambda: departures.join("j", other, on="flight", within="1 h"))
     refused(errors.ForeignStream, lambda: departures.flow.merge("m", other, departures))
 
 
 def test_a_merge_of_different_columns_lists_the_differences(flow, departures):
     other = flow.source(
-        "other", ms.inbox("flight string, origin int, delay double, gate string, at timestamp"), time="at"
+        "other",
+        ms.inbox("flight string, origin int, delay double, gate string, at timestamp"),
+        time="at",
     )
     fewer = flow.source("fewer", ms.inbox("flight string, at timestamp"), time="at")
     refused(
@@ -227,29 +286,52 @@ def test_a_merge_of_different_columns_lists_the_differences(flow, departures):
         'only "other" has "gate"',
         '"origin" is string in "departures" and int in "other"',
     )
-    refused(errors.SchemasDiffer, lambda: departures.merge("m", fewer), 'only "departures" has "origin", "delay"')
+    refused(
+        errors.SchemasDiffer,
+        lambda: departures.merge("m", fewer),
+        'only "departures" has "origin", "delay"',
+    )
 
 
 def test_a_merge_of_different_times_is_refused(flow, departures):
     other = flow.source("other", ms.inbox(DDL))
-    refused(errors.TimesDiffer, lambda: departures.merge("m", other), 'whose time is "at"', "whose time is not known")
+    refused(
+        errors.TimesDiffer,
+        lambda: departures.merge("m", other),
+        'whose time is "at"',
+        "whose time is not known",
+    )
 
 
 def test_a_merge_needs_two_streams(flow, departures):
     refused(errors.InvalidOption, lambda: departures.merge("m"))
     refused(errors.InvalidOption, lambda: flow.merge("m"))
-    refused(errors.InvalidOption, lambda: departures.merge("m", "departures"), "str where a stream should be")
+    refused(
+        errors.InvalidOption,
+        lambda: departures.merge("m", "departures"),
+        "str where a stream should be",
+    )
 
 
 def test_a_join_of_streams_needs_a_bound(flow, departures):
     other = flow.source("other", ms.inbox("flight string, at timestamp"), time="at")
-    refused(errors.UnboundedJoin, lambda: departures.join("j", other, on="flight"), "without a bound", hint="within=")
+    refused(
+        errors.UnboundedJoin,
+        lambda: departures.join("j", other, on="flight"),
+        "without a bound",
+        hint="within=",
+    )
 
 
 def test_a_join_on_columns_that_a_side_lacks_is_refused(flow, departures):
     other = flow.source("other", ms.inbox("flights string, at timestamp"), time="at")
     join = lambda on: departures.join("j", other, on=on, within="1 h")  # noqa: E731
-    refused(errors.UnknownColumn, lambda: join("flight"), '"flight", which "other" does not have', hint="flights")
+    refused(
+        errors.UnknownColumn,
+        lambda: join("flight"),
+        '"flight", which "other" does not have',
+        hint="flights",
+    )
     refused(errors.UnknownColumn, lambda: join("flights"), '"departures" does not have')
     refused(errors.InvalidOption, lambda: join([]), "no column")
 
@@ -266,18 +348,30 @@ def test_a_join_on_columns_of_different_types_is_refused(flow, departures):
 def test_columns_that_clash_in_a_join_are_refused(flow, departures):
     other = flow.source("other", ms.inbox("flight string, delay double, at timestamp"), time="at")
     refused(
-        errors.DuplicateColumn, lambda: departures.join("j", other, on="flight", within="1 h"), '"delay"', hint="AS"
+        errors.DuplicateColumn,
+        lambda: departures.join("j", other, on="flight", within="1 h"),
+        '"delay"',
+        hint="AS",
     )
     table = ms.table("x.csv", schema="flight string, delay double")
     refused(errors.DuplicateColumn, lambda: departures.join("j", table, on="flight"), '"delay"')
 
 
 def test_joins_that_do_not_exist_are_refused(departures):
-    refused(errors.InvalidOption, lambda: departures.join("j", departures, on="flight", within="1 h", how="cross"))
     refused(
-        errors.InvalidOption, lambda: departures.join("j", ms.table("x.csv"), on="flight", how="right"), "with a table"
+        errors.InvalidOption,
+        lambda: departures.join("j", departures, on="flight", within="1 h", how="cross"),
     )
-    refused(errors.InvalidOption, lambda: departures.join("j", ms.table("x.csv"), on="flight", within="1 h"), "within=")
+    refused(
+        errors.InvalidOption,
+        lambda: departures.join("j", ms.table("x.csv"), on="flight", how="right"),
+        "with a table",
+    )
+    refused(
+        errors.InvalidOption,
+        lambda: departures.join("j", ms.table("x.csv"), on="flight", within="1 h"),
+        "within=",
+    )
 
 
 def test_a_fold_or_apply_that_drops_the_time_is_refused(departures):
@@ -287,12 +381,19 @@ def test_a_fold_or_apply_that_drops_the_time_is_refused(departures):
         'drops the time column "at"',
         hint='add "at timestamp" to its output',
     )
-    refused(errors.TimeDropped, lambda: departures.apply("a", same, schema="n long"), hint="its schema")
+    refused(
+        errors.TimeDropped, lambda: departures.apply("a", same, schema="n long"), hint="its schema"
+    )
 
 
-@pytest.mark.parametrize("function", [lambda state: state, lambda: 0, lambda a, b, c: a, 3, int, None])
+@pytest.mark.parametrize(
+    "function", [lambda state: state, lambda: 0, lambda a, b, c: a, 3, int, None]
+)
 def test_a_step_takes_a_state_and_a_row(departures, function):
-    refused(errors.InvalidFunction, lambda: departures.fold("f", function, initial=0, output="at timestamp"))
+    refused(
+        errors.InvalidFunction,
+        lambda: departures.fold("f", function, initial=0, output="at timestamp"),
+    )
 
 
 def test_a_step_that_does_not_return_is_refused(departures):
@@ -303,15 +404,23 @@ def test_a_step_that_does_not_return_is_refused(departures):
         yield state, None
 
     for function in (later, several):
-        refused(errors.InvalidFunction, lambda f=function: departures.fold("f", f, initial=0, output="at timestamp"))
+        refused(
+            errors.InvalidFunction,
+            lambda f=function: departures.fold("f", f, initial=0, output="at timestamp"),
+        )
 
 
 def test_an_apply_takes_one_argument(departures):
-    refused(errors.InvalidFunction, lambda: departures.apply("a", lambda: None), "function(dataframe)")
+    refused(
+        errors.InvalidFunction, lambda: departures.apply("a", lambda: None), "function(dataframe)"
+    )
 
 
 def test_options_that_make_no_sense_are_refused(flow, departures):
-    refused(errors.InvalidOption, lambda: departures.fold("f", step, initial=0, output="at timestamp", order="random"))
+    refused(
+        errors.InvalidOption,
+        lambda: departures.fold("f", step, initial=0, output="at timestamp", order="random"),
+    )
     refused(errors.InvalidOption, lambda: departures.distinct("d", by=[], within="1 h"))
     refused(errors.InvalidDuration, lambda: departures.distinct("d", by="flight", within="0 s"))
     refused(errors.InvalidOption, lambda: departures.journal("j", partitions=0))
@@ -319,7 +428,11 @@ def test_options_that_make_no_sense_are_refused(flow, departures):
     refused(errors.InvalidOption, lambda: departures.sink("s", "out"))
     refused(errors.InvalidOption, lambda: flow.source("s", "departures"))
     refused(errors.InvalidOption, lambda: flow.source("s", ms.rate(1), partitions=0))
-    refused(errors.InvalidDuration, lambda: flow.source("s", ms.rate(1), time="at", lateness="-1 s"), "negative")
+    refused(
+        errors.InvalidDuration,
+        lambda: flow.source("s", ms.rate(1), time="at", lateness="-1 s"),
+        "negative",
+    )
     refused(errors.InvalidDuration, lambda: ms.Flow("f", window="0 s"), 'flow "f"')
     refused(errors.InvalidDuration, lambda: ms.Flow("f", window=timedelta(-1)), "negative")
 
@@ -346,7 +459,10 @@ def test_specs_that_make_no_sense_are_refused(make):
 
 def test_a_wrong_schema_names_the_stage(departures):
     refused(
-        errors.UnknownType, lambda: departures.fold("f", step, initial=0, output="at timestmp"), 'stage "f"', "timestmp"
+        errors.UnknownType,
+        lambda: departures.fold("f", step, initial=0, output="at timestmp"),
+        'stage "f"',
+        "timestmp",
     )
 
 
@@ -356,14 +472,23 @@ def test_a_flow_without_outputs_is_not_finished(flow, departures):
 
 def test_a_journal_that_nobody_writes_cannot_be_read(flow, departures):
     flow.reads("kept", DDL, time="at").sink("out", ms.console())
-    refused(errors.UnknownJournal, flow.check, 'reads journal "kept", which no stage writes', hint='.journal("kept")')
+    refused(
+        errors.UnknownJournal,
+        flow.check,
+        'reads journal "kept", which no stage writes',
+        hint='.journal("kept")',
+    )
     departures.journal("keep")
     refused(errors.UnknownJournal, flow.check, hint="its journals are keep")
 
 
 def test_a_cycle_is_checked_where_it_closes(flow, departures):
     flow.reads("kept", "flight string, at timestamp", time="at")
-    refused(errors.SchemasDiffer, lambda: departures.journal("kept"), 'only "kept" has "origin", "delay"')
+    refused(
+        errors.SchemasDiffer,
+        lambda: departures.journal("kept"),
+        'only "kept" has "origin", "delay"',
+    )
     flow.reads("other", DDL, time=None)
     refused(errors.TimesDiffer, lambda: departures.journal("other"), "with the time at")
 
@@ -374,7 +499,12 @@ def test_a_journal_that_is_already_written_is_checked_at_once(flow, departures):
 
 
 def test_an_unknown_stream_is_met_with_those_that_are_there(flow, departures):
-    refused(errors.UnknownStream, lambda: flow.stream("nowhere"), 'no stage "nowhere"', hint="departures")
+    refused(
+        errors.UnknownStream,
+        lambda: flow.stream("nowhere"),
+        'no stage "nowhere"',
+        hint="departures",
+    )
 
 
 def step(state, row):

@@ -61,7 +61,9 @@ def test_every_public_call_says_what_it_is_for():
 def test_the_tree_of_errors_is_drawn_as_it_is():
     tree = ast.get_docstring(ast.parse(inspect.getsource(errors)))
     members = [
-        kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.FlowError)
+        kind.__name__
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.FlowError)
     ]
     assert [name for name in members if name not in tree] == []
 
@@ -75,5 +77,8 @@ def test_the_examples_in_the_docstrings_are_true():
 
 def test_the_example_of_the_package_can_be_planned():
     names: dict[str, object] = {}
-    exec(textwrap.dedent(ms.__doc__[ms.__doc__.index("    import") : ms.__doc__.index("These")]), names)
+    exec(
+        textwrap.dedent(ms.__doc__[ms.__doc__.index("    import") : ms.__doc__.index("These")]),
+        names,
+    )
     assert [group.name for group in plan_of(names["flow"]).groups] == ["hourly"]

@@ -1,7 +1,14 @@
 import pytest
 
 import millstream as ms
-from millstream.errors import DuplicateColumn, InvalidSql, StatefulSql, TimeDropped, UnknownColumn, UnknownStream
+from millstream.errors import (
+    DuplicateColumn,
+    InvalidSql,
+    StatefulSql,
+    TimeDropped,
+    UnknownColumn,
+    UnknownStream,
+)
 
 
 @pytest.fixture
@@ -14,7 +21,10 @@ def rows() -> ms.Stream:
     ("query", "names"),
     [
         ("SELECT * FROM rows", ("a", "b", "s", "xs", "place", "at")),
-        ("SELECT * FROM rows WHERE s IN ('x', 'y') AND a BETWEEN 1 AND 2", ("a", "b", "s", "xs", "place", "at")),
+        (
+            "SELECT * FROM rows WHERE s IN ('x', 'y') AND a BETWEEN 1 AND 2",
+            ("a", "b", "s", "xs", "place", "at"),
+        ),
         ("SELECT r.*, a + b AS total FROM rows r", ("a", "b", "s", "xs", "place", "at", "total")),
         ("SELECT * EXCEPT (xs, place) FROM rows", ("a", "b", "s", "at")),
         ("SELECT at, a AS x, x + 1 AS y FROM rows", ("at", "x", "y")),
@@ -32,7 +42,9 @@ def test_a_query_tells_its_columns(rows, query, names):
 
 
 def test_the_types_that_are_plain_to_see_are_kept(rows):
-    schema = rows.sql("q", "SELECT at, r.a AS x, cast(b AS double) AS y, a * 2 AS z FROM rows AS r").schema
+    schema = rows.sql(
+        "q", "SELECT at, r.a AS x, cast(b AS double) AS y, a * 2 AS z FROM rows AS r"
+    ).schema
     assert [field.type for field in schema] == ["timestamp", "int", "double", None]
 
 
@@ -67,7 +79,11 @@ def test_a_key_that_is_not_selected_is_gone(rows):
         ("SELECT at FROM rows LIMIT 3", "LIMIT", "leave it out"),
         ("SELECT at FROM rows ORDER BY a", "ORDER BY", "leave it out"),
         ("SELECT at FROM rows SORT BY a", "SORT BY", "leave it out"),
-        ("SELECT at, row_number() OVER (PARTITION BY a ORDER BY at) AS n FROM rows", "window function", "fold"),
+        (
+            "SELECT at, row_number() OVER (PARTITION BY a ORDER BY at) AS n FROM rows",
+            "window function",
+            "fold",
+        ),
         ("SELECT at FROM rows JOIN rows AS r ON rows.a = r.a", "a join", "join"),
         ("SELECT at FROM rows, rows AS r", "a join", "join"),
         ("SELECT count(*) AS n FROM rows", 'aggregate "count(*)"', "window"),
@@ -93,7 +109,8 @@ def test_a_query_that_drops_the_time_says_how_to_keep_it(rows):
 
 
 @pytest.mark.parametrize(
-    "query", ["SELECT date_trunc('hour', at) AS at FROM rows", "SELECT at AS began, a AS at FROM rows"]
+    "query",
+    ["SELECT date_trunc('hour', at) AS at FROM rows", "SELECT at AS began, a AS at FROM rows"],
 )
 def test_a_query_that_changes_the_time_is_refused(rows, query):
     with pytest.raises(TimeDropped, match="into the time column"):
@@ -125,7 +142,9 @@ def test_two_columns_of_one_name_are_refused(rows):
         rows.sql("q", "SELECT at, a, b AS a FROM rows")
 
 
-@pytest.mark.parametrize("query", ["SELECT at FROM others", "SELECT at FROM db.rows", "SELECT at FROM Rows"])
+@pytest.mark.parametrize(
+    "query", ["SELECT at FROM others", "SELECT at FROM db.rows", "SELECT at FROM Rows"]
+)
 def test_a_query_reads_its_own_stream_only(rows, query):
     with pytest.raises(UnknownStream) as caught:
         rows.sql("q", query)
@@ -133,7 +152,14 @@ def test_a_query_reads_its_own_stream_only(rows, query):
 
 
 @pytest.mark.parametrize(
-    "query", ["INSERT INTO x SELECT * FROM rows", "a + 1", "SELECT 1 AS at", "SELECT FROM", "DROP TABLE rows"]
+    "query",
+    [
+        "INSERT INTO x SELECT * FROM rows",
+        "a + 1",
+        "SELECT 1 AS at",
+        "SELECT FROM",
+        "DROP TABLE rows",
+    ],
 )
 def test_what_is_not_a_query_over_the_stream_is_refused(rows, query):
     with pytest.raises(InvalidSql):

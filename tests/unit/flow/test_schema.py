@@ -59,7 +59,9 @@ def test_what_is_not_a_column_list_is_refused_at_the_place(text, part):
     assert part in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["a strin", "a tuple<int>", "a decimal(40,2)", "a decimal(2,3)", "a interval"])
+@pytest.mark.parametrize(
+    "text", ["a strin", "a tuple<int>", "a decimal(40,2)", "a decimal(2,3)", "a interval"]
+)
 def test_a_type_that_spark_or_a_journal_does_not_know_is_refused(text):
     with pytest.raises(UnknownType):
         Schema.parse(text)
@@ -85,9 +87,7 @@ def test_columns_are_found_in_any_case():
 
 def test_the_arrow_schema_has_microseconds_in_utc_and_reads_back():
     text = "a string, b boolean, c tinyint, d smallint, e int, f bigint, g float, h double, i binary, j date, "
-    text += (
-        "at timestamp, n timestamp_ntz, p decimal(5,2), q array<int>, r map<string,double>, s struct<x:int,y:string>"
-    )
+    text += "at timestamp, n timestamp_ntz, p decimal(5,2), q array<int>, r map<string,double>, s struct<x:int,y:string>"
     schema = Schema.parse(text)
     assert schema.arrow().field("at").type == pa.timestamp("us", "UTC")
     assert Schema.from_arrow(schema.arrow()) == schema

@@ -51,7 +51,9 @@ def test_a_source_is_plain_data_with_every_default_filled_in(flow, departures):
         (["7 min", "11 min"], "1 hour"),
     ],
 )
-def test_the_service_window_is_the_shortest_at_which_all_tumbling_windows_end(flow, departures, lengths, window):
+def test_the_service_window_is_the_shortest_at_which_all_tumbling_windows_end(
+    flow, departures, lengths, window
+):
     for number, every in enumerate(lengths):
         departures.window(f"w{number}", every=every, n="count(*)")
     departures.window("sliding", every="7 s", size="70 s", n="count(*)")
@@ -60,7 +62,9 @@ def test_the_service_window_is_the_shortest_at_which_all_tumbling_windows_end(fl
 
 
 def test_a_window_has_its_keys_edges_and_aggregates(departures):
-    hourly = departures.window("hourly", every="1 hour", by="origin", flights="count(*)", delay="avg(delay)")
+    hourly = departures.window(
+        "hourly", every="1 hour", by="origin", flights="count(*)", delay="avg(delay)"
+    )
     assert hourly.schema == Schema.parse(
         "origin string, window_start timestamp, window_end timestamp, window_time timestamp, flights long, delay double"
     )
@@ -116,7 +120,9 @@ def test_the_lengths_of_a_window_tell_its_kind(flow, departures, arguments, kind
 
 def test_a_merge_takes_the_largest_lateness_and_fills_in_types(flow, departures):
     other = flow.source("other", ms.inbox(DDL), time="at", lateness="2 h", key="origin")
-    guessed = departures.sql("guessed", "SELECT flight, origin, delay + 1 AS delay, at FROM departures")
+    guessed = departures.sql(
+        "guessed", "SELECT flight, origin, delay + 1 AS delay, at FROM departures"
+    )
     merged = flow.merge("all", guessed, other)
     assert merged.lateness == 2 * HOUR
     assert merged.schema == Schema.parse(DDL)
@@ -130,28 +136,42 @@ def test_a_merge_of_streams_with_different_keys_has_none(flow, departures):
 
 
 def test_a_join_has_the_left_columns_then_the_right_ones_without_those_they_share(flow, departures):
-    weather = flow.source("weather", ms.inbox("origin string, temp double, at timestamp"), time="at", lateness="1 h")
+    weather = flow.source(
+        "weather", ms.inbox("origin string, temp double, at timestamp"), time="at", lateness="1 h"
+    )
     joined = departures.join("joined", weather, on="origin", within="1 hour")
     assert joined.columns == ("flight", "origin", "delay", "at", "temp")
     assert (joined.time, joined.key, joined.lateness) == ("at", "origin", HOUR)
-    assert flow.stages["joined"] == stages.Join("joined", "departures", "weather", ("origin",), HOUR, "inner")
+    assert flow.stages["joined"] == stages.Join(
+        "joined", "departures", "weather", ("origin",), HOUR, "inner"
+    )
 
 
 def test_the_right_s_time_is_an_ordinary_column_if_it_has_another_name(flow, departures):
     weather = flow.source("weather", ms.inbox("origin string, seen timestamp"), time="seen")
-    assert departures.join("j", weather, on="origin", within="1 h", how="left").columns == (*departures.columns, "seen")
+    assert departures.join("j", weather, on="origin", within="1 h", how="left").columns == (
+        *departures.columns,
+        "seen",
+    )
 
 
 def test_a_semi_join_keeps_the_left_columns(flow, departures):
-    weather = flow.source("weather", ms.inbox("origin string, delay double, at timestamp"), time="at")
-    assert departures.join("j", weather, on="origin", within="1 h", how="semi").columns == departures.columns
+    weather = flow.source(
+        "weather", ms.inbox("origin string, delay double, at timestamp"), time="at"
+    )
+    assert (
+        departures.join("j", weather, on="origin", within="1 h", how="semi").columns
+        == departures.columns
+    )
 
 
 def test_a_lookup_adds_the_columns_of_a_table(flow, departures):
     airports = ms.table("airports.csv", schema="origin string, title string")
     named = departures.join("named", airports, on="origin", how="left")
     assert named.columns == (*departures.columns, "title")
-    assert flow.stages["named"] == stages.Lookup("named", "departures", airports, ("origin",), "left")
+    assert flow.stages["named"] == stages.Lookup(
+        "named", "departures", airports, ("origin",), "left"
+    )
 
 
 def test_a_lookup_in_a_table_without_a_schema_is_left_to_spark(departures):
@@ -161,7 +181,9 @@ def test_a_lookup_in_a_table_without_a_schema_is_left_to_spark(departures):
 def test_distinct_keeps_everything(flow, departures):
     once = departures.distinct("once", by=["flight"], within="1 day")
     assert (once.schema, once.time, once.key) == (departures.schema, "at", "origin")
-    assert flow.stages["once"] == stages.Distinct("once", "departures", ("flight",), timedelta(days=1), 64)
+    assert flow.stages["once"] == stages.Distinct(
+        "once", "departures", ("flight",), timedelta(days=1), 64
+    )
 
 
 def test_a_fold_puts_out_what_it_says_and_takes_the_key(flow, departures):
@@ -196,7 +218,9 @@ def test_a_journal_keeps_schema_time_and_key_and_has_no_late_rows(flow, departur
     kept = departures.journal("kept", partitions=3, keep_for="7 days", keep_bytes=1_000)
     assert (kept.schema, kept.time, kept.key) == (departures.schema, "at", "origin")
     assert kept.lateness == timedelta(0)
-    assert flow.stages["kept"] == stages.Journal("kept", "departures", 3, "origin", timedelta(days=7), 1_000)
+    assert flow.stages["kept"] == stages.Journal(
+        "kept", "departures", 3, "origin", timedelta(days=7), 1_000
+    )
 
 
 def test_key_by_makes_no_stage(flow, departures):
@@ -245,7 +269,10 @@ def test_a_rate_has_a_number_and_a_time():
 
 
 def test_options_of_files_are_text_in_order():
-    assert ms.files("x.csv", "a int", sep=";", header=False).options == (("header", "false"), ("sep", ";"))
+    assert ms.files("x.csv", "a int", sep=";", header=False).options == (
+        ("header", "false"),
+        ("sep", ";"),
+    )
 
 
 def test_building_changes_nothing_but_the_flow(flow, departures):

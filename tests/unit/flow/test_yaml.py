@@ -41,7 +41,9 @@ def refused(tmp_path, text, kind, *parts, at=None, hint=""):
 
 
 def test_the_form_that_the_docstring_shows_can_be_read(tmp_path):
-    text = textwrap.dedent(room.__doc__[room.__doc__.index("    name:") : room.__doc__.index("Every mistake")])
+    text = textwrap.dedent(
+        room.__doc__[room.__doc__.index("    name:") : room.__doc__.index("Every mistake")]
+    )
     flow = read(tmp_path, text)
     assert sorted(flow.stages) == sorted(
         [
@@ -70,15 +72,21 @@ def test_the_form_that_the_docstring_shows_can_be_read(tmp_path):
 def test_a_flow_in_yaml_equals_the_same_in_python(tmp_path):
     flow = ms.Flow("flights", window="2 hours")
     ddl = "flight string, origin string, delay double, at timestamp"
-    rows = flow.source("departures", ms.inbox(ddl), time="at", lateness="30 min", key="origin", partitions=3)
+    rows = flow.source(
+        "departures", ms.inbox(ddl), time="at", lateness="30 min", key="origin", partitions=3
+    )
     weather = flow.source(
-        "weather", ms.files("w/*.csv", "origin string, at timestamp", follow=True, sep=";"), time="at"
+        "weather",
+        ms.files("w/*.csv", "origin string, at timestamp", follow=True, sep=";"),
+        time="at",
     )
     late = rows.sql("late", "SELECT * FROM departures\nWHERE delay > 60")
     late.window("hourly", every="1 h", size="2 h", by={"o": "upper(origin)"}, n="count(*)").sink(
         "hourly", ms.parquet("out")
     )
-    rows.join("paired", weather, on="origin", within="1 h", how="left").journal("kept", partitions=2, keep_for="1 d")
+    rows.join("paired", weather, on="origin", within="1 h", how="left").journal(
+        "kept", partitions=2, keep_for="1 d"
+    )
     assert read(tmp_path, dump(flow)) == flow
     text = """\
         name: flights
@@ -124,7 +132,8 @@ def test_a_flow_in_yaml_equals_the_same_in_python(tmp_path):
 
 def test_stages_may_stand_in_any_order(tmp_path):
     text = (
-        HEAD + "stages:\n  b: {from: a, sql: SELECT * FROM a}\n  a: {from: departures, sql: SELECT * FROM departures}\n"
+        HEAD
+        + "stages:\n  b: {from: a, sql: SELECT * FROM a}\n  a: {from: departures, sql: SELECT * FROM departures}\n"
     )
     assert list(read(tmp_path, text).stages) == ["departures", "a", "b"]
 
@@ -169,13 +178,18 @@ def test_words_that_yaml_takes_for_something_else_are_read_as_they_are_written(t
 
 
 def test_an_aggregate_may_have_the_name_of_an_argument(tmp_path):
-    text = HEAD + "stages:\n  w: {from: departures, window: 1 h, aggregates: {every: count(*), by: max(delay)}}\n"
+    text = (
+        HEAD
+        + "stages:\n  w: {from: departures, window: 1 h, aggregates: {every: count(*), by: max(delay)}}\n"
+    )
     assert [name for name, _ in read(tmp_path, text).stages["w"].aggregates] == ["every", "by"]
 
 
 def test_a_cycle_without_a_journal_is_refused_with_the_way_around_it(tmp_path):
     text = HEAD + "stages:\n  a: {merge: [departures, b]}\n  b: {from: a, sql: SELECT * FROM a}\n"
-    refused(tmp_path, text, errors.CycleWithoutJournal, '"a" -> "b" -> "a"', at=(8, 3), hint="reads")
+    refused(
+        tmp_path, text, errors.CycleWithoutJournal, '"a" -> "b" -> "a"', at=(8, 3), hint="reads"
+    )
 
 
 def test_a_cycle_through_a_journal_must_say_what_it_reads(tmp_path):
@@ -202,13 +216,38 @@ def test_a_cycle_with_reads_is_fine(tmp_path):
         ("name: f\nname: g\n", 'has "name" twice', (2, 1), "once"),
         ("name: f\nsources: [a]\n", '"sources" is a list', (2, 10), "names with values"),
         ("name: f\nsources:\n  a: 3\n", 'source "a" is "3"', (3, 6), "names with values"),
-        ("name: f\nsources:\n  a:\n    time: at\n", 'source "a" does not say what it is', (3, 3), "inbox, files, rate"),
-        ("name: f\nsources:\n  a: {inbox: x int, rate: 3}\n", "inbox and rate at once", (3, 3), "one of"),
-        ("name: f\nsources:\n  a: {rate: fast}\n", '"rate" of source "a" is "fast"', (3, 13), "a number"),
+        (
+            "name: f\nsources:\n  a:\n    time: at\n",
+            'source "a" does not say what it is',
+            (3, 3),
+            "inbox, files, rate",
+        ),
+        (
+            "name: f\nsources:\n  a: {inbox: x int, rate: 3}\n",
+            "inbox and rate at once",
+            (3, 3),
+            "one of",
+        ),
+        (
+            "name: f\nsources:\n  a: {rate: fast}\n",
+            '"rate" of source "a" is "fast"',
+            (3, 13),
+            "a number",
+        ),
         ("name: f\nsources:\n  a: {rate: 1, rows: 1.5}\n", '"1.5"', (3, 22), "a whole number"),
-        ("name: f\nsources:\n  a: {rate: 1, latness: 1 h}\n", 'has "latness"', (3, 16), '"lateness"'),
+        (
+            "name: f\nsources:\n  a: {rate: 1, latness: 1 h}\n",
+            'has "latness"',
+            (3, 16),
+            '"lateness"',
+        ),
         ("name: f\nsources:\n  a: {files: x.csv}\n", 'no "schema"', (3, 3), "columns"),
-        ("name: f\nsources:\n  a: {files: x.csv, schema: x int, follow: maybe}\n", '"maybe"', (3, 44), "true or false"),
+        (
+            "name: f\nsources:\n  a: {files: x.csv, schema: x int, follow: maybe}\n",
+            '"maybe"',
+            (3, 44),
+            "true or false",
+        ),
         ("name: 'f\n", "is not YAML", None, ""),
         ("name: f\n\tx: 1\n", "is not YAML", None, ""),
     ],
@@ -221,15 +260,30 @@ def test_what_is_not_the_form_is_refused_at_its_line_and_column(tmp_path, text, 
     ("stages", "kind", "part", "hint"),
     [
         ("w: {window: 1 h}", errors.NotLoadable, 'stage "w" has no "from"', "a stream"),
-        ("w: {from: departures}", errors.NotLoadable, "does not say what it is", "sql, window, session"),
-        ("w: {from: departures, fold: step}", errors.NotLoadable, "does not say", "fold needs a function"),
+        (
+            "w: {from: departures}",
+            errors.NotLoadable,
+            "does not say what it is",
+            "sql, window, session",
+        ),
+        (
+            "w: {from: departures, fold: step}",
+            errors.NotLoadable,
+            "does not say",
+            "fold needs a function",
+        ),
         (
             "w: {from: departure, sql: SELECT 1}",
             errors.UnknownStream,
             'stream "departure"',
             'did you mean "departures"?',
         ),
-        ("w: {from: departures, window: 1 h, every: 2 h}", errors.NotAnAggregate, "no aggregates", ""),
+        (
+            "w: {from: departures, window: 1 h, every: 2 h}",
+            errors.NotAnAggregate,
+            "no aggregates",
+            "",
+        ),
         ("w: {join: [departures], on: a}", errors.NotLoadable, "joins 1 streams", "[left, right]"),
         ("w: {merge: }", errors.NotLoadable, "names no streams", ""),
         (
@@ -238,13 +292,33 @@ def test_what_is_not_the_form_is_refused_at_its_line_and_column(tmp_path, text, 
             "fortnight",
             "",
         ),
-        ("w: {from: departures, window: 1 h, aggregates: {n: avg(dealy)}}", errors.UnknownColumn, "averages", "delay"),
-        ("w: {from: departures, window: 1 h, aggregates: [count(*)]}", errors.NotLoadable, "is a list", ""),
-        ("departures: {from: departures, sql: x}", errors.NotLoadable, "name of a source", "another name"),
+        (
+            "w: {from: departures, window: 1 h, aggregates: {n: avg(dealy)}}",
+            errors.UnknownColumn,
+            "averages",
+            "delay",
+        ),
+        (
+            "w: {from: departures, window: 1 h, aggregates: [count(*)]}",
+            errors.NotLoadable,
+            "is a list",
+            "",
+        ),
+        (
+            "departures: {from: departures, sql: x}",
+            errors.NotLoadable,
+            "name of a source",
+            "another name",
+        ),
         ("two words: {from: departures, sql: x}", errors.InvalidName, "two words", ""),
         ("w: {from: departures, distinct: flight}", errors.NotLoadable, 'no "within"', "a time"),
         ("w: {journal: departures, partitions: 0}", errors.InvalidOption, "0 partitions", ""),
-        ("w: {from: departures, lookup: airports, on: origin}", errors.InvalidOption, "suffix", "format="),
+        (
+            "w: {from: departures, lookup: airports, on: origin}",
+            errors.InvalidOption,
+            "suffix",
+            "format=",
+        ),
     ],
 )
 def test_a_mistake_in_a_stage_is_at_its_line(tmp_path, stages, kind, part, hint):
@@ -255,12 +329,21 @@ def test_a_mistake_in_a_stage_is_at_its_line(tmp_path, stages, kind, part, hint)
 
 def test_a_wrong_schema_names_the_source(tmp_path):
     text = "name: f\nsources:\n  a:\n    inbox: x strin\n"
-    refused(tmp_path, text, errors.UnknownType, 'source "a" is wrong', "strin", at=(3, 3), hint="string")
+    refused(
+        tmp_path, text, errors.UnknownType, 'source "a" is wrong', "strin", at=(3, 3), hint="string"
+    )
 
 
 def test_a_sink_without_stream_or_target_is_refused(tmp_path):
-    refused(tmp_path, HEAD + "sinks:\n  s: {console: }\n", errors.NotLoadable, 'no "from"', at=(8, 3))
-    refused(tmp_path, HEAD + "sinks:\n  s: {from: departures}\n", errors.NotLoadable, "does not say what it is")
+    refused(
+        tmp_path, HEAD + "sinks:\n  s: {console: }\n", errors.NotLoadable, 'no "from"', at=(8, 3)
+    )
+    refused(
+        tmp_path,
+        HEAD + "sinks:\n  s: {from: departures}\n",
+        errors.NotLoadable,
+        "does not say what it is",
+    )
 
 
 def test_the_stages_know_their_lines(tmp_path):
@@ -277,7 +360,9 @@ def test_a_flow_that_calls_functions_cannot_be_written(tmp_path):
 
 def test_what_is_written_reads_well():
     flow = ms.Flow("flights", window="1 h")
-    rows = flow.source("departures", ms.inbox("origin string, at timestamp"), time="at", key="origin")
+    rows = flow.source(
+        "departures", ms.inbox("origin string, at timestamp"), time="at", key="origin"
+    )
     rows.window("hourly", every="1 h", n="count(*)").sink("hourly", ms.console())
     assert dump(flow) == textwrap.dedent(
         """\
@@ -314,7 +399,9 @@ def test_a_journal_without_the_stream_s_key_stays_without(tmp_path):
     assert read(tmp_path, dump(flow)) == flow
 
 
-@pytest.mark.parametrize(("given", "meant"), [("", None), ("producers: []", ()), ("producers: [till]", ("till",))])
+@pytest.mark.parametrize(
+    ("given", "meant"), [("", None), ("producers: []", ()), ("producers: [till]", ("till",))]
+)
 def test_an_inbox_names_its_producers_and_an_empty_list_is_nobody(tmp_path, given, meant):
     text = f"name: f\nsources:\n  a:\n    inbox: k string\n    {given}\nsinks:\n  s:\n    from: a\n    memory:\n"
     assert read(tmp_path, text).stages["a"].origin.producers == meant

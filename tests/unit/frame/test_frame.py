@@ -57,8 +57,12 @@ def test_in_ci_a_skip_without_a_good_reason_is_a_failure(tmp_path: Path) -> None
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "test_it.py").write_text(SKIPS)
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | {"CI": "true"}
-    said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, check=False, text=True).stdout
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    } | {"CI": "true"}
+    said = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, check=False, text=True
+    ).stdout
     assert re.findall(r"^FAILED test_it.py::(\w+)", said, flags=re.MULTILINE) == [
         "test_another_reason",
         "test_a_missing_module",

@@ -17,7 +17,10 @@ RULES = Rules(time="at", key="origin", ahead=timedelta(hours=1))
 
 
 def rows(*values: tuple[str | None, datetime | None]) -> Rows:
-    return numbered(pa.RecordBatch.from_pylist([{"origin": o, "at": at} for o, at in values], schema=SCHEMA), 100)
+    return numbered(
+        pa.RecordBatch.from_pylist([{"origin": o, "at": at} for o, at in values], schema=SCHEMA),
+        100,
+    )
 
 
 def test_rows_that_keep_to_the_rules_pass_as_they_are() -> None:
@@ -28,7 +31,13 @@ def test_rows_that_keep_to_the_rules_pass_as_they_are() -> None:
 def test_each_broken_rule_is_named_with_the_place_and_the_record() -> None:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     checked = check(
-        rows(("A", None), ("B", epoch), ("C", NOW + timedelta(hours=1, seconds=1)), (None, NOW), ("E", NOW)),
+        rows(
+            ("A", None),
+            ("B", epoch),
+            ("C", NOW + timedelta(hours=1, seconds=1)),
+            (None, NOW),
+            ("E", NOW),
+        ),
         RULES,
         NOW_US,
     )
@@ -44,18 +53,25 @@ def test_each_broken_rule_is_named_with_the_place_and_the_record() -> None:
 
 
 def test_a_row_that_breaks_two_rules_is_refused_once() -> None:
-    assert [one.reason for one in check(rows((None, None)), RULES, NOW_US).refused] == ['time "at" is null']
+    assert [one.reason for one in check(rows((None, None)), RULES, NOW_US).refused] == [
+        'time "at" is null'
+    ]
 
 
 def test_what_was_refused_before_stays_refused_in_order() -> None:
     before = rows(("A", NOW), ("B", None))
-    before = Rows(before.batch, before.numbers, (Refused(99, "malformed", "{"), Refused(105, "malformed", "{")))
+    before = Rows(
+        before.batch,
+        before.numbers,
+        (Refused(99, "malformed", "{"), Refused(105, "malformed", "{")),
+    )
     assert [one.number for one in check(before, RULES, NOW_US).refused] == [99, 101, 105]
 
 
 def test_a_time_beyond_all_calendars_is_refused_and_not_an_error() -> None:
     far = pa.RecordBatch.from_arrays(
-        [pa.array(["A"]), pa.array([2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))], schema=SCHEMA
+        [pa.array(["A"]), pa.array([2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))],
+        schema=SCHEMA,
     )
     checked = check(Rows(far, np.array([0])), RULES, NOW_US)
     assert "more than 1 h ahead" in checked.refused[0].reason

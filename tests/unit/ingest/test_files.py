@@ -34,7 +34,10 @@ def done(path: Path, log: TakenLog) -> None:
     found = files.found(path, path.parent)
     taken = begun(found, Place(1, found.size))
     log.put(
-        files.Taken(**{name: getattr(taken, name) for name in taken.__struct_fields__ if name != "done"}, done=True)
+        files.Taken(
+            **{name: getattr(taken, name) for name in taken.__struct_fields__ if name != "done"},
+            done=True,
+        )
     )
 
 
@@ -104,7 +107,11 @@ def test_a_file_that_says_something_else_was_changed(tmp_path: Path, text: str) 
 def test_a_last_line_without_its_end_counts_once_the_file_has_settled(tmp_path: Path) -> None:
     path, log = touch(tmp_path / "a.jsonl", "line\nhalf"), TakenLog(tmp_path / "log")
     taken = begun(files.found(path, tmp_path))
-    log.put(files.Taken(taken.file, taken.size, taken.modified, taken.digest, records=1, offset=5, done=True))
+    log.put(
+        files.Taken(
+            taken.file, taken.size, taken.modified, taken.digest, records=1, offset=5, done=True
+        )
+    )
     assert state(path, log, settled=False) == "done"
     assert state(path, log) == "grown"
 
@@ -128,8 +135,11 @@ def test_the_log_survives_a_torn_line(tmp_path: Path) -> None:
     assert log.get("c.jsonl") is not None
 
 
-def test_a_change_between_the_beginning_and_the_end_of_a_long_file_is_not_looked_for(tmp_path: Path) -> None:
-    # The digest is of the size, the first and the last 64 KiB: reading all of a large file again would cost too much.
+def test_a_change_between_the_beginning_and_the_end_of_a_long_file_is_not_looked_for(
+    tmp_path: Path,
+) -> None:
+    # The digest is of the size, the first and the last 64 KiB: reading all of a large file again
+    # would cost too much.
     text = "x" * 300_000
     path = touch(tmp_path / "a.jsonl", text)
     same = touch(tmp_path / "b.jsonl", text[:150_000] + "y" + text[150_001:])

@@ -9,7 +9,12 @@ IDLE, LATENESS, NOW = 10, 5, 1000
 
 
 def partition(
-    number: int, running_max: int | None, *, floor: int | None = None, ended: bool = False, quiet: int = 0
+    number: int,
+    running_max: int | None,
+    *,
+    floor: int | None = None,
+    ended: bool = False,
+    quiet: int = 0,
 ) -> Progress:
     return Progress(number, running_max, floor, ended, NOW - quiet)
 
@@ -71,7 +76,10 @@ progresses = st.builds(
 
 @given(st.lists(progresses, min_size=1, max_size=5))
 def test_floors_rise_and_once_applied_are_enough(found: list[Progress]) -> None:
-    views = [Progress(n, one.running_max, one.floor, one.ended, one.rows_at_us) for n, one in enumerate(found)]
+    views = [
+        Progress(n, one.running_max, one.floor, one.ended, one.rows_at_us)
+        for n, one in enumerate(found)
+    ]
     floors = dict(propose(*views))
     for number, floor in floors.items():
         before = views[number]

@@ -19,7 +19,17 @@ from millstream.flow.stages import Source
 from millstream.ingest import reading
 from millstream.journal.base import Kind
 from millstream.journal.files import Writer
-from support.ingest import NOON, NOON_US, SCHEMA, Steps, all_rows, kinds_of, letters_of, rows_of, source
+from support.ingest import (
+    NOON,
+    NOON_US,
+    SCHEMA,
+    Steps,
+    all_rows,
+    kinds_of,
+    letters_of,
+    rows_of,
+    source,
+)
 
 DDL = SCHEMA.ddl
 
@@ -36,7 +46,9 @@ def settled(path: Path, text: str) -> Path:
     return path
 
 
-def run(stage: Source, journal: Path, clock: ManualClock, steps: Steps | None = None) -> ingest.Ingest:
+def run(
+    stage: Source, journal: Path, clock: ManualClock, steps: Steps | None = None
+) -> ingest.Ingest:
     """Run a source to its end, or until its steps are used up, in this thread."""
     found = ingest.open(stage, journal, clock=clock)
     found.pause = steps or Steps(clock)  # type: ignore[method-assign]
@@ -53,13 +65,22 @@ def names(journal: Path) -> list[str]:
 # Files
 
 
-def test_files_come_in_order_and_the_stream_ends(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_files_come_in_order_and_the_stream_ends(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     settled(tmp_path / "in/2.jsonl", event("c"))
     settled(tmp_path / "in/1.jsonl", event("a") + event("b"))
-    statistics = run(source(sources.files(tmp_path / "in", DDL, format="jsonl")), journal, clock).statistics()
+    statistics = run(
+        source(sources.files(tmp_path / "in", DDL, format="jsonl")), journal, clock
+    ).statistics()
     assert [row["name"] for row in rows_of(journal)] == ["a", "b", "c"]
     assert kinds_of(journal) == [Kind.ROWS, Kind.ROWS, Kind.END_OF_STREAM]
-    assert (statistics.rows, statistics.refused, statistics.ended, statistics.error) == (3, 0, True, None)
+    assert (statistics.rows, statistics.refused, statistics.ended, statistics.error) == (
+        3,
+        0,
+        True,
+        None,
+    )
     assert statistics.bytes > 0
 
 
@@ -67,10 +88,19 @@ def test_bad_records_go_to_the_dead_letters_with_reason_and_place(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     settled(tmp_path / "in/a.jsonl", event("a") + "{\n" + '{"name": "no time"}\n' + event("d"))
-    assert run(source(sources.files(tmp_path / "in", DDL, format="jsonl")), journal, clock).statistics().refused == 2
+    assert (
+        run(source(sources.files(tmp_path / "in", DDL, format="jsonl")), journal, clock)
+        .statistics()
+        .refused
+        == 2
+    )
     assert names(journal) == ["a", "d"]
     assert [(one["origin"], one["position"], one["reason"]) for one in letters_of(journal)] == [
-        ("file:a.jsonl", 1, "malformed record: expecting property name enclosed in double quotes at character 2"),
+        (
+            "file:a.jsonl",
+            1,
+            "malformed record: expecting property name enclosed in double quotes at character 2",
+        ),
         ("file:a.jsonl", 2, 'time "at" is null'),
     ]
 
@@ -88,13 +118,20 @@ def test_a_source_that_has_ended_does_nothing_when_it_is_started_again(
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("key", [None, "name"])
 def test_a_source_stopped_anywhere_goes_on_without_losing_or_repeating(
-    tmp_path: Path, journal: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, partitions: int, key: str | None
+    tmp_path: Path,
+    journal: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: int,
+    key: str | None,
 ) -> None:
     monkeypatch.setattr(reading, "CHUNK", 3)
     lines = [event(f"{n:03}", n) if n % 5 else "{\n" for n in range(40)]
     for file in range(3):
         settled(tmp_path / f"in/{file}.jsonl", "".join(lines[file::3]))
-    stage = source(sources.files(tmp_path / "in", DDL, format="jsonl"), key=key, partitions=partitions)
+    stage = source(
+        sources.files(tmp_path / "in", DDL, format="jsonl"), key=key, partitions=partitions
+    )
     for stop_after in [*range(8), None]:
         # Blocks are cut elsewhere each time: what is repeated must not depend on them.
         monkeypatch.setattr(reading, "CHUNK", 2 + (stop_after or 0) % 3)
@@ -104,10 +141,21 @@ def test_a_source_stopped_anywhere_goes_on_without_losing_or_repeating(
     assert all(kinds_of(journal, number)[-1] is Kind.END_OF_STREAM for number in range(partitions))
 
 
-def test_rows_of_a_key_stay_together_and_in_order(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
-    settled(tmp_path / "in/a.jsonl", "".join(event(name, n) for n in range(10) for name in ("JFK", "LGA", "EWR")))
-    run(source(sources.files(tmp_path / "in", DDL, format="jsonl"), key="name", partitions=3), journal, clock)
-    assert [(row["name"], row["n"]) for row in rows_of(journal, 1)] == [("LGA", n) for n in range(10)]
+def test_rows_of_a_key_stay_together_and_in_order(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
+    settled(
+        tmp_path / "in/a.jsonl",
+        "".join(event(name, n) for n in range(10) for name in ("JFK", "LGA", "EWR")),
+    )
+    run(
+        source(sources.files(tmp_path / "in", DDL, format="jsonl"), key="name", partitions=3),
+        journal,
+        clock,
+    )
+    assert [(row["name"], row["n"]) for row in rows_of(journal, 1)] == [
+        ("LGA", n) for n in range(10)
+    ]
     assert [row["n"] for row in rows_of(journal, 2) if row["name"] == "EWR"] == list(range(10))
     assert rows_of(journal, 0) == []
 
@@ -123,7 +171,12 @@ def test_a_source_that_follows_takes_what_appears_and_what_grows(
         lambda: settled(tmp_path / "in/sub/b.jsonl", event("c") + event("d")),
     ]
     steps.between = lambda: things.pop(0)() if things else None  # type: ignore[return-value]
-    found = run(source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True)), journal, clock, steps)
+    found = run(
+        source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True)),
+        journal,
+        clock,
+        steps,
+    )
     assert [row["name"] for row in rows_of(journal)] == ["a", "b", "c", "d"]
     assert letters_of(journal) == []
     assert not found.statistics().ended
@@ -143,12 +196,19 @@ def test_a_line_that_is_being_written_is_taken_when_it_is_whole(
     grow(whole[:-5])
     steps = Steps(clock, stop_after=12)
     steps.between = lambda: grow(whole)
-    run(source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True)), journal, clock, steps)
+    run(
+        source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True)),
+        journal,
+        clock,
+        steps,
+    )
     assert [row["name"] for row in rows_of(journal)] == ["a", "b"]
     assert letters_of(journal) == []
 
 
-def test_a_file_that_was_changed_is_noticed_and_left_alone(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_a_file_that_was_changed_is_noticed_and_left_alone(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     path = settled(tmp_path / "in/a.jsonl", event("a"))
     stage = source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True))
     run(stage, journal, clock, Steps(clock, 6))
@@ -162,7 +222,9 @@ def test_a_file_that_was_changed_is_noticed_and_left_alone(tmp_path: Path, journ
     assert letter["reason"].startswith("the file was changed after it had been taken")
 
 
-def test_files_that_are_not_there_are_missed_at_once(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_files_that_are_not_there_are_missed_at_once(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     with pytest.raises(NotThere, match="does not exist"):
         ingest.open(source(sources.files("nowhere.csv", DDL)), journal, root=tmp_path, clock=clock)
     with pytest.raises(NotThere, match="recording"):
@@ -171,7 +233,9 @@ def test_files_that_are_not_there_are_missed_at_once(tmp_path: Path, journal: Pa
 
 def test_paths_are_relative_to_the_root(tmp_path: Path, journal: Path) -> None:
     settled(tmp_path / "in/a.jsonl", event("a"))
-    with ingest.open(source(sources.files("in", DDL, format="jsonl")), journal, root=tmp_path) as found:
+    with ingest.open(
+        source(sources.files("in", DDL, format="jsonl")), journal, root=tmp_path
+    ) as found:
         assert found.wait(120)
         found.check()
     assert names(journal) == ["a"]
@@ -181,19 +245,25 @@ def test_paths_are_relative_to_the_root(tmp_path: Path, journal: Path) -> None:
 
 
 def recording(path: Path, seconds: list[int]) -> Path:
-    table = pa.table({"name": [str(s) for s in seconds], "at": [NOON + timedelta(seconds=s) for s in seconds]})
+    table = pa.table(
+        {"name": [str(s) for s in seconds], "at": [NOON + timedelta(seconds=s) for s in seconds]}
+    )
     pq.write_table(table, path)
     return path
 
 
-def test_a_replay_without_speed_is_taken_at_once(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_a_replay_without_speed_is_taken_at_once(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     path, steps = recording(tmp_path / "r.parquet", [0, 3600, 7200]), Steps(clock)
     run(source(sources.replay(path, DDL)), journal, clock, steps)
     assert len(rows_of(journal)) == 3
     assert steps.waited == []
 
 
-def test_a_replay_hands_out_rows_when_they_are_due(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_a_replay_hands_out_rows_when_they_are_due(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     path, steps = recording(tmp_path / "r.parquet", [0, 10, 5, 20]), Steps(clock)
     run(source(sources.replay(path, DDL, speed=2.0)), journal, clock, steps)
     # In the recording's own order: the third row was late, and is so again.
@@ -201,7 +271,9 @@ def test_a_replay_hands_out_rows_when_they_are_due(tmp_path: Path, journal: Path
     assert sum(steps.waited) == pytest.approx(10, abs=1)
 
 
-def test_a_replay_goes_on_at_its_pace_after_a_restart(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_a_replay_goes_on_at_its_pace_after_a_restart(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     path = recording(tmp_path / "r.parquet", list(range(0, 100, 10)))
     stage = source(sources.replay(path, DDL, speed=10.0), partitions=2)
     run(stage, journal, clock, Steps(clock, stop_after=6))
@@ -222,7 +294,9 @@ def test_a_row_that_will_be_refused_does_not_hold_up_a_replay(
     assert sum(steps.waited) == pytest.approx(10, abs=1)
 
 
-def test_a_recording_that_was_changed_is_refused(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_a_recording_that_was_changed_is_refused(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     stage = source(sources.replay(recording(tmp_path / "r.parquet", [0, 10]), DDL, speed=1.0))
     run(stage, journal, clock, Steps(clock, stop_after=2))
     recording(tmp_path / "r.parquet", [0, 10, 20])
@@ -256,7 +330,9 @@ def test_a_rate_keeps_its_pace(journal: Path, clock: ManualClock) -> None:
 # Inboxes, threads, errors
 
 
-def test_an_inbox_has_no_thread_and_ends_when_its_journal_does(journal: Path, clock: ManualClock) -> None:
+def test_an_inbox_has_no_thread_and_ends_when_its_journal_does(
+    journal: Path, clock: ManualClock
+) -> None:
     found = ingest.open(source(sources.inbox(DDL)), journal, clock=clock)
     found.start()
     assert found._thread is None
@@ -270,17 +346,25 @@ def test_idle_partitions_of_a_source_are_levelled_while_it_waits(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     settled(tmp_path / "in/a.jsonl", event("LGA"))
-    stage = source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True), key="name", partitions=3)
+    stage = source(
+        sources.files(tmp_path / "in", DDL, format="jsonl", follow=True), key="name", partitions=3
+    )
     steps = Steps(clock, stop_after=60)
     found = ingest.open(stage, journal, clock=clock)
     steps.between = lambda: found.feed.tick() if found.feed else None
     found.pause = steps  # type: ignore[method-assign]
     assert found._work is not None
     found._run(found._work)
-    assert [kinds_of(journal, number) for number in range(3)] == [[Kind.IDLE], [Kind.ROWS], [Kind.IDLE]]
+    assert [kinds_of(journal, number) for number in range(3)] == [
+        [Kind.IDLE],
+        [Kind.ROWS],
+        [Kind.IDLE],
+    ]
 
 
-def test_a_second_process_is_told_that_the_source_is_taken(tmp_path: Path, journal: Path, clock: ManualClock) -> None:
+def test_a_second_process_is_told_that_the_source_is_taken(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
     stage = source(sources.rate(10, rows=25))
     ingest.declare(stage, journal)
     with Writer.open(journal, 0), pytest.raises(SourceFailed) as caught:

@@ -20,14 +20,18 @@ NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
 PLAIN = CsvOptions()
 
 
-def csv(lines: list[bytes], columns: tuple[str, ...], ddl: str, options: CsvOptions = PLAIN) -> Rows:
+def csv(
+    lines: list[bytes], columns: tuple[str, ...], ddl: str, options: CsvOptions = PLAIN
+) -> Rows:
     schema = Schema.parse(ddl).arrow()
     return parse_lines(lines, csv_parser(schema, columns, options), schema)
 
 
 def test_json_lines_become_rows_numbered_by_line() -> None:
     rows = parse_rows(
-        ['{"flight": "A", "delay": 3, "at": "2013-03-08 12:00"}', "", '{"flight": "B"}'], EVENTS, first=10
+        ['{"flight": "A", "delay": 3, "at": "2013-03-08 12:00"}', "", '{"flight": "B"}'],
+        EVENTS,
+        first=10,
     )
     assert rows.batch.to_pylist() == [
         {"flight": "A", "delay": 3.0, "at": NOON},
@@ -38,7 +42,13 @@ def test_json_lines_become_rows_numbered_by_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["2013-03-08T12:00:00Z", "2013-03-08 12:00", "2013-03-08T14:00:00+02:00", "2013-03-08 12:00:00.000000"]
+    "text",
+    [
+        "2013-03-08T12:00:00Z",
+        "2013-03-08 12:00",
+        "2013-03-08T14:00:00+02:00",
+        "2013-03-08 12:00:00.000000",
+    ],
 )
 def test_a_moment_may_have_a_zone_and_without_one_is_in_utc(text: str) -> None:
     by_json = parse_rows([json.dumps({"at": text})], EVENTS)
@@ -62,7 +72,11 @@ def test_a_malformed_line_is_refused_with_its_place_and_its_reason(line: str, re
     rows = parse_rows(['{"flight": "A"}', line, '{"flight": "B"}'], EVENTS)
     assert rows.batch.column("flight").to_pylist() == ["A", "B"]
     (refused,) = rows.refused
-    assert (refused.number, refused.reason, refused.record) == (1, f"malformed record: {reason}", line)
+    assert (refused.number, refused.reason, refused.record) == (
+        1,
+        f"malformed record: {reason}",
+        line,
+    )
 
 
 @pytest.mark.parametrize("text", ["null", " null ", "null null", '{"delay": 1} null'])
@@ -77,7 +91,9 @@ def test_types_that_arrow_reads_differently_are_read_as_spark_does() -> None:
     schema = Schema.parse("day date, tags map<string,int>, raw binary, n int").arrow()
     good = '{"day": "2013-03-08", "tags": {"a": 1}, "raw": "aGk=", "n": 1}'
     rows = parse_rows([good, '{"n": 1.5}', '{"day": 15772}', '{"n": true}'], schema)
-    assert rows.batch.to_pylist() == [{"day": date(2013, 3, 8), "tags": [("a", 1)], "raw": b"hi", "n": 1}]
+    assert rows.batch.to_pylist() == [
+        {"day": date(2013, 3, 8), "tags": [("a", 1)], "raw": b"hi", "n": 1}
+    ]
     assert [one.number for one in rows.refused] == [1, 2, 3]
 
 
@@ -88,7 +104,9 @@ def test_nested_values_are_read() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 60))
-def test_what_is_refused_does_not_depend_on_where_blocks_are_cut(good: list[bool], size: int) -> None:
+def test_what_is_refused_does_not_depend_on_where_blocks_are_cut(
+    good: list[bool], size: int
+) -> None:
     lines = [b'{"delay": 1}' if fine else b"{" for fine in good]
     whole = parse_rows(lines, EVENTS)
     parts = [parse_rows(lines[at : at + size], EVENTS, at) for at in range(0, len(lines), size)]
@@ -98,7 +116,11 @@ def test_what_is_refused_does_not_depend_on_where_blocks_are_cut(good: list[bool
 
 
 def test_csv_fields_are_found_by_the_name_of_their_column() -> None:
-    rows = csv([b"7,JFK,x", b'8,"L,GA",', b"9,,"], ("n", "origin", "other"), "origin string, n long, missing double")
+    rows = csv(
+        [b"7,JFK,x", b'8,"L,GA",', b"9,,"],
+        ("n", "origin", "other"),
+        "origin string, n long, missing double",
+    )
     assert rows.batch.to_pylist() == [
         {"origin": "JFK", "n": 7, "missing": None},
         {"origin": "L,GA", "n": 8, "missing": None},
@@ -115,10 +137,14 @@ def test_csv_fields_are_found_by_the_name_of_their_column() -> None:
         (b'1,"JFK', "a quoted field does not end on its line"),
     ],
 )
-def test_a_malformed_csv_record_does_not_take_its_neighbours_along(line: bytes, reason: str) -> None:
+def test_a_malformed_csv_record_does_not_take_its_neighbours_along(
+    line: bytes, reason: str
+) -> None:
     rows = csv([b"1,A", line, b"2,B"], ("n", "origin"), "n long, origin string")
     assert rows.batch.column("origin").to_pylist() == ["A", "B"]
-    assert [(one.number, one.reason) for one in rows.refused] == [(1, f"malformed record: {reason}")]
+    assert [(one.number, one.reason) for one in rows.refused] == [
+        (1, f"malformed record: {reason}")
+    ]
 
 
 def test_a_csv_moment_that_is_none_is_refused() -> None:

@@ -78,7 +78,9 @@ def test_packed_text_is_read(tmp_path: Path) -> None:
     assert names(list(read(path, CSV))) == ["a"]
 
 
-def test_a_packed_file_that_is_cut_off_keeps_what_could_be_read(tmp_path: Path, small_blocks: None) -> None:
+def test_a_packed_file_that_is_cut_off_keeps_what_could_be_read(
+    tmp_path: Path, small_blocks: None
+) -> None:
     path = tmp_path / "a.jsonl.gz"
     lines = b"".join(b'{"name": "%d"}\n' % n for n in range(5000))
     path.write_bytes(gzip.compress(lines)[:-3000])
@@ -97,8 +99,12 @@ def test_the_header_of_a_csv_file_says_which_column_is_which_in_any_case(tmp_pat
 
 
 def test_a_csv_file_without_a_header_has_the_columns_of_the_source(tmp_path: Path) -> None:
-    how = layout("csv", SCHEMA.arrow(), "at", (("header", "false"), ("sep", ";"), ("nulls", "NA, -")))
-    blocks = list(read(written(tmp_path / "a.csv", "a;NA;2013-03-08 12:00\nb;-;2013-03-08 12:00\n"), how))
+    how = layout(
+        "csv", SCHEMA.arrow(), "at", (("header", "false"), ("sep", ";"), ("nulls", "NA, -"))
+    )
+    blocks = list(
+        read(written(tmp_path / "a.csv", "a;NA;2013-03-08 12:00\nb;-;2013-03-08 12:00\n"), how)
+    )
     assert blocks[0].rows.batch.column("n").to_pylist() == [None, None]
     assert numbers(blocks) == [0, 1]
 
@@ -128,11 +134,19 @@ def test_a_file_without_the_time_column_is_refused_as_a_whole(tmp_path: Path) ->
 
 def test_parquet_is_read_by_column_and_cast(tmp_path: Path) -> None:
     frame = pd.DataFrame(
-        {"N": [1.0, None], "at": pd.to_datetime(["2013-03-08 12:00"] * 2), "other": [0, 0], "name": ["a", "b"]}
+        {
+            "N": [1.0, None],
+            "at": pd.to_datetime(["2013-03-08 12:00"] * 2),
+            "other": [0, 0],
+            "name": ["a", "b"],
+        }
     )
     frame.to_parquet(tmp_path / "a.parquet")
     blocks = list(read(tmp_path / "a.parquet", PARQUET))
-    assert blocks[0].rows.batch.to_pylist() == [{"name": "a", "n": 1, "at": NOON}, {"name": "b", "n": None, "at": NOON}]
+    assert blocks[0].rows.batch.to_pylist() == [
+        {"name": "a", "n": 1, "at": NOON},
+        {"name": "b", "n": None, "at": NOON},
+    ]
 
 
 def test_parquet_rows_of_another_type_are_refused_one_by_one(tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ def rows(keys: list[str], first: int = 0) -> Rows:
 
 
 def test_a_key_decides_the_partition() -> None:
-    parts = {p: r.batch.column("key").to_pylist() for p, r in route(rows(["JFK", "LGA", "EWR", "JFK"]), "key", 3)}
+    parts = {
+        p: r.batch.column("key").to_pylist()
+        for p, r in route(rows(["JFK", "LGA", "EWR", "JFK"]), "key", 3)
+    }
     assert parts == {1: ["LGA"], 2: ["JFK", "EWR", "JFK"]}
 
 
@@ -30,7 +33,9 @@ def test_one_partition_takes_all() -> None:
 
 
 @given(st.sets(st.integers(0, 200), min_size=1), st.integers(1, 20))
-def test_appends_numbered_by_their_last_place_never_overlap_and_end_at_it(places: set[int], size: int) -> None:
+def test_appends_numbered_by_their_last_place_never_overlap_and_end_at_it(
+    places: set[int], size: int
+) -> None:
     numbers = np.array(sorted(places), dtype=np.int64)
     highest = -1
     for at in range(0, len(numbers), size):

@@ -28,7 +28,12 @@ def staged_in(path: Path) -> list[str]:
 
 def times_in(reader: PartitionReader, start: int = 0) -> list[int]:
     parts = [part.batch for part in reader.read(start, reader.end)]
-    return [time for batch in parts if batch is not None for time in batch.column("at").cast(pa.int64()).to_pylist()]
+    return [
+        time
+        for batch in parts
+        if batch is not None
+        for time in batch.column("at").cast(pa.int64()).to_pylist()
+    ]
 
 
 def test_an_epoch_is_one_entry_of_rows_with_its_number(journal: Path, batch: Any) -> None:
@@ -64,7 +69,9 @@ def test_lateness_is_decided_by_position_over_all_parts(journal: Path, batch: An
         ]
         writer.append_staged(SENDER, 0, staged).result()
         writer.instruct(Kind.WATERMARK, 70)
-        writer.append_staged(SENDER, 1, stage_arrival(description, 0, SENDER, 1, [batch(69)])).result()
+        writer.append_staged(
+            SENDER, 1, stage_arrival(description, 0, SENDER, 1, [batch(69)])
+        ).result()
     reader = Reader(journal).partition(0)
     entries = [entry for entry in reader.entries(0, reader.end) if entry.sender == SENDER]
     assert [entry.max_lag for entry in entries] == [6, FOREVER]
@@ -78,7 +85,9 @@ def test_lateness_is_decided_by_position_over_all_parts(journal: Path, batch: An
     assert reader.first_above(60, 0, reader.end) == 5
 
 
-def test_files_of_two_schemas_become_one_entry(journal: Path, schema: pa.Schema, batch: Any) -> None:
+def test_files_of_two_schemas_become_one_entry(
+    journal: Path, schema: pa.Schema, batch: Any
+) -> None:
     staged = stage_arrival(describe(journal), 0, SENDER, 0, [batch(1)])
     writer = Writer.open(journal)
     wider = create(journal, schema.append(pa.field("more", pa.int64())), time="at")
@@ -91,7 +100,9 @@ def test_files_of_two_schemas_become_one_entry(journal: Path, schema: pa.Schema,
     assert len(list(reader.entries(0, 2))) == 1
 
 
-def test_a_journal_that_has_ended_takes_no_epoch_but_knows_an_old_one(journal: Path, batch: Any) -> None:
+def test_a_journal_that_has_ended_takes_no_epoch_but_knows_an_old_one(
+    journal: Path, batch: Any
+) -> None:
     description = describe(journal)
     old, new = (stage_arrival(description, 0, SENDER, epoch, [batch(1)]) for epoch in (0, 1))
     with Writer.open(journal) as writer:

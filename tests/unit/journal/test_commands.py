@@ -48,7 +48,12 @@ def lines(text: str) -> list[Any]:
 def test_journals_are_listed(data: Path) -> None:
     assert "flights.departures" in run(data, "ls")
     (found,) = json.loads(run(data, "ls", "--json"))
-    assert (found["name"], found["rows"], found["dead"], found["lost"]) == ("flights.departures", 4, {"late": 1}, 0)
+    assert (found["name"], found["rows"], found["dead"], found["lost"]) == (
+        "flights.departures",
+        4,
+        {"late": 1},
+        0,
+    )
 
 
 def test_a_damaged_journal_does_not_hide_the_others(data: Path, schema: pa.Schema) -> None:
@@ -71,7 +76,9 @@ def test_a_journal_is_shown_in_numbers(data: Path) -> None:
         assert word in shown
     found = json.loads(run(data, "show", "flights.departures", "--json"))
     assert [part["running_max"] for part in found["partitions"]] == [3_000_000, 4_000_000]
-    assert found["readers"] == [{"reader": "flights.hourly", "positions": {"0": 1, "1": 1}, "lag": 3}]
+    assert found["readers"] == [
+        {"reader": "flights.hourly", "positions": {"0": 1, "1": 1}, "lag": 3}
+    ]
 
 
 def test_rows_are_printed_as_json_lines(data: Path) -> None:
@@ -81,7 +88,18 @@ def test_rows_are_printed_as_json_lines(data: Path) -> None:
 
 
 def test_rows_are_printed_from_a_position_and_up_to_a_number(data: Path) -> None:
-    asked = ("cat", "flights.departures", "--partition", "0", "--from", "1", "--limit", "1", "--columns", "name")
+    asked = (
+        "cat",
+        "flights.departures",
+        "--partition",
+        "0",
+        "--from",
+        "1",
+        "--limit",
+        "1",
+        "--columns",
+        "name",
+    )
     assert lines(run(data, *asked)) == [{"name": "b"}]
     placed = lines(run(data, *asked, "--positions"))
     assert placed == [{"_partition": 0, "_position": 1, "name": "b"}]
@@ -91,10 +109,16 @@ def test_rows_are_printed_from_a_position_and_up_to_a_number(data: Path) -> None
 
 def test_dead_letters_are_printed(data: Path) -> None:
     (letter,) = lines(run(data, "cat", "flights.departures.dead"))
-    assert (letter["reason"], letter["position"], json.loads(letter["record"])) == ("late", 7, {"name": "z"})
+    assert (letter["reason"], letter["position"], json.loads(letter["record"])) == (
+        "late",
+        7,
+        {"name": "z"},
+    )
 
 
-def test_unknown_names_and_columns_are_told_with_those_that_are_there(data: Path, schema: pa.Schema) -> None:
+def test_unknown_names_and_columns_are_told_with_those_that_are_there(
+    data: Path, schema: pa.Schema
+) -> None:
     with pytest.raises(JournalMissing) as caught:
         run(data, "cat", "flights.arrivals")
     assert "flights.departures" in str(caught.value.hint)

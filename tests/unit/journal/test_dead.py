@@ -25,7 +25,11 @@ def test_a_letter_is_stored_once(journal: Path) -> None:
         assert not dead.put("source", 5, "late", {"a": 1})
         assert dead.put("source", 5, "late", {"a": 1}, partition=1)
         assert dead.put("other", 5, "no time", "{}")
-    assert letters(journal) == [("source", 0, 5, "late"), ("source", 1, 5, "late"), ("other", 0, 5, "no time")]
+    assert letters(journal) == [
+        ("source", 0, 5, "late"),
+        ("source", 1, 5, "late"),
+        ("other", 0, 5, "no time"),
+    ]
 
 
 def test_positions_may_come_in_any_order_and_twice_in_one_call(journal: Path) -> None:
@@ -41,7 +45,9 @@ def test_one_process_after_the_other_adds_nothing_twice(journal: Path) -> None:
         "    print(dead.put_all([DeadLetter('s', n, 'late', '{}') for n in range(int(sys.argv[1]))]))"
     )
     processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(count)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(count)], stdout=subprocess.PIPE, text=True
+        )
         for count in (30, 20)
     ]
     assert sum(int(process.communicate()[0]) for process in processes) == 30

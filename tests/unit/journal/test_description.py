@@ -11,7 +11,9 @@ from millstream.journal.layout import description_file
 
 
 def test_a_journal_is_described_as_it_was_made(tmp_path: Path, schema: pa.Schema) -> None:
-    made = create(tmp_path / "deep" / "journal", schema, partitions=3, time="at", written_by="group")
+    made = create(
+        tmp_path / "deep" / "journal", schema, partitions=3, time="at", written_by="group"
+    )
     found = describe(tmp_path / "deep" / "journal")
     assert found == made
     assert (found.partitions, found.time, found.written_by, found.version) == (3, "at", "group", 0)
@@ -37,12 +39,16 @@ def test_nullable_columns_can_be_added(journal: Path, schema: pa.Schema) -> None
     ],
     ids=["added and not nullable", "removed", "another type"],
 )
-def test_other_changes_of_the_schema_are_refused(journal: Path, schema: pa.Schema, change: object, fact: str) -> None:
+def test_other_changes_of_the_schema_are_refused(
+    journal: Path, schema: pa.Schema, change: object, fact: str
+) -> None:
     with pytest.raises(SchemaConflict, match=fact):
         create(journal, change(schema), time="at")  # type: ignore[operator]
 
 
-def test_what_a_group_writes_has_the_partitions_that_it_was_made_with(tmp_path: Path, schema: pa.Schema) -> None:
+def test_what_a_group_writes_has_the_partitions_that_it_was_made_with(
+    tmp_path: Path, schema: pa.Schema
+) -> None:
     create(tmp_path, schema, time="at", written_by="group")
     with pytest.raises(SchemaConflict, match="partitions 1, not 2"):
         create(tmp_path, schema, time="at", partitions=2, written_by="group")

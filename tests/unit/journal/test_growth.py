@@ -41,7 +41,11 @@ def entries(path: Path, partition: int) -> list[tuple[Kind, int | None]]:
 def test_it_says_how_it_was_laid_out_before(two: Path) -> None:
     grown = grow(two, 4, lateness_us=LATENESS)
     assert grown == describe(two)
-    assert (grown.partitions, grown.lasting, grown.earlier) == (4, 2, (Layout(2, {"a": 4, "b": 9}),))
+    assert (grown.partitions, grown.lasting, grown.earlier) == (
+        4,
+        2,
+        (Layout(2, {"a": 4, "b": 9}),),
+    )
     assert [Reader(two).partition(number).end for number in (0, 1)] == [2, 2]
 
 
@@ -66,7 +70,9 @@ def test_a_new_partition_begins_with_the_lowest_floor_of_the_others(two: Path) -
         assert entries(two, number) == [(Kind.IDLE, 60)]
 
 
-def test_where_readers_have_been_promised_nothing_there_is_no_floor(tmp_path: Path, schema: pa.Schema) -> None:
+def test_where_readers_have_been_promised_nothing_there_is_no_floor(
+    tmp_path: Path, schema: pa.Schema
+) -> None:
     for name, time in (("timed", "at"), ("timeless", None)):
         create(tmp_path / name, schema, partitions=2, time=time)
         grow(tmp_path / name, 3)
@@ -87,7 +93,9 @@ def test_nobody_may_write_it_meanwhile(two: Path) -> None:
     assert describe(two).partitions == 2
 
 
-def test_making_it_again_keeps_its_partitions_and_what_they_were(two: Path, schema: pa.Schema) -> None:
+def test_making_it_again_keeps_its_partitions_and_what_they_were(
+    two: Path, schema: pa.Schema
+) -> None:
     grown = grow(two, 4)
     wider = schema.append(pa.field("more", pa.int64()))
     for partitions in (2, 4, 8):
@@ -113,7 +121,9 @@ def test_on_several_hosts_they_stay_as_many(two: Path) -> None:
         adopt(two, raw)
 
 
-def test_nothing_is_removed_of_a_partition_that_a_reader_does_not_know_yet(two: Path, batch: Batch) -> None:
+def test_nothing_is_removed_of_a_partition_that_a_reader_does_not_know_yet(
+    two: Path, batch: Batch
+) -> None:
     commit(two, "reader", [2, 2])
     grow(two, 3)
     with Writer.open(two, 2, segment_bytes=1) as writer:

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import AlreadyWriting, CopyDiffers, CorruptBatch, PositionTrimmed, SchemaConflict
+from millstream.errors import (
+    AlreadyWriting,
+    CopyDiffers,
+    CorruptBatch,
+    PositionTrimmed,
+    SchemaConflict,
+)
 from millstream.journal.base import Kind
 from millstream.journal.description import create, describe
 from millstream.journal.files import Writer
@@ -27,7 +33,9 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 
 def append(writer: Writer, begin: int, end: int) -> None:
-    writer.append("s", begin, pa.record_batch([pa.array(range(begin, end), pa.int64())], schema=SCHEMA))
+    writer.append(
+        "s", begin, pa.record_batch([pa.array(range(begin, end), pa.int64())], schema=SCHEMA)
+    )
 
 
 def follow(original: Path, mirror: Mirror, *, most: int = 1_000) -> list[Piece]:
@@ -42,7 +50,9 @@ def follow(original: Path, mirror: Mirror, *, most: int = 1_000) -> list[Piece]:
 def numbers(path: Path) -> list[int]:
     reader = Reader(path).partition(0)
     parts = reader.read(reader.begin, reader.end)
-    return [n for part in parts if part.batch is not None for n in part.batch.column("n").to_pylist()]
+    return [
+        n for part in parts if part.batch is not None for n in part.batch.column("n").to_pylist()
+    ]
 
 
 @pytest.fixture
@@ -60,7 +70,9 @@ def mirrored(copy: Path) -> Mirror:
     return Mirror(copy, 0, original="tcp://10.0.0.2:7000")
 
 
-def test_a_copy_of_an_original_restored_from_an_older_backup_says_where_both_end(original: Path, copy: Path) -> None:
+def test_a_copy_of_an_original_restored_from_an_older_backup_says_where_both_end(
+    original: Path, copy: Path
+) -> None:
     with Writer.open(original) as writer:
         append(writer, 0, 5)
     shutil.copytree(original, original.with_name("backup"))
@@ -93,7 +105,9 @@ def test_a_copy_of_another_journal_is_told_so(original: Path, copy: Path, tmp_pa
         Original(tmp_path / "other", 0).after(mirror.reached)
 
 
-def test_no_writer_takes_a_copy_and_no_copy_is_made_where_a_writer_was(original: Path, copy: Path) -> None:
+def test_no_writer_takes_a_copy_and_no_copy_is_made_where_a_writer_was(
+    original: Path, copy: Path
+) -> None:
     with Writer.open(original) as writer:
         append(writer, 0, 5)
     mirror = mirrored(copy)
@@ -137,7 +151,9 @@ def test_an_entry_larger_than_a_piece_comes_in_several(original: Path, copy: Pat
     assert numbers(copy) == list(range(1_001))
 
 
-def test_a_copy_closed_within_an_entry_goes_on_where_its_entries_end(original: Path, copy: Path) -> None:
+def test_a_copy_closed_within_an_entry_goes_on_where_its_entries_end(
+    original: Path, copy: Path
+) -> None:
     with Writer.open(original) as writer:
         append(writer, 0, 5)
         append(writer, 5, 1_000)
@@ -183,7 +199,9 @@ def test_a_piece_that_comes_twice_is_refused(original: Path, copy: Path) -> None
         mirror.take(piece)
 
 
-def test_a_copy_that_comes_too_late_begins_where_the_original_does(original: Path, copy: Path) -> None:
+def test_a_copy_that_comes_too_late_begins_where_the_original_does(
+    original: Path, copy: Path
+) -> None:
     mirror = mirrored(copy)
     with Writer.open(original, segment_bytes=600) as writer:
         append(writer, 0, 5)
@@ -203,7 +221,9 @@ def test_a_fresh_copy_of_an_empty_segment_knows_where_it_begins(original: Path, 
     with Writer.open(original, segment_bytes=1) as writer:
         append(writer, 0, 5)
         append(writer, 5, 9)
-        writer._log._begin_segment(0)  # as a crash between the new segment and its first entry leaves it
+        writer._log._begin_segment(
+            0
+        )  # as a crash between the new segment and its first entry leaves it
         writer.trim(keep_bytes=0)
     mirror = mirrored(copy)
     follow(original, mirror)
@@ -211,7 +231,9 @@ def test_a_fresh_copy_of_an_empty_segment_knows_where_it_begins(original: Path, 
     assert (reader.begin, reader.end) == (9, 9)
 
 
-def test_an_empty_segment_that_is_begun_again_under_another_schema_is_copied_again(original: Path, copy: Path) -> None:
+def test_an_empty_segment_that_is_begun_again_under_another_schema_is_copied_again(
+    original: Path, copy: Path
+) -> None:
     wider = SCHEMA.append(pa.field("more", pa.string()))
     mirror = mirrored(copy)
     with Writer.open(original) as writer:
@@ -220,7 +242,11 @@ def test_an_empty_segment_that_is_begun_again_under_another_schema_is_copied_aga
         writer.append("s", 0, pa.record_batch([pa.array([1]), pa.array(["x"])], schema=wider))
     follow(original, mirror)
     assert describe(copy).schema.equals(wider)
-    rows = [part.batch.to_pylist() for part in Reader(copy).partition(0).read(0, 1) if part.batch is not None]
+    rows = [
+        part.batch.to_pylist()
+        for part in Reader(copy).partition(0).read(0, 1)
+        if part.batch is not None
+    ]
     assert rows == [[{"n": 1, "more": "x"}]]
 
 
@@ -306,7 +332,16 @@ def test_a_place_that_no_copy_can_have_is_refused_or_answered(
     entries, data, end, senders, schemas = numbers
     checksum = 0 if known is None or not 0 < entries <= len(known.segment.entries) else entries - 1
     last = 0 if known is None or not entry else int(known.segment.entries[checksum]["checksum"])
-    reached = Reached(segment, known.checksum if known and header else 0, entries, last, data, end, senders, schemas)
+    reached = Reached(
+        segment,
+        known.checksum if known and header else 0,
+        entries,
+        last,
+        data,
+        end,
+        senders,
+        schemas,
+    )
     try:
         piece = source.after(reached)
     except CopyDiffers:

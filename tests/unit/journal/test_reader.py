@@ -9,7 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.errors import CorruptBatch, CorruptIndex, JournalMissing, PositionTrimmed, PositionUnwritten
+from millstream.errors import (
+    CorruptBatch,
+    CorruptIndex,
+    JournalMissing,
+    PositionTrimmed,
+    PositionUnwritten,
+)
 from millstream.journal.base import FOREVER, Kind, PartitionState
 from millstream.journal.description import create
 from millstream.journal.epochs import EpochLog
@@ -35,13 +41,20 @@ def part(path: Path) -> PartitionReader:
 
 
 def names(reader: PartitionReader, start: int, stop: int) -> list[str]:
-    return [n for p in reader.read(start, stop) if p.batch is not None for n in p.batch.column("name").to_pylist()]
+    return [
+        n
+        for p in reader.read(start, stop)
+        if p.batch is not None
+        for n in p.batch.column("name").to_pylist()
+    ]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(a, z) for a in range(8) for z in range(a, 8)])
 def test_reading_is_exact_to_the_row(filled: Path, start: int, stop: int) -> None:
     held = ["10", "30", "20", None, "40", "24", "50"]
-    assert names(part(filled), start, stop) == [name for name in held[start:stop] if name is not None]
+    assert names(part(filled), start, stop) == [
+        name for name in held[start:stop] if name is not None
+    ]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(a, z) for a in range(9) for z in range(9)])
@@ -51,7 +64,11 @@ def test_rows_are_counted_without_instructions(filled: Path, start: int, stop: i
 
 def test_a_slice_knows_where_it_is_and_what_was_before_it(filled: Path) -> None:
     found = list(part(filled).read(1, 6))
-    assert [(s.position, s.stop, s.kind) for s in found] == [(1, 3, Kind.ROWS), (3, 4, Kind.IDLE), (4, 6, Kind.ROWS)]
+    assert [(s.position, s.stop, s.kind) for s in found] == [
+        (1, 3, Kind.ROWS),
+        (3, 4, Kind.IDLE),
+        (4, 6, Kind.ROWS),
+    ]
     assert [s.running_max_before for s in found] == [10, 30, 30]
     assert [(s.floor_before, s.floor_after) for s in found] == [(None, None), (None, 25), (25, 25)]
     assert [s.max_lag for s in found] == [10, None, FOREVER]
@@ -72,7 +89,15 @@ def test_the_first_row_above_a_moment_is_found(filled: Path) -> None:
 
 def test_the_first_row_at_a_time_is_found(filled: Path) -> None:
     reader = part(filled)
-    assert [reader.position_at_time(m) for m in (0, 10, 11, 30, 31, 50, 51)] == [0, 0, 1, 1, 4, 6, 7]
+    assert [reader.position_at_time(m) for m in (0, 10, 11, 30, 31, 50, 51)] == [
+        0,
+        0,
+        1,
+        1,
+        4,
+        6,
+        7,
+    ]
 
 
 def test_an_empty_journal_has_a_state(journal: Path) -> None:
@@ -117,13 +142,17 @@ def test_a_reader_sees_what_is_written_after_it_was_opened(journal: Path, batch:
     assert [reader.position_at_time(n) for n in range(30)] == list(range(30))
 
 
-def test_a_reader_in_another_process_sees_each_row_once_it_is_acknowledged(journal: Path, batch: Any) -> None:
+def test_a_reader_in_another_process_sees_each_row_once_it_is_acknowledged(
+    journal: Path, batch: Any
+) -> None:
     code = (
         "import sys; from millstream.journal.reader import Reader\n"
         f"reader = Reader({str(journal)!r}).partition(0)\n"
         "for line in sys.stdin: print(reader.end, flush=True)"
     )
-    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert other.stdin is not None
     assert other.stdout is not None
     with Writer.open(journal) as writer:
@@ -136,7 +165,8 @@ def test_a_reader_in_another_process_sees_each_row_once_it_is_acknowledged(journ
 
 
 def test_a_written_entry_that_is_not_marked_is_not_seen(filled: Path) -> None:
-    # As if the writer had been stopped between writing the entry and syncing it, and is still there.
+    # As if the writer had been stopped between writing the entry and syncing it, and is still
+    # there.
     reader = part(filled)
     with Writer.open(filled):
         index = index_file(filled / "p0000", 0)
@@ -204,7 +234,9 @@ def test_a_damaged_entry_is_reported(filled: Path) -> None:
         list(part(filled).read(0, 7))
 
 
-def test_older_batches_get_nulls_for_added_columns(filled: Path, batch: Any, schema: pa.Schema) -> None:
+def test_older_batches_get_nulls_for_added_columns(
+    filled: Path, batch: Any, schema: pa.Schema
+) -> None:
     reader = part(filled)
     assert names(reader, 0, 7)
     create(filled, schema.insert(0, pa.field("extra", pa.list_(pa.int64()))), time="at")
@@ -226,17 +258,28 @@ def test_an_epoch_of_several_batches_is_one_entry_and_is_read_by_the_row(
         log.publish()
     reader = part(tmp_path)
     (entry,) = reader.entries(0, 5)
-    assert (entry.kind, entry.rows, entry.min_time, entry.max_time, entry.max_lag) == (Kind.EPOCH, 5, 10, 60, None)
+    assert (entry.kind, entry.rows, entry.min_time, entry.max_time, entry.max_lag) == (
+        Kind.EPOCH,
+        5,
+        10,
+        60,
+        None,
+    )
     held = ["50", "10", "40", "60", "20"]
     for start in range(6):
         for stop in range(start, 6):
             assert names(reader, start, stop) == held[start:stop]
     assert [reader.state_at(p).running_max for p in range(6)] == [None, 50, 50, 50, 60, 60]
     assert [reader.first_above(m, 0, 5) for m in (0, 49, 50, 60)] == [0, 0, 3, 5]
-    assert [(s.running_max_before, s.floor_after) for s in reader.read(1, 5)] == [(50, None), (50, 5)]
+    assert [(s.running_max_before, s.floor_after) for s in reader.read(1, 5)] == [
+        (50, None),
+        (50, 5),
+    ]
 
 
-def test_a_cached_reader_is_the_same_until_the_journal_is_another(filled: Path, schema: pa.Schema) -> None:
+def test_a_cached_reader_is_the_same_until_the_journal_is_another(
+    filled: Path, schema: pa.Schema
+) -> None:
     first = Reader.cached(filled)
     assert Reader.cached(filled) is first
     create(filled, schema.append(pa.field("extra", pa.int64())), time="at")

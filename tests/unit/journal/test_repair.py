@@ -39,7 +39,10 @@ def read(path: Path) -> tuple[dict[int, str], list[int]]:
         if part.kind is Kind.LOST:
             lost += range(part.position, part.stop)
         elif part.batch is not None:
-            held |= {part.position + n: name for n, name in enumerate(part.batch.column("name").to_pylist())}
+            held |= {
+                part.position + n: name
+                for n, name in enumerate(part.batch.column("name").to_pylist())
+            }
     return held, lost
 
 
@@ -51,7 +54,9 @@ def flip(file: Path, offset: int) -> None:
 
 def harm_batch(folder: Path, first: int, entry: int) -> None:
     reader = Reader(folder.parent).partition(0)
-    found = [e for e in reader.entries(reader.begin, reader.end) if e.file == data_file(folder, first)][entry]
+    found = [
+        e for e in reader.entries(reader.begin, reader.end) if e.file == data_file(folder, first)
+    ][entry]
     flip(found.file, found.offset + found.length // 2)
 
 
@@ -103,7 +108,9 @@ def test_a_sound_journal_is_said_to_be_sound(filled: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list(HARMS))
-def test_damage_is_found_put_aside_and_shown_and_the_rest_stays(filled: Path, batch: Any, name: str) -> None:
+def test_damage_is_found_put_aside_and_shown_and_the_rest_stays(
+    filled: Path, batch: Any, name: str
+) -> None:
     folder = filled / "p0000"
     segments = segment_positions(folder)
     harm, count = HARMS[name]
@@ -121,13 +128,18 @@ def test_damage_is_found_put_aside_and_shown_and_the_rest_stays(filled: Path, ba
     if count >= 0:
         assert len(lost) == count
     assert held == {position: row for position, row in before.items() if position not in lost}
-    assert sorted([*held, *lost]) == list(range(ROWS)), "every position is still there, or known to be lost"
+    assert sorted([*held, *lost]) == list(range(ROWS)), (
+        "every position is still there, or known to be lost"
+    )
     assert sum(one.positions for one in done) == len(lost) == summary(filled).lost
     assert verify(filled).damages == ()
     assert verify(filled).lost == len(lost)
     for one in done:
         if one.aside is not None:
-            assert json.loads((one.aside.parent / f"{one.aside.name}.json").read_text())["position"] == one.position
+            assert (
+                json.loads((one.aside.parent / f"{one.aside.name}.json").read_text())["position"]
+                == one.position
+            )
     with Writer.open(filled) as writer:
         assert writer.end == ROWS
         writer.append("b", 0, batch(99, names=["new"]))
@@ -159,7 +171,9 @@ def test_times_are_found_beside_a_loss(filled: Path) -> None:
     repair(filled)
     reader = Reader(filled).partition(0)
     assert reader.position_at_time(4) == 3
-    assert reader.position_at_time(6) == 4, "one of the lost rows, and reading may begin at the loss"
+    assert reader.position_at_time(6) == 4, (
+        "one of the lost rows, and reading may begin at the loss"
+    )
     assert reader.position_at_time(7) == 6
     assert reader.state_at(6).running_max == 6
     assert reader.state_at(5).running_max == 4, "what is known before the loss"

@@ -85,14 +85,18 @@ def test_segments_go_until_the_size_is_right(journal: Path, segments: list[int])
     assert trim(journal, keep_bytes=whole - 1).segments == 1
 
 
-def test_a_look_back_keeps_what_lies_behind_a_readers_position(journal: Path, segments: list[int]) -> None:
+def test_a_look_back_keeps_what_lies_behind_a_readers_position(
+    journal: Path, segments: list[int]
+) -> None:
     commit(journal, "one", [segments[-1]])
     back = timedelta(seconds=segments[-1] - segments[1] - 1)
     trim(journal, keep_bytes=0, look_back=back)
     assert begin(journal) == segments[1]
 
 
-def test_what_was_trimmed_is_still_known_to_the_writer(journal: Path, batch: Any, segments: list[int]) -> None:
+def test_what_was_trimmed_is_still_known_to_the_writer(
+    journal: Path, batch: Any, segments: list[int]
+) -> None:
     trim(journal, keep_bytes=0)
     with Writer.open(journal) as writer:
         assert (writer.highest("a"), writer.running_max) == (19, 20 * SECOND)
@@ -106,7 +110,9 @@ def test_a_damaged_registration_keeps_everything(journal: Path, segments: list[i
         trim(journal, keep_bytes=0)
 
 
-def test_a_writer_trims_its_own_partition_by_its_clock(journal: Path, batch: Any, segments: list[int]) -> None:
+def test_a_writer_trims_its_own_partition_by_its_clock(
+    journal: Path, batch: Any, segments: list[int]
+) -> None:
     with Writer.open(journal, clock=ManualClock(3600 * SECOND)) as writer:
         assert writer.trim(keep_for=timedelta(hours=2)).segments == 0
         assert writer.trim(keep_for=timedelta(minutes=1)).segments == len(segments) - 1

@@ -35,7 +35,12 @@ from millstream.journal.rows import conform
 def names(path: Path, partition: int = 0) -> list[str]:
     reader = Reader(path).partition(partition)
     parts = reader.read(reader.begin, reader.end, ["name"])
-    return [name for part in parts if part.batch is not None for name in part.batch.column(0).to_pylist()]
+    return [
+        name
+        for part in parts
+        if part.batch is not None
+        for name in part.batch.column(0).to_pylist()
+    ]
 
 
 def test_rows_are_stored_at_consecutive_positions(journal: Path, batch: Any) -> None:
@@ -89,7 +94,9 @@ def test_what_senders_have_sent_is_known_after_reopening(journal: Path, batch: A
         assert writer.append("a", 0, batch(1, 2, 9)).stored == 1
 
 
-def test_what_senders_have_sent_is_known_from_the_newest_segment_alone(journal: Path, batch: Any) -> None:
+def test_what_senders_have_sent_is_known_from_the_newest_segment_alone(
+    journal: Path, batch: Any
+) -> None:
     with Writer.open(journal, segment_bytes=500) as writer:
         writer.append("quiet", 0, batch(1))
         for n in range(10):
@@ -122,7 +129,9 @@ def test_a_null_time_far_behind_in_a_large_batch_leaves_nothing_of_it(
     assert names(journal) == ["1"]
 
 
-def test_a_large_batch_is_cut_into_entries(journal: Path, batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_is_cut_into_entries(
+    journal: Path, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "ENTRY_ROWS", 2)
     with Writer.open(journal) as writer:
         assert writer.append("a", 0, batch(1, 5, 3, 4, 9)) == Accepted(5, 0, 5)
@@ -146,7 +155,11 @@ def test_columns_in_another_order_and_missing_nullable_ones_are_fitted(journal: 
         writer.append("a", 1, pa.record_batch({"at": times}))
         dictionary = pa.array(["y"]).dictionary_encode()
         writer.append(
-            "a", 2, pa.record_batch({"at": times.cast(pa.timestamp("s", "UTC"), safe=False), "name": dictionary})
+            "a",
+            2,
+            pa.record_batch(
+                {"at": times.cast(pa.timestamp("s", "UTC"), safe=False), "name": dictionary}
+            ),
         )
     assert names(journal) == ["x", None, "y"]
 
@@ -263,14 +276,18 @@ def test_what_is_queued_while_the_disk_works_is_synced_together(journal: Path, b
         futures = [writer.append_nowait("a", n, batch(n)) for n in range(1, 100)]
         before = disk.syncs
         assert not any(future.done() for future in futures)
-        assert not writer.append_nowait("a", 50, batch(50)).done(), "a repeat counts when what it repeats does"
+        assert not writer.append_nowait("a", 50, batch(50)).done(), (
+            "a repeat counts when what it repeats does"
+        )
         disk.free.set()
         writer.flush()
         assert all(future.done() for future in futures)
         assert disk.syncs - before <= 4
 
 
-def test_a_full_queue_holds_the_sender_back(journal: Path, batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_holds_the_sender_back(
+    journal: Path, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "QUEUE_LENGTH", 5)
     disk = SlowDisk()
     with Writer.open(journal, disk=disk) as writer:
@@ -306,7 +323,9 @@ def test_several_threads_append_and_each_sender_keeps_its_order(journal: Path, b
             thread.join()
     found = names(journal)
     for sender in "abcd":
-        assert [name for name in found if name.startswith(sender)] == [f"{sender}{n}" for n in range(50)]
+        assert [name for name in found if name.startswith(sender)] == [
+            f"{sender}{n}" for n in range(50)
+        ]
 
 
 def test_a_segment_is_an_arrow_stream(journal: Path, batch: Any) -> None:
@@ -320,7 +339,10 @@ def test_a_segment_is_an_arrow_stream(journal: Path, batch: Any) -> None:
 def test_a_torn_tail_is_cut(journal: Path, batch: Any) -> None:
     with Writer.open(journal) as writer:
         writer.append("a", 0, batch(1, 2))
-    with index_file(journal / "p0000", 0).open("ab") as index, data_file(journal / "p0000", 0).open("ab") as data:
+    with (
+        index_file(journal / "p0000", 0).open("ab") as index,
+        data_file(journal / "p0000", 0).open("ab") as data,
+    ):
         index.write(b"x" * (SIZE + 20))
         data.write(b"half a batch")
     with Writer.open(journal) as writer:
@@ -351,7 +373,9 @@ def test_without_a_mark_everything_sound_is_found(journal: Path, batch: Any) -> 
         assert writer.end == 2
 
 
-def test_columns_that_were_added_meanwhile_are_taken_over(journal: Path, batch: Any, schema: pa.Schema) -> None:
+def test_columns_that_were_added_meanwhile_are_taken_over(
+    journal: Path, batch: Any, schema: pa.Schema
+) -> None:
     with Writer.open(journal) as writer:
         writer.append("a", 0, batch(1))
         wider = schema.append(pa.field("extra", pa.int64()))
@@ -407,7 +431,9 @@ def test_aborting_says_so_to_those_who_wait(journal: Path, batch: Any) -> None:
         (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
     ],
 )
-def test_a_cast_that_would_lose_something_in_silence_is_refused(given: pa.Array, wanted: pa.DataType) -> None:
+def test_a_cast_that_would_lose_something_in_silence_is_refused(
+    given: pa.Array, wanted: pa.DataType
+) -> None:
     with pytest.raises(SchemaConflict, match="cannot be stored"):
         conform(pa.RecordBatch.from_arrays([given], names=["x"]), pa.schema([("x", wanted)]))
 

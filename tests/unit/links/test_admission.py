@@ -16,10 +16,22 @@ from millstream.links.admission import NOTHING, Admission, Ends, admit, array
         (NOTHING, NOTHING, range(5), 0, (0, 0)),
         (2, NOTHING, range(5), 10, (3, 2)),
         (4, NOTHING, range(5), 10, (5, 0)),  # repeated rows count as taken,
-        (4, NOTHING, range(5), 0, (5, 0)),  # also when there is no room: an inbox that did not count them would jam
+        (
+            4,
+            NOTHING,
+            range(5),
+            0,
+            (5, 0),
+        ),  # also when there is no room: an inbox that did not count them would jam
         (9, NOTHING, range(5), 10, (5, 0)),
         (4, 4, range(5, 8), 10, (0, 3)),
-        (4, 5, range(6, 8), 10, (0, 0)),  # those before are on their way, or lost: nothing is taken past them
+        (
+            4,
+            5,
+            range(6, 8),
+            10,
+            (0, 0),
+        ),  # those before are on their way, or lost: nothing is taken past them
         (4, 3, range(4, 8), 10, (1, 3)),
         (4, NOTHING, range(9, 12), 2, (0, 2)),  # numbers between went to other inboxes
         (7, NOTHING, [2, 5, 7, 9, 12], 10, (3, 2)),

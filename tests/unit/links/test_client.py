@@ -18,7 +18,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from millstream.errors import Ended, InvalidAddress, InvalidKey, LinkClosed, LinkError, NoAnswer, NotThere, RowsRefused
+from millstream.errors import (
+    Ended,
+    InvalidAddress,
+    InvalidKey,
+    LinkClosed,
+    LinkError,
+    NoAnswer,
+    NotThere,
+    RowsRefused,
+)
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.links import outbox
@@ -60,7 +69,9 @@ class Slow:
         def held(inbox: Inbox, *args: Any, **named: Any) -> Any:
             found = take(inbox, *args, **named)
             answer: Any = type(found)()
-            threading.Thread(target=lambda: (self.may_answer.wait(20), answer.set_result(found.result()))).start()
+            threading.Thread(
+                target=lambda: (self.may_answer.wait(20), answer.set_result(found.result()))
+            ).start()
             return answer
 
         monkeypatch.setattr(Inbox, "enqueue_nowait", held)
@@ -142,7 +153,9 @@ def test_records_that_are_no_rows_are_kept_once(client: Client, tmp_path: Path) 
     assert letters(tmp_path) == [(3, "no JSON"), (5, "no JSON")]
 
 
-@pytest.mark.parametrize("where", ["http://127.0.0.1:80", "tcp://", "tcp://127.0.0.1", "localhost:7000"])
+@pytest.mark.parametrize(
+    "where", ["http://127.0.0.1:80", "tcp://", "tcp://127.0.0.1", "localhost:7000"]
+)
 def test_an_address_is_checked(where: str) -> None:
     with connect(where) as client, pytest.raises(InvalidAddress):
         client.send(TARGET, row(0))
@@ -185,7 +198,14 @@ def test_a_single_row_does_not_wait_for_others(client: Client, tmp_path: Path) -
 def test_a_bad_row_fails_its_own_future(client: Client, tmp_path: Path) -> None:
     futures = [client.send_nowait(TARGET, {**row(n), "n": "x" if n == 3 else n}) for n in range(6)]
     client.flush()
-    assert [future.exception() is None for future in futures] == [True, True, True, False, True, True]
+    assert [future.exception() is None for future in futures] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
     assert isinstance(futures[3].exception(), RowsRefused)
     assert stored(tmp_path) == [[0, 1, 2, 4, 5]]
 
@@ -464,7 +484,9 @@ def test_rows_that_were_refused_are_told_by_who_flushes(host: Host, tmp_path: Pa
         client.send(TARGET, row(7))
 
 
-def test_who_flushes_while_another_thread_aborts_is_told(host: Host, slow: Slow, tmp_path: Path) -> None:
+def test_who_flushes_while_another_thread_aborts_is_told(
+    host: Host, slow: Slow, tmp_path: Path
+) -> None:
     client = connect(tmp_path)
     client.send_nowait(TARGET, rows(0, 5))
     threading.Timer(0.1, client.abort).start()

@@ -119,7 +119,9 @@ def test_an_inbox_does_not_publish_what_it_has_not_staged(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(300)
-def test_an_epoch_larger_than_all_room_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_larger_than_all_room_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Senders that find the disk busy must not wait with the inbox locked: the disk's answers need it too."""
     monkeypatch.setattr("millstream.journal.files.QUEUE_BYTES", 4000)
     monkeypatch.setattr("millstream.journal.files.QUEUE_LENGTH", 4)
@@ -141,7 +143,9 @@ def test_an_epoch_larger_than_all_room_holds_nobody_up(tmp_path: Path, monkeypat
     assert len(stored(tmp_path)[0]) == 20_000 + 3 * 60
 
 
-def test_a_disk_that_refuses_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declare(tmp_path)
     with closing(hosted(tmp_path)) as host, closing(Client(str(host.address))) as client:
         delivery = Delivery(client, TARGET, SENDER, 0)
@@ -169,7 +173,9 @@ def _raising(error: BaseException) -> Any:
 # the way there
 
 
-def test_rows_are_staged_where_their_keys_belong_and_published_in_all_partitions(tmp_path: Path) -> None:
+def test_rows_are_staged_where_their_keys_belong_and_published_in_all_partitions(
+    tmp_path: Path,
+) -> None:
     declare(tmp_path, partitions=3)
     with closing(hosted(tmp_path)) as host, closing(Client(tmp_path)) as client:
         delivery = Delivery(client, TARGET, SENDER, 0)
@@ -182,7 +188,9 @@ def test_rows_are_staged_where_their_keys_belong_and_published_in_all_partitions
     found = stored(tmp_path)
     assert sorted(n for part in found for n in part) == list(range(100))
     by_key = {n % 7: {number for number, part in enumerate(found) if n in part} for n in range(100)}
-    assert all(len(parts) == 1 for parts in by_key.values()), "a key is in one partition, whoever sends it"
+    assert all(len(parts) == 1 for parts in by_key.values()), (
+        "a key is in one partition, whoever sends it"
+    )
 
 
 def test_without_a_key_a_task_fills_one_partition(tmp_path: Path) -> None:
@@ -194,7 +202,9 @@ def test_without_a_key_a_task_fills_one_partition(tmp_path: Path) -> None:
     assert stored(tmp_path) == [[3], [0, 1, 2]]
 
 
-def test_much_is_staged_in_pieces_that_can_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_is_staged_in_pieces_that_can_travel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("millstream.links.delivery.PIECE_BYTES", 3000)
     declare(tmp_path)
     with closing(hosted(tmp_path)), closing(Client(tmp_path)) as client:
@@ -206,7 +216,9 @@ def test_much_is_staged_in_pieces_that_can_travel(tmp_path: Path, monkeypatch: p
     assert len(entries(tmp_path)) == 1
 
 
-def test_columns_that_the_source_does_not_have_are_refused_before_anything_is_staged(tmp_path: Path) -> None:
+def test_columns_that_the_source_does_not_have_are_refused_before_anything_is_staged(
+    tmp_path: Path,
+) -> None:
     declare(tmp_path)
     with closing(hosted(tmp_path)), closing(Client(tmp_path)) as client:
         rows = batch(0, 2).append_column("more", pa.array([1, 2]))
@@ -249,7 +261,10 @@ def test_a_source_that_has_ended_takes_no_new_epoch(tmp_path: Path) -> None:
     declare(tmp_path)
     with closing(hosted(tmp_path)), closing(Client(tmp_path, sender="x")) as client:
         old = Delivery(client, TARGET, SENDER, 0)
-        first, second = old.stage([batch(0, 1)]), Delivery(client, TARGET, SENDER, 1).stage([batch(1, 2)])
+        first, second = (
+            old.stage([batch(0, 1)]),
+            Delivery(client, TARGET, SENDER, 1).stage([batch(1, 2)]),
+        )
         old.publish(first)
         client.end(TARGET)
         assert old.publish(first) == 0
@@ -257,7 +272,9 @@ def test_a_source_that_has_ended_takes_no_new_epoch(tmp_path: Path) -> None:
             Delivery(client, TARGET, SENDER, 1).publish(second)
 
 
-def test_too_many_tasks_at_once_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tasks_at_once_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("millstream.links.listener._STAGING", 1)
     declare(tmp_path)
     with closing(hosted(tmp_path)) as host, ThreadPoolExecutor(4) as pool:

@@ -11,7 +11,9 @@ from millstream.links.inbox import Inbox
 from support.links import batch, declare
 
 
-def test_an_end_does_not_outlive_rows_that_the_disk_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_does_not_outlive_rows_that_the_disk_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     description, settings = declare(tmp_path)
     inbox = Inbox(description, 0, settings, upstreams=["a", "b"])
     released = threading.Event()

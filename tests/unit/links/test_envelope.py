@@ -134,7 +134,9 @@ def test_a_part_of_a_batch_is_sent_without_the_rest() -> None:
 def compressed(codec: str) -> bytes:
     sink = pa.BufferOutputStream()
     one = pa.record_batch([pa.array(["x" * 1000] * 1000)], names=["text"])
-    with pa.ipc.new_stream(sink, one.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+    with pa.ipc.new_stream(
+        sink, one.schema, options=pa.ipc.IpcWriteOptions(compression=codec)
+    ) as writer:
         writer.write_batch(one)
     messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
     messages.read_next_message()
@@ -269,9 +271,13 @@ def mutated(raw: bytes, chance: random.Random) -> bytes:
             case 1 if found:
                 found[at] = chance.randrange(256)
             case 2:
-                found[at : at + 4] = struct.pack("<i", chance.choice([-1, 0, 1, 1 << 20, (1 << 31) - 1, -(1 << 31)]))
+                found[at : at + 4] = struct.pack(
+                    "<i", chance.choice([-1, 0, 1, 1 << 20, (1 << 31) - 1, -(1 << 31)])
+                )
             case 3:
-                found[at : at + 8] = struct.pack("<q", chance.choice([-1, 1 << 40, (1 << 63) - 1, -(1 << 63)]))
+                found[at : at + 8] = struct.pack(
+                    "<q", chance.choice([-1, 1 << 40, (1 << 63) - 1, -(1 << 63)])
+                )
             case _:
                 found[at:at] = chance.randbytes(chance.randint(1, 9))
     return bytes(found)
@@ -283,7 +289,10 @@ def test_damaged_headers_are_refused_or_read(seed: int, one: Any) -> None:
     decode(mutated(e.encode(one), random.Random(seed)))
 
 
-BODIES = [(nested(40).serialize().to_pybytes(), SCHEMA), (batch(0, 40).serialize().to_pybytes(), batch(0, 0).schema)]
+BODIES = [
+    (nested(40).serialize().to_pybytes(), SCHEMA),
+    (batch(0, 40).serialize().to_pybytes(), batch(0, 0).schema),
+]
 
 
 @given(st.integers(min_value=0), st.sampled_from([0, 1]))
@@ -295,7 +304,8 @@ def test_damaged_batches_are_refused_or_sound(seed: int, which: int) -> None:
         found, message = e.decode_batch(mutated(body, chance), schema, 40)
     except BadFrame:
         return
-    # What was not refused can be used in every way: it is cut, sorted by a column, written and read again.
+    # What was not refused can be used in every way: it is cut, sorted by a column, written and read
+    # again.
     assert found.num_rows == 40
     found.take(pc.sort_indices(found.column("n"))).validate(full=True)
     kept = found[3:20].serialize() if message is None else message

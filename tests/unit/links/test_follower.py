@@ -26,7 +26,18 @@ from millstream.links.levels import Levels
 from millstream.links.listener import REGISTERED, Security
 from millstream.links.network import Address
 from property.test_mirror import compare
-from support.links import NOON, TARGET, batch, declare, entries, hosted, journal, rows, stored, wait_for
+from support.links import (
+    NOON,
+    TARGET,
+    batch,
+    declare,
+    entries,
+    hosted,
+    journal,
+    rows,
+    stored,
+    wait_for,
+)
 
 
 @contextmanager
@@ -69,7 +80,9 @@ def over_tcp(host: Host) -> Address:
 
 
 def caught_up(follower: Follower, host: Host) -> Callable[[], bool]:
-    return lambda: follower.statistics().end == host.inbox("s")._writer.end and follower.statistics().live
+    return lambda: (
+        follower.statistics().end == host.inbox("s")._writer.end and follower.statistics().live
+    )
 
 
 @pytest.mark.parametrize("way", ["local", "tcp"])
@@ -92,7 +105,9 @@ def test_rows_come_as_they_are_written(there: Path, here: Path, host: Host, way:
         follower.stop()
 
 
-def test_the_engines_of_a_cluster_follow_with_their_key_and_producers_do_not(there: Path, here: Path) -> None:
+def test_the_engines_of_a_cluster_follow_with_their_key_and_producers_do_not(
+    there: Path, here: Path
+) -> None:
     files = {name: new_keys(here / "keys", name) for name in ("engine", "producer")}
     (here / "known").mkdir()
     shutil.copy(files["producer"].public, here / "known")
@@ -124,7 +139,9 @@ def test_an_idle_follower_asks_for_nothing_and_a_row_wakes_it_at_once(
 ) -> None:
     asked: list[int] = []
     after = Original.after
-    monkeypatch.setattr(Original, "after", lambda self, reached: asked.append(reached.end) or after(self, reached))
+    monkeypatch.setattr(
+        Original, "after", lambda self, reached: asked.append(reached.end) or after(self, reached)
+    )
     with following(here, host) as follower:
         wait_for(caught_up(follower, host))
         time.sleep(0.1)
@@ -222,7 +239,9 @@ class Stopping(threading.Thread):
         self._host.close()
 
 
-def test_readers_go_on_when_all_is_here_again_that_they_had_read(here: Path, there: Path, host: Host) -> None:
+def test_readers_go_on_when_all_is_here_again_that_they_had_read(
+    here: Path, there: Path, host: Host
+) -> None:
     send(host, 0, 100)
     commit(journal(here), "f.g", [100])
     follower = Follower(journal(here), TARGET, 0, lambda: host.address, wait_s=2.0)
@@ -262,7 +281,9 @@ def test_the_owner_removes_what_the_readers_of_the_copy_have_passed(
         wait_for(lambda: Reader(journal(there)).partition(0).begin == begin)
 
 
-def test_a_host_restored_from_an_older_backup_is_an_error_that_names_both_ends(there: Path, here: Path) -> None:
+def test_a_host_restored_from_an_older_backup_is_an_error_that_names_both_ends(
+    there: Path, here: Path
+) -> None:
     host = hosted(there)
     send(host, 0, 10)
     host.close()
@@ -288,7 +309,9 @@ def test_a_host_restored_from_an_older_backup_is_an_error_that_names_both_ends(t
 # idle partitions
 
 
-def test_an_idle_partition_elsewhere_is_given_a_floor_by_its_owner(there: Path, here: Path, host: Host) -> None:
+def test_an_idle_partition_elsewhere_is_given_a_floor_by_its_owner(
+    there: Path, here: Path, host: Host
+) -> None:
     clock = ManualClock(SystemClock().now_us())
     with following(here, host, clock=clock) as follower, near(here, clock) as (inbox, settings):
         watch = Levels(clock)
@@ -300,7 +323,9 @@ def test_an_idle_partition_elsewhere_is_given_a_floor_by_its_owner(there: Path, 
         watch._watched = {TARGET: ((inbox, follower), settings)}
         watch.level()
         wait_for(lambda: [kind for kind, _, _ in entries(there)][-1] is Kind.IDLE)
-        expected = int((NOON + timedelta(seconds=3_600) - settings.lateness).timestamp()) * 1_000_000
+        expected = (
+            int((NOON + timedelta(seconds=3_600) - settings.lateness).timestamp()) * 1_000_000
+        )
         wait_for(lambda: follower.progress().floor == expected)
         watch.level()
         time.sleep(0.2)
@@ -329,10 +354,14 @@ def test_a_floor_is_not_written_over_rows_that_have_just_come(there: Path, host:
     wait_for(lambda: [kind for kind, _, _ in entries(there)] == [Kind.ROWS, Kind.IDLE])
 
 
-def test_a_partition_whose_owner_is_away_is_not_idle_and_starts_anew_when_it_is_back(there: Path, here: Path) -> None:
+def test_a_partition_whose_owner_is_away_is_not_idle_and_starts_anew_when_it_is_back(
+    there: Path, here: Path
+) -> None:
     clock = ManualClock(1_000_000_000)
     hosts = [hosted(there)]
-    follower = Follower(journal(here), TARGET, 0, lambda: hosts[-1].address, wait_s=2.0, clock=clock)
+    follower = Follower(
+        journal(here), TARGET, 0, lambda: hosts[-1].address, wait_s=2.0, clock=clock
+    )
     news: list[int] = []
     follower.on_rows = lambda: news.append(1)
     follower.start()

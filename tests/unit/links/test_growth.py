@@ -72,7 +72,9 @@ def test_who_was_connected_before_goes_on_and_loses_nothing(tmp_path: Path) -> N
     assert found[2:] == [[], []]
 
 
-def test_partitions_that_a_sender_does_not_know_end_with_the_others_once_they_are_idle(tmp_path: Path) -> None:
+def test_partitions_that_a_sender_does_not_know_end_with_the_others_once_they_are_idle(
+    tmp_path: Path,
+) -> None:
     for time in ("at", None):
         data, clock = tmp_path / str(time), ManualClock(micros(NOON))
         declare(data, partitions=2, time=time)
@@ -84,7 +86,9 @@ def test_partitions_that_a_sender_does_not_know_end_with_the_others_once_they_ar
             with closing(Host(data / "f", declared_inboxes(data / "f"), clock=clock)) as host:
                 client.end(TARGET)
                 host.level()
-                assert ends(data) == [True, True, False, False], "someone may still have rows for them"
+                assert ends(data) == [True, True, False, False], (
+                    "someone may still have rows for them"
+                )
                 clock.advance_us(11_000_000)
                 host.level()
                 wait_for(lambda data=data: all(ends(data)))
@@ -102,13 +106,19 @@ class Life:
 
 
 lives = st.builds(
-    Life, partitions=st.integers(1, 4), begin=st.integers(0, 30), count=st.integers(1, 30), killed=st.booleans()
+    Life,
+    partitions=st.integers(1, 4),
+    begin=st.integers(0, 30),
+    count=st.integers(1, 30),
+    killed=st.booleans(),
 )
 
 
 @settings(max_examples=15)
 @given(st.lists(lives, max_size=4), st.integers(1, 2))
-def test_what_a_program_sends_again_is_there_once_whatever_it_has_been_told(cut_off: list[Life], made: int) -> None:
+def test_what_a_program_sends_again_is_there_once_whatever_it_has_been_told(
+    cut_off: list[Life], made: int
+) -> None:
     with TemporaryDirectory() as folder:
         data, done = Path(folder), 0
         declare(data, partitions=made)

@@ -24,7 +24,10 @@ def test_all_inboxes_of_a_flow_are_open(tmp_path: Path) -> None:
     declare(tmp_path, partitions=3)
     declare(tmp_path, source="other", key=None)
     with closing(hosted(tmp_path)) as host:
-        assert {name: len(found) for name, found in host.statistics().items()} == {"other": 1, "s": 3}
+        assert {name: len(found) for name, found in host.statistics().items()} == {
+            "other": 1,
+            "s": 3,
+        }
         assert host.inbox("s", 2).partition == 2
         with connect(str(host.address)) as client:
             assert client.send(TARGET, rows(0, 20)) == 20
@@ -64,7 +67,10 @@ def test_a_port_that_is_taken_is_let_go(tmp_path: Path) -> None:
         port = first.address.port
     with closing(Listener(tmp_path / "elsewhere", port=port)), closing(hosted(tmp_path)) as second:
         assert second.address.port != port
-        assert json.loads((tmp_path / "f" / "inboxes.json").read_bytes())["port"] == second.address.port
+        assert (
+            json.loads((tmp_path / "f" / "inboxes.json").read_bytes())["port"]
+            == second.address.port
+        )
 
 
 def test_a_flow_has_one_host(tmp_path: Path) -> None:
@@ -72,10 +78,14 @@ def test_a_flow_has_one_host(tmp_path: Path) -> None:
     with closing(hosted(tmp_path)) as host:
         with pytest.raises(AlreadyWriting):
             hosted(tmp_path)
-        assert host.inbox("s").enqueue("a", range(2), batch(0, 2)) == 2  # the second has taken nothing from the first
+        assert (
+            host.inbox("s").enqueue("a", range(2), batch(0, 2)) == 2
+        )  # the second has taken nothing from the first
 
 
-def test_a_host_that_cannot_listen_lets_go_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_cannot_listen_lets_go_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declare(tmp_path)
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -89,7 +99,9 @@ def test_a_host_that_cannot_listen_lets_go_of_all(tmp_path: Path, monkeypatch: p
     hosted(tmp_path).close()
 
 
-def test_closing_goes_on_whatever_one_inbox_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_goes_on_whatever_one_inbox_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declare(tmp_path, partitions=2)
     host = hosted(tmp_path)
     close = Inbox.close
@@ -168,7 +180,9 @@ def test_who_writes_and_does_not_listen_is_told_of(tmp_path: Path) -> None:
         find(tmp_path, TARGET, patience_s=0.2)
 
 
-def test_a_leveller_that_meets_a_broken_disk_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leveller_that_meets_a_broken_disk_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declare(tmp_path, partitions=2)
 
     def broken(*_: Any, **__: Any) -> Callable[[], None]:

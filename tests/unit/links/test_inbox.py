@@ -142,7 +142,9 @@ def test_a_message_that_is_taken_whole_is_stored_as_it_came(opened: Open, tmp_pa
         (Capacity(requests=1), 10),
     ],
 )
-def test_a_full_inbox_takes_a_part_and_then_nothing(opened: Open, disk: Disk, capacity: Capacity, taken: int) -> None:
+def test_a_full_inbox_takes_a_part_and_then_nothing(
+    opened: Open, disk: Disk, capacity: Capacity, taken: int
+) -> None:
     inbox = opened(capacity=capacity)
     disk.may_write.clear()
     first = inbox.enqueue_nowait("a", range(10), batch(0, 10))
@@ -177,11 +179,15 @@ def test_an_instruction_finds_no_room_either(opened: Open, disk: Disk) -> None:
 # what does not keep to the rules
 
 
-def test_rows_that_break_a_rule_are_dead_letters_and_count_as_taken(opened: Open, tmp_path: Path) -> None:
+def test_rows_that_break_a_rule_are_dead_letters_and_count_as_taken(
+    opened: Open, tmp_path: Path
+) -> None:
     inbox, rows = opened(), batch(0, 4)
     far = NOON + timedelta(days=36500)
     at = pa.array([NOON, None, far, NOON], pa.timestamp("us", "UTC"))
-    bad = pa.record_batch([pa.array(["x", "x", "x", None]), rows.column("n"), at], names=rows.schema.names)
+    bad = pa.record_batch(
+        [pa.array(["x", "x", "x", None]), rows.column("n"), at], names=rows.schema.names
+    )
     answer = inbox.enqueue_nowait("a", [2, 4, 6, 8], bad).result(120)
     assert (answer.taken, answer.highest, answer.refused) == (4, 8, 3)
     assert stored(tmp_path) == [[0]]
@@ -192,9 +198,13 @@ def test_rows_that_break_a_rule_are_dead_letters_and_count_as_taken(opened: Open
     assert stored(tmp_path) == [[0, 9]]
 
 
-def test_a_batch_of_dead_letters_alone_waits_for_those_before_it(opened: Open, disk: Disk, tmp_path: Path) -> None:
+def test_a_batch_of_dead_letters_alone_waits_for_those_before_it(
+    opened: Open, disk: Disk, tmp_path: Path
+) -> None:
     inbox, rows = opened(), batch(0, 2)
-    nothing = pa.record_batch([pa.nulls(2, pa.string()), *rows.columns[1:]], names=rows.schema.names)
+    nothing = pa.record_batch(
+        [pa.nulls(2, pa.string()), *rows.columns[1:]], names=rows.schema.names
+    )
     disk.may_write.clear()
     first = inbox.enqueue_nowait("a", range(2), rows)
     disk.may_write.set()
@@ -236,7 +246,9 @@ def test_an_instruction_is_taken_once(opened: Open, tmp_path: Path) -> None:
     assert [kind for kind, _, _ in entries(tmp_path)] == [Kind.WATERMARK]
 
 
-def test_a_watermark_that_does_not_rise_is_taken_and_changes_nothing(opened: Open, tmp_path: Path) -> None:
+def test_a_watermark_that_does_not_rise_is_taken_and_changes_nothing(
+    opened: Open, tmp_path: Path
+) -> None:
     inbox = opened()
     inbox.instruct_nowait("a", 0, Kind.WATERMARK, 5).result(120)
     answer = inbox.instruct_nowait("a", 1, Kind.WATERMARK, 4).result(120)
@@ -277,7 +289,9 @@ def test_a_torn_note_of_an_end_is_no_end(opened: Open, tmp_path: Path) -> None:
     second = opened(upstreams=["a", "b"])
     second.instruct_nowait("b", 0, Kind.END_OF_STREAM).result(120)
     assert not second.progress().ended
-    second.instruct_nowait("a", 0, Kind.END_OF_STREAM).result(120)  # it was not acknowledged: it comes again
+    second.instruct_nowait("a", 0, Kind.END_OF_STREAM).result(
+        120
+    )  # it was not acknowledged: it comes again
     assert second.progress().ended
     second.close()
     assert b'"b"' in file.read_bytes().splitlines()[0]  # it follows nothing torn
@@ -296,7 +310,11 @@ def test_nothing_follows_the_end(opened: Open) -> None:
 
 
 def test_an_inbox_takes_nothing_while_the_disk_refuses(
-    opened: Open, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    opened: Open,
+    disk: Disk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(module, "_REOPEN_EVERY_S", 0.2)
     inbox = opened()
@@ -308,7 +326,9 @@ def test_an_inbox_takes_nothing_while_the_disk_refuses(
     assert inbox.free == 0
     again = inbox.enqueue_nowait("a", range(2, 5), batch(2, 5)).result(120)
     assert (again.taken, again.free) == (0, 0)
-    assert inbox.highest("a") == -1  # it is not known now: whoever asks sends again, and repeats are harmless
+    assert (
+        inbox.highest("a") == -1
+    )  # it is not known now: whoever asks sends again, and repeats are harmless
     disk.error = None
     until = time.monotonic() + 120
     while inbox.enqueue_nowait("a", range(2, 5), batch(2, 5)).result(120).taken != 3:
@@ -322,7 +342,9 @@ def test_an_inbox_takes_nothing_while_the_disk_refuses(
     ]
 
 
-def test_a_writer_that_broke_a_moment_ago_is_no_refusal(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_broke_a_moment_ago_is_no_refusal(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread that writes knows of it before the inbox does: the sender asks again."""
     inbox = opened()
 
@@ -375,14 +397,18 @@ def test_a_partition_has_one_inbox(opened: Open, source: tuple[Description, Sett
         Inbox(source[0], 0, source[1])
 
 
-def test_columns_that_were_added_are_taken(opened: Open, tmp_path: Path, source: tuple[Description, Settings]) -> None:
+def test_columns_that_were_added_are_taken(
+    opened: Open, tmp_path: Path, source: tuple[Description, Settings]
+) -> None:
     inbox = opened()
     inbox.enqueue("a", range(2), batch(0, 2))
     wider = source[0].schema.append(pa.field("note", pa.string()))
     create(journal(tmp_path), wider, time="at")
     rows = pa.record_batch([*batch(2, 4).columns, pa.array(["x", "y"])], schema=wider)
     assert inbox.enqueue("a", range(2, 4), rows, after=1) == 2
-    assert inbox.enqueue("a", range(4, 6), batch(4, 6), after=3) == 2  # who does not know of them goes on
+    assert (
+        inbox.enqueue("a", range(4, 6), batch(4, 6), after=3) == 2
+    )  # who does not know of them goes on
     assert stored(tmp_path, column="note") == [[None, None, "x", "y", None, None]]
     assert inbox.described(1).version == 1
 
@@ -393,7 +419,9 @@ def test_many_threads_send_at_once(opened: Open, tmp_path: Path) -> None:
     def send(sender: str) -> None:
         done = 0
         while done < 100:
-            done += inbox.enqueue(sender, range(done, min(100, done + 9)), batch(done, min(100, done + 9)))
+            done += inbox.enqueue(
+                sender, range(done, min(100, done + 9)), batch(done, min(100, done + 9))
+            )
 
     threads = [threading.Thread(target=send, args=(name,)) for name in "abcd"]
     for thread in threads:

@@ -9,7 +9,15 @@ import pytest
 import zmq
 
 from millstream.errors import InvalidKey, KeyExists
-from millstream.links.keys import KeyFiles, KeyPair, PublicKey, new_keys, producers, read_key, read_public
+from millstream.links.keys import (
+    KeyFiles,
+    KeyPair,
+    PublicKey,
+    new_keys,
+    producers,
+    read_key,
+    read_public,
+)
 
 
 @pytest.fixture
@@ -25,7 +33,9 @@ def test_a_key_is_made_in_two_files_and_read_again(made: KeyFiles, tmp_path: Pat
     assert read_public(str(made.public)) == PublicKey("till", pair.public)
 
 
-def test_the_secret_half_is_in_the_secret_file_alone_and_only_its_owner_can_read_that(made: KeyFiles) -> None:
+def test_the_secret_half_is_in_the_secret_file_alone_and_only_its_owner_can_read_that(
+    made: KeyFiles,
+) -> None:
     pair = read_key(made.secret)
     assert stat.S_IMODE(made.secret.stat().st_mode) == 0o600
     assert pair.secret.decode() in made.secret.read_text()
@@ -33,7 +43,9 @@ def test_the_secret_half_is_in_the_secret_file_alone_and_only_its_owner_can_read
 
 
 def test_the_files_say_what_they_are_for(made: KeyFiles) -> None:
-    assert made.secret.read_text().startswith('# Millstream key "till", both halves. Keep it secret')
+    assert made.secret.read_text().startswith(
+        '# Millstream key "till", both halves. Keep it secret'
+    )
     assert made.public.read_text().startswith('# Millstream key "till", the public half.')
 
 
@@ -57,7 +69,9 @@ def test_a_key_is_never_written_over(tmp_path: Path, there: str) -> None:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, "mine")]
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../up", ".hidden", "two words", "-x", "ü", "a" * 101, 'a"b', "a\n"])
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "../up", ".hidden", "two words", "-x", "ü", "a" * 101, 'a"b', "a\n"]
+)
 def test_a_name_must_be_good_for_a_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidKey, match="is not a name for a key"):
         new_keys(tmp_path, name)
@@ -92,7 +106,9 @@ def test_a_secret_that_others_can_read_is_refused(made: KeyFiles, mode: int) -> 
     read_key(made.secret)
 
 
-def test_the_public_file_is_not_taken_for_the_secret_one_nor_the_other_way_round(made: KeyFiles) -> None:
+def test_the_public_file_is_not_taken_for_the_secret_one_nor_the_other_way_round(
+    made: KeyFiles,
+) -> None:
     with pytest.raises(InvalidKey, match="has no secret half") as caught:
         read_key(made.public)
     assert caught.value.hint == f'give "{made.secret}"'
@@ -150,7 +166,9 @@ def test_spaces_and_comments_may_be_anywhere_between_the_lines(tmp_path: Path) -
 
 def test_halves_of_two_keys_are_refused(made: KeyFiles, tmp_path: Path) -> None:
     pair, other = read_key(made.secret), read_key(new_keys(tmp_path, "other").secret)
-    made.secret.write_text(made.secret.read_text().replace(pair.public.decode(), other.public.decode()))
+    made.secret.write_text(
+        made.secret.read_text().replace(pair.public.decode(), other.public.decode())
+    )
     with pytest.raises(InvalidKey, match="do not belong together"):
         read_key(made.secret)
 
@@ -170,7 +188,9 @@ def test_an_empty_folder_lets_nobody_in_and_a_missing_one_is_refused(tmp_path: P
         producers(tmp_path / "keys")
 
 
-def test_one_damaged_key_among_the_producers_is_an_error_and_not_a_producer_less(made: KeyFiles) -> None:
+def test_one_damaged_key_among_the_producers_is_an_error_and_not_a_producer_less(
+    made: KeyFiles,
+) -> None:
     made.public.write_text("public = \n")
     with pytest.raises(InvalidKey, match="damaged in line 1"):
         producers(made.public.parent)

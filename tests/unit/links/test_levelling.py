@@ -22,9 +22,13 @@ def clock() -> ManualClock:
     return ManualClock(micros(NOON))
 
 
-def test_idle_partitions_of_an_inbox_are_brought_level_with_the_others(tmp_path: Path, clock: ManualClock) -> None:
+def test_idle_partitions_of_an_inbox_are_brought_level_with_the_others(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     journal = tmp_path / "f/journals/events"
-    description, _ = ingest.declare(source(sources.inbox("n long, at timestamp"), partitions=2), journal)
+    description, _ = ingest.declare(
+        source(sources.inbox("n long, at timestamp"), partitions=2), journal
+    )
     host = Host(tmp_path / "f", declared_inboxes(tmp_path / "f"), clock=clock)
     batch = pa.RecordBatch.from_pylist([{"n": 0, "at": NOON}], schema=description.schema)
     assert host.inbox("events", 0).enqueue("me", range(1), batch) == 1

@@ -53,8 +53,16 @@ def rows_frames(begin: int, end: int, **other: Any) -> tuple[e.Rows, Any]:
 def test_a_source_has_a_card(listener: Listener) -> None:
     card = ask(listener, e.Ask(5, "f.s"))
     assert isinstance(card, e.Card)
-    assert (card.request, card.key, card.time, card.version, card.ended) == (5, "origin", "at", 0, False)
-    assert [(place.ip, place.port) for place in card.inboxes] == [(listener.address.ip, listener.address.port)]
+    assert (card.request, card.key, card.time, card.version, card.ended) == (
+        5,
+        "origin",
+        "at",
+        0,
+        False,
+    )
+    assert [(place.ip, place.port) for place in card.inboxes] == [
+        (listener.address.ip, listener.address.port)
+    ]
 
 
 def test_rows_are_answered_when_they_are_in_the_journal(listener: Listener, tmp_path: Path) -> None:
@@ -97,7 +105,9 @@ def test_it_is_registered_while_it_listens(tmp_path: Path) -> None:
     assert listener.address.port not in REGISTERED
 
 
-def test_requests_wait_until_the_sources_are_hosted(tmp_path: Path, source: tuple[Description, Settings]) -> None:
+def test_requests_wait_until_the_sources_are_hosted(
+    tmp_path: Path, source: tuple[Description, Settings]
+) -> None:
     """A client that finds the port before the sources must not be told that they do not exist."""
     with ExitStack() as stack:
         listener = stack.enter_context(closing(Listener(tmp_path / "f")))
@@ -113,7 +123,9 @@ def test_requests_wait_until_the_sources_are_hosted(tmp_path: Path, source: tupl
         assert stored(tmp_path) == [[0, 1, 2]]
 
 
-def test_a_network_that_others_can_reach_needs_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_that_others_can_reach_needs_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("millstream.links.listener.preferred", lambda _: "10.1.2.3")
     with pytest.raises(OpenNetwork, match=r"10\.1\.2\.3 can be reached from other hosts") as found:
         Listener(tmp_path, network="10.1.0.0/16")

@@ -10,9 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from millstream.errors import InvalidAddress, LoopbackInCluster, NoSuchNetwork, OpenNetwork, WrongNodes
+from millstream.errors import (
+    InvalidAddress,
+    LoopbackInCluster,
+    NoSuchNetwork,
+    OpenNetwork,
+    WrongNodes,
+)
 from millstream.links import network
-from millstream.links.network import Address, Transport, choose, guard, interfaces, ipc_path, preferred, spanning
+from millstream.links.network import (
+    Address,
+    Transport,
+    choose,
+    guard,
+    interfaces,
+    ipc_path,
+    preferred,
+    spanning,
+)
 
 FOUND = {
     "lo": ("127.0.0.1", "::1"),
@@ -115,7 +130,9 @@ def test_the_address_in_the_preferred_network_is_taken(wanted: str, ip: str) -> 
     assert preferred(wanted, FOUND) == ip
 
 
-@pytest.mark.parametrize("wanted", ["10.2.", "192.168.1", "172.16.0.0/12", "10.1.0.70", "fd00:2::/64"])
+@pytest.mark.parametrize(
+    "wanted", ["10.2.", "192.168.1", "172.16.0.0/12", "10.1.0.70", "fd00:2::/64"]
+)
 def test_no_interface_in_the_network_is_an_error_that_lists_them_all(wanted: str) -> None:
     with pytest.raises(NoSuchNetwork, match=f'in the network "{wanted}"') as caught:
         preferred(wanted, FOUND)
@@ -124,7 +141,9 @@ def test_no_interface_in_the_network_is_an_error_that_lists_them_all(wanted: str
     )
 
 
-@pytest.mark.parametrize("wanted", ["", ".", "eth0", "10.0.0.0/33", "10.0/16", "a/b", "*", "10.0.*"])
+@pytest.mark.parametrize(
+    "wanted", ["", ".", "eth0", "10.0.0.0/33", "10.0/16", "a/b", "*", "10.0.*"]
+)
 def test_what_is_not_a_network_is_refused_with_a_hint(wanted: str) -> None:
     with pytest.raises(InvalidAddress, match="is not a network") as caught:
         preferred(wanted, FOUND)
@@ -176,7 +195,9 @@ def test_node_numbers_from_0_each_once_are_a_cluster(numbers: tuple[int, ...]) -
         ((0, -1), "missing: 1; unknown: -1"),
     ],
 )
-def test_other_node_numbers_are_refused_with_what_is_wrong(numbers: tuple[int, ...], said: str) -> None:
+def test_other_node_numbers_are_refused_with_what_is_wrong(
+    numbers: tuple[int, ...], said: str
+) -> None:
     with pytest.raises(WrongNodes) as caught:
         spanning(nodes(*numbers))
     assert f"({said})" in caught.value.message
@@ -194,7 +215,9 @@ def test_a_loopback_address_among_several_hosts_is_refused() -> None:
 
 
 def test_engines_on_one_host_may_all_have_loopback_addresses() -> None:
-    spanning([Address("127.0.0.1", 7000, 0), Address("127.0.0.2", 7000, 1), Address("::1", 7000, 2)])
+    spanning(
+        [Address("127.0.0.1", 7000, 0), Address("127.0.0.2", 7000, 1), Address("::1", 7000, 2)]
+    )
 
 
 # the choice
@@ -217,7 +240,10 @@ def test_an_inbox_on_another_host_is_reached_by_tcp_whatever_is_registered_here(
 
 @pytest.mark.parametrize("ip", ["10.0.0.5", "127.0.0.1", "127.1.2.3", "::1"])
 def test_an_inbox_of_this_process_is_called(ip: str) -> None:
-    assert choose(Address(ip, 7000), own_ips=OWN, registered={7000}, reachable=always) is Transport.LOCAL
+    assert (
+        choose(Address(ip, 7000), own_ips=OWN, registered={7000}, reachable=always)
+        is Transport.LOCAL
+    )
 
 
 @pytest.mark.parametrize("ip", ["10.0.0.5", "127.1.2.3", "::1"])
@@ -229,7 +255,10 @@ def test_an_inbox_of_another_process_of_this_host_is_reached_by_ipc(ip: str) -> 
 def test_without_a_socket_that_can_be_used_it_is_tcp() -> None:
     near = Address("10.0.0.5", 7000, folder="data")
     assert choose(near, own_ips=OWN, registered=(), reachable=never) is Transport.TCP
-    assert choose(Address("10.0.0.5", 7000), own_ips=OWN, registered=(), reachable=always) is Transport.TCP
+    assert (
+        choose(Address("10.0.0.5", 7000), own_ips=OWN, registered=(), reachable=always)
+        is Transport.TCP
+    )
 
 
 def test_the_socket_is_looked_for_in_the_address_s_folder(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ class Wire:
         self.renewed = 0
         self.lost: Callable[[MillstreamError | None], None] = lambda _: None
 
-    def enqueue(self, _way: Way, order: w.Send, on_answer: Callable[[Taken | MillstreamError], None]) -> None:
+    def enqueue(
+        self, _way: Way, order: w.Send, on_answer: Callable[[Taken | MillstreamError], None]
+    ) -> None:
         self.sent.append((order, on_answer))
 
     def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
@@ -94,14 +96,20 @@ def test_numbers_with_gaps_go_together_as_they_are(box: Outbox, wire: Wire) -> N
     assert wire.sent[0][0].piece.payload.column("n").to_pylist() == [0, 1, 0, 1, 0]
 
 
-def test_what_goes_together_is_bounded(box: Outbox, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_together_is_bounded(
+    box: Outbox, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "PIECE_BYTES", 2 * int(batch(0, 5).nbytes))
     for n in range(0, 25, 5):
         put(box, n, n + 5)
     box.step(0.0)
     wire.answer(0, 10, 9)
     box.step(0.0)
-    assert [(numbers[0], len(numbers)) for numbers in wire.numbers()] == [(0, 10), (10, 10), (20, 5)]
+    assert [(numbers[0], len(numbers)) for numbers in wire.numbers()] == [
+        (0, 10),
+        (10, 10),
+        (20, 5),
+    ]
 
 
 def test_an_instruction_stays_in_its_place(box: Outbox, wire: Wire) -> None:

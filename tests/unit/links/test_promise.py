@@ -68,7 +68,9 @@ def test_two_threads_that_look_at_once_see_one_future() -> None:
         start = threading.Barrier(3)
         found: list[int] = []
 
-        def look(promise: Promise = promise, start: threading.Barrier = start, found: list[int] = found) -> None:
+        def look(
+            promise: Promise = promise, start: threading.Barrier = start, found: list[int] = found
+        ) -> None:
             start.wait()
             found.append(promise.result(120))
 

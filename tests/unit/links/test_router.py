@@ -45,14 +45,22 @@ def outboxes(count: int, *, local: int | None = None) -> list[Outbox]:
 
 def held(router: Router) -> list[list[int]]:
     """The numbers in each outbox."""
-    return [[int(n) for piece, _ in one._incoming for n in piece.numbers] for one in router.outboxes]
+    return [
+        [int(n) for piece, _ in one._incoming for n in piece.numbers] for one in router.outboxes
+    ]
 
 
 def test_rows_go_by_their_key() -> None:
     router = Router(outboxes(3), Policy.KEY, "origin")
-    rows = pa.record_batch([pa.array(["JFK", "LGA", "EWR", None]), pa.array([1, 2, 3, 4])], names=["origin", "n"])
+    rows = pa.record_batch(
+        [pa.array(["JFK", "LGA", "EWR", None]), pa.array([1, 2, 3, 4])], names=["origin", "n"]
+    )
     assert router.enqueue(range(10, 14), [rows], Ticket(4)) == 4
-    assert held(router) == [[13], [11], [10, 12]]  # one without a key becomes a dead letter of the first
+    assert held(router) == [
+        [13],
+        [11],
+        [10, 12],
+    ]  # one without a key becomes a dead letter of the first
 
 
 def test_rows_go_in_turn_by_their_numbers() -> None:
@@ -82,7 +90,13 @@ def test_an_instruction_goes_everywhere_after_the_rows_before_it() -> None:
     for part in held(router):
         assert 10 in part
         assert part == sorted(part)
-    assert sorted(n for part in held(router) for n in part) == [*range(10), 10, 10, 10, *range(11, 15)]
+    assert sorted(n for part in held(router) for n in part) == [
+        *range(10),
+        10,
+        10,
+        10,
+        *range(11, 15),
+    ]
 
 
 def test_an_instruction_goes_nowhere_if_one_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

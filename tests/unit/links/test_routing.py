@@ -29,7 +29,11 @@ def test_a_place_is_the_same_in_every_process() -> None:
     code = "from millstream.journal.hashing import place; print([place(k, 3) for k in ('JFK', 'LGA', 'EWR')])"
     for seed in ("1", "2"):  # of Python's own hash, which differs
         told = subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
         )
         assert told.stdout.strip() == "[2, 1, 2]"
 
@@ -38,7 +42,11 @@ def test_a_place_is_the_same_in_every_process() -> None:
     ("at", "rooms", "expected"),
     [
         ([0, 1, 0, 0, 1], [9, 9], (5, {0: [0, 2, 3], 1: [1, 4]})),
-        ([0, 1, 0, 0, 1], [2, 9], (3, {0: [0, 2], 1: [1]})),  # the count is the first row without room
+        (
+            [0, 1, 0, 0, 1],
+            [2, 9],
+            (3, {0: [0, 2], 1: [1]}),
+        ),  # the count is the first row without room
         ([0, 1, 0, 0, 1], [0, 9], (0, {})),
         ([0, 1, 0, 0, 1], [9, 0], (1, {0: [0]})),
         ([0, 1, 0, 0, 1], [-5, 9], (0, {})),
@@ -48,7 +56,9 @@ def test_a_place_is_the_same_in_every_process() -> None:
         ([0, 1, 2, 0, 1, 2], [1, 2, 1], (3, {0: [0], 1: [1], 2: [2]})),
     ],
 )
-def test_rows_go_on_from_the_front(at: list[int], rooms: list[int], expected: tuple[int, dict[int, list[int]]]) -> None:
+def test_rows_go_on_from_the_front(
+    at: list[int], rooms: list[int], expected: tuple[int, dict[int, list[int]]]
+) -> None:
     assert parts(at, rooms) == expected
 
 
@@ -80,7 +90,11 @@ def test_the_least_loaded_has_the_most_room() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "said"),
-    [([0, 1, 1], "missing: 2; double: 1"), ([1, 2, 3], "missing: 0; unknown: 3"), ([0, 2], "missing: 1; unknown: 2")],
+    [
+        ([0, 1, 1], "missing: 2; double: 1"),
+        ([1, 2, 3], "missing: 0; unknown: 3"),
+        ([0, 2], "missing: 1; unknown: 2"),
+    ],
 )
 def test_node_numbers_are_all_there_once(nodes: list[int], said: str) -> None:
     spanning([Address("10.0.0.1", 7000 + n, n) for n in (2, 0, 1)])

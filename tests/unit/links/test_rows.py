@@ -39,7 +39,9 @@ def of(kind: str, *values: Any) -> list[Any]:
     return list(batch.column(0).to_pylist())
 
 
-def refusal(rows: Any, ddl: str = "item string, count bigint, price double, at timestamp") -> RowsRefused:
+def refusal(
+    rows: Any, ddl: str = "item string, count bigint, price double, at timestamp"
+) -> RowsRefused:
     with pytest.raises(RowsRefused) as caught:
         to_batch(rows, Schema.parse(ddl).arrow(), source="orders")
     return caught.value
@@ -64,10 +66,17 @@ def generated() -> Iterator[dict[str, Any]]:
         [OrderedDict(item="bread", count=2), MappingProxyType({"item": "rolls", "count": 3})],
         pd.DataFrame({"count": [2, 3], "item": ["bread", "rolls"]}, index=[7, 7]),
         pd.DataFrame({"count": [2, 3], "item": ["bread", "rolls"]}).convert_dtypes(),
-        pd.DataFrame({"count": [2, 3], "item": ["bread", "rolls"]}).convert_dtypes(dtype_backend="pyarrow"),
+        pd.DataFrame({"count": [2, 3], "item": ["bread", "rolls"]}).convert_dtypes(
+            dtype_backend="pyarrow"
+        ),
         pd.DataFrame({"count": [2, 3], "item": pd.Categorical(["bread", "rolls"])}),
         pa.table({"item": ["bread", "rolls"], "count": [2, 3]}),
-        pa.concat_tables([pa.table({"item": ["bread"], "count": [2]}), pa.table({"item": ["rolls"], "count": [3]})]),
+        pa.concat_tables(
+            [
+                pa.table({"item": ["bread"], "count": [2]}),
+                pa.table({"item": ["rolls"], "count": [3]}),
+            ]
+        ),
         pa.record_batch({"item": ["bread", "rolls"], "count": pa.array([2, 3], pa.int8())}),
         pa.table({"item": ["bread", "rolls"], "count": [2, 3]}).to_reader(),
         pa.array([{"item": "bread", "count": 2}, {"item": "rolls", "count": 3}]),
@@ -78,17 +87,24 @@ def test_rows_come_in_many_forms(rows: Any) -> None:
     batch = to_batch(rows, ORDERS, source="orders")
     assert batch.schema.equals(ORDERS)
     nothing = {"price": None, "at": None}
-    assert batch.to_pylist() == [{"item": "bread", "count": 2, **nothing}, {"item": "rolls", "count": 3, **nothing}]
+    assert batch.to_pylist() == [
+        {"item": "bread", "count": 2, **nothing},
+        {"item": "rolls", "count": 3, **nothing},
+    ]
 
 
-@pytest.mark.parametrize("row", [{"item": "bread"}, Order("bread"), MappingProxyType({"item": "bread"})])
+@pytest.mark.parametrize(
+    "row", [{"item": "bread"}, Order("bread"), MappingProxyType({"item": "bread"})]
+)
 def test_one_row_is_a_batch_of_one(row: Any) -> None:
     assert to_batch(row, ORDERS, source="orders").to_pylist() == [
         {"item": "bread", "count": None, "price": None, "at": None}
     ]
 
 
-@pytest.mark.parametrize("rows", [[], pd.DataFrame(), pa.table({}), pd.DataFrame({"item": []}), iter(())])
+@pytest.mark.parametrize(
+    "rows", [[], pd.DataFrame(), pa.table({}), pd.DataFrame({"item": []}), iter(())]
+)
 def test_no_rows_are_an_empty_batch(rows: Any) -> None:
     batch = to_batch(rows, ORDERS, source="orders")
     assert (batch.num_rows, batch.schema) == (0, ORDERS)
@@ -113,10 +129,15 @@ def test_a_row_that_is_not_one_is_refused_with_its_number(row: Any) -> None:
 # columns
 
 
-@pytest.mark.parametrize("rows", [[{"item": "a"}, {"item": "b", "prise": 2.5}], [Order("a"), {"prise": 1}]])
+@pytest.mark.parametrize(
+    "rows", [[{"item": "a"}, {"item": "b", "prise": 2.5}], [Order("a"), {"prise": 1}]]
+)
 def test_an_unknown_field_is_refused_with_its_row_and_what_was_meant(rows: Any) -> None:
     error = refusal(rows)
-    assert error.message == 'row 1 for source "orders" has column "prise", which the source does not have'
+    assert (
+        error.message
+        == 'row 1 for source "orders" has column "prise", which the source does not have'
+    )
     assert error.hint == 'did you mean "price"? its columns are item, count, price, at'
 
 
@@ -128,7 +149,12 @@ def test_case_matters_and_the_hint_knows_the_right_one() -> None:
 
 @pytest.mark.parametrize(
     "rows",
-    [pa.table({"zebra": [1]}), pd.DataFrame({"zebra": [1]}), pd.DataFrame([[1]]), pa.record_batch({"zebra": [1]})],
+    [
+        pa.table({"zebra": [1]}),
+        pd.DataFrame({"zebra": [1]}),
+        pd.DataFrame([[1]]),
+        pa.record_batch({"zebra": [1]}),
+    ],
 )
 def test_an_unknown_column_of_a_table_is_refused(rows: Any) -> None:
     error = refusal(rows)
@@ -151,7 +177,9 @@ def test_two_columns_of_one_name_are_refused(rows: Any) -> None:
     assert refusal(rows).message == 'what was given for source "orders" has two columns "item"'
 
 
-@pytest.mark.parametrize("rows", [[{"x": 1}, {"x": None}], [{"x": 1}, {}], pa.table({"x": [1, None]})])
+@pytest.mark.parametrize(
+    "rows", [[{"x": 1}, {"x": None}], [{"x": 1}, {}], pa.table({"x": [1, None]})]
+)
 def test_a_null_where_none_may_be_is_refused(rows: Any) -> None:
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     with pytest.raises(RowsRefused, match='row 1 for source "orders" has no value in column "x"'):
@@ -175,23 +203,52 @@ def zone(hours: int) -> timezone:
         ("bigint", [1, None, -(2**63), 2**63 - 1], [1, None, -(2**63), 2**63 - 1]),
         ("bigint", [np.int8(1), np.uint64(5), Size.SMALL], [1, 5, 1]),
         ("tinyint", [-128, 127], [-128, 127]),
-        ("double", [1.5, 2, None, np.float32(0.5), np.int64(3), math.inf], [1.5, 2.0, None, 0.5, 3.0, math.inf]),
+        (
+            "double",
+            [1.5, 2, None, np.float32(0.5), np.int64(3), math.inf],
+            [1.5, 2.0, None, 0.5, 3.0, math.inf],
+        ),
         ("float", [1.5, 2], [1.5, 2.0]),
         ("boolean", [True, None, np.bool_(False)], [True, None, False]),
         ("string", ["", "ü", None, np.str_("x")], ["", "ü", None, "x"]),
         ("binary", [b"", b"\xff", bytearray(b"x"), memoryview(b"y")], [b"", b"\xff", b"x", b"y"]),
-        ("decimal(10,2)", [Decimal("1.2"), 5, np.int64(6), None], [Decimal("1.20"), Decimal(5), Decimal(6), None]),
-        ("date", [date(2024, 5, 4), "2024-05-04", None], [date(2024, 5, 4), date(2024, 5, 4), None]),
+        (
+            "decimal(10,2)",
+            [Decimal("1.2"), 5, np.int64(6), None],
+            [Decimal("1.20"), Decimal(5), Decimal(6), None],
+        ),
+        (
+            "date",
+            [date(2024, 5, 4), "2024-05-04", None],
+            [date(2024, 5, 4), date(2024, 5, 4), None],
+        ),
         ("bigint", [pd.NA, pd.NaT, None, 1], [None, None, None, 1]),
-        ("array<bigint>", [[1, 2], (3,), [], None, np.array([4]), [None]], [[1, 2], [3], [], None, [4], [None]]),
+        (
+            "array<bigint>",
+            [[1, 2], (3,), [], None, np.array([4]), [None]],
+            [[1, 2], [3], [], None, [4], [None]],
+        ),
         ("array<array<bigint>>", [[[1], None], []], [[[1], None], []]),
-        ("map<string,bigint>", [{"a": 1}, {}, None, [("b", 2)]], [[("a", 1)], [], None, [("b", 2)]]),
+        (
+            "map<string,bigint>",
+            [{"a": 1}, {}, None, [("b", 2)]],
+            [[("a", 1)], [], None, [("b", 2)]],
+        ),
         (
             "struct<item:string,count:bigint>",
             [{"item": "a", "count": 1}, {"count": 2}, None, Order("b")],
-            [{"item": "a", "count": 1}, {"item": None, "count": 2}, None, {"item": "b", "count": None}],
+            [
+                {"item": "a", "count": 1},
+                {"item": None, "count": 2},
+                None,
+                {"item": "b", "count": None},
+            ],
         ),
-        ("array<struct<at:timestamp>>", [[{"at": "2024-05-04T09:00:00Z"}, None]], [[{"at": NINE}, None]]),
+        (
+            "array<struct<at:timestamp>>",
+            [[{"at": "2024-05-04T09:00:00Z"}, None]],
+            [[{"at": NINE}, None]],
+        ),
     ],
 )
 def test_good_values_are_held_as_they_are(kind: str, given: list[Any], held: list[Any]) -> None:
@@ -302,8 +359,16 @@ def test_a_value_that_means_something_else_is_refused_with_row_and_type(
         ("map<string,bigint>", {"a": 1.5}, 'has 1.5 in column "x[]", which is bigint'),
         ("map<string,bigint>", {1: 1}, 'has 1 in column "x[key]", which is string'),
         ("map<string,bigint>", [(None, 1)], 'has None in column "x[key]", which is string'),
-        ("struct<a:struct<b:bigint>>", {"a": {"b": "z"}}, "has 'z' in column \"x.a.b\", which is bigint"),
-        ("array<struct<a:tinyint>>", [{"a": 1}, {"a": 300}], 'has 300 in column "x[].a", which is tinyint'),
+        (
+            "struct<a:struct<b:bigint>>",
+            {"a": {"b": "z"}},
+            "has 'z' in column \"x.a.b\", which is bigint",
+        ),
+        (
+            "array<struct<a:tinyint>>",
+            [{"a": 1}, {"a": 300}],
+            'has 300 in column "x[].a", which is tinyint',
+        ),
     ],
 )
 def test_inside_a_nested_value_the_place_is_named(kind: str, value: Any, said: str) -> None:
@@ -312,7 +377,10 @@ def test_inside_a_nested_value_the_place_is_named(kind: str, value: Any, said: s
 
 def test_an_unknown_field_inside_a_struct_is_refused() -> None:
     error = refusal([{"x": None}, {"x": {"itm": 1}}], "x struct<item:bigint>")
-    assert error.message == 'row 1 for source "orders" has field "itm" in column "x", which has none of that name'
+    assert (
+        error.message
+        == 'row 1 for source "orders" has field "itm" in column "x", which has none of that name'
+    )
     assert error.hint == 'did you mean "item"? its fields are item'
 
 
@@ -359,7 +427,9 @@ def test_a_frame_s_missing_values_are_null_except_nan_among_floats() -> None:
 
 
 def test_a_frame_s_column_of_objects_is_read_as_python_values() -> None:
-    frame = pd.DataFrame({"price": [1, None, math.nan], "at": ["2024-05-04T09:00Z", NINE, pd.NaT]}, dtype=object)
+    frame = pd.DataFrame(
+        {"price": [1, None, math.nan], "at": ["2024-05-04T09:00Z", NINE, pd.NaT]}, dtype=object
+    )
     found = to_batch(frame, ORDERS, source="orders").to_pydict()
     assert found["price"][:2] == [1.0, None]
     assert math.isnan(found["price"][2])
@@ -382,7 +452,9 @@ def test_a_frame_s_column_of_objects_is_read_as_python_values() -> None:
         ("struct<a:bigint,b:bigint>", pa.array([{"b": 1}]), [{"a": None, "b": 1}]),
     ],
 )
-def test_a_table_s_columns_are_cast_where_nothing_is_lost(kind: str, given: pa.Array, held: list[Any]) -> None:
+def test_a_table_s_columns_are_cast_where_nothing_is_lost(
+    kind: str, given: pa.Array, held: list[Any]
+) -> None:
     batch = to_batch(pa.table({"x": given}), Schema.parse(f"x {kind}").arrow(), source="orders")
     assert batch.column(0).to_pylist() == held
 
@@ -411,7 +483,9 @@ def test_a_cast_that_would_lose_something_is_refused(kind: str, given: pa.Array,
     assert error.hint
 
 
-def test_rows_are_taken_while_another_thread_imports_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_taken_while_another_thread_imports_pandas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
     schema = pa.schema([("n", pa.int64())])
     assert to_batch([{"n": 1}], schema, source="f.s").to_pylist() == [{"n": 1}]

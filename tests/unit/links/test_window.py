@@ -96,14 +96,18 @@ def test_a_late_answer_is_harmless_and_good_news() -> None:
     assert overdue
     window, orders = sent(window, 11.0)
     assert orders == [(NOTHING, [0, 1, 2]), (2, [3, 4, 5])]  # the same numbers
-    window = w.answered(window, w.Answer(0, 3, 2, 50), 11.0, LIMITS)  # of the request that was given up
+    window = w.answered(
+        window, w.Answer(0, 3, 2, 50), 11.0, LIMITS
+    )  # of the request that was given up
     assert (window.acked, len(window.flights), window.rows) == (2, 2, 3)
     window = w.answered(window, w.Answer(1, 3, 5, 50), 11.0, LIMITS)
     assert (window.acked, window.rows) == (5, 0)
     window = w.answered(window, w.Answer(2, 3, 5, 50), 11.0, LIMITS)
     window = w.answered(window, w.Answer(3, 3, 5, 50), 11.0, LIMITS)
     assert (window.acked, window.flights) == (5, ())
-    assert sent(w.offer(window, piece(6, 7)), 11.0)[1] == [(NOTHING, [6])]  # it is not disabled for good
+    assert sent(w.offer(window, piece(6, 7)), 11.0)[1] == [
+        (NOTHING, [6])
+    ]  # it is not disabled for good
 
 
 def test_an_answer_that_is_older_than_another_changes_nothing() -> None:
@@ -152,11 +156,15 @@ class Queue:
     highest: int = NOTHING
 
     def take(self, order: w.Send) -> w.Answer:
-        admission = admit(self.highest, order.after, order.piece.numbers, self.capacity - len(self.waiting))
+        admission = admit(
+            self.highest, order.after, order.piece.numbers, self.capacity - len(self.waiting)
+        )
         self.waiting += order.piece.payload[admission.repeated : admission.taken]
         if admission.taken:
             self.highest = max(self.highest, int(order.piece.numbers[admission.taken - 1]))
-        return w.Answer(order.request, admission.taken, self.highest, self.capacity - len(self.waiting))
+        return w.Answer(
+            order.request, admission.taken, self.highest, self.capacity - len(self.waiting)
+        )
 
     def consume(self) -> None:
         half = max(1, len(self.waiting) // 2)

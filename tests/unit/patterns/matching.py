@@ -20,7 +20,9 @@ def numbers(*values: int) -> pa.Table:
     return pa.table({"x": pa.array(values, pa.int64()), "at": pa.array(times, pa.timestamp("us"))})
 
 
-def run(automaton: Automaton, table: pa.Table, *, end: bool = True) -> tuple[list[Match], list[Match]]:
+def run(
+    automaton: Automaton, table: pa.Table, *, end: bool = True
+) -> tuple[list[Match], list[Match]]:
     key, matches, late = Key(), [], []
     for event in events(automaton, table, "at"):
         key, some, timed_out = step(automaton, key, event)

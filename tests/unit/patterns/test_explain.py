@@ -38,20 +38,40 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def written(pattern: Pattern, kind: str | None = None) -> list[str]:
     root = ET.fromstring(pattern.explain().svg)
-    return ["".join(one.itertext()) for one in root.iter(f"{SVG}text") if kind in (None, one.get("class"))]
+    return [
+        "".join(one.itertext())
+        for one in root.iter(f"{SVG}text")
+        if kind in (None, one.get("class"))
+    ]
 
 
 def arrows(pattern: Pattern, kind: str) -> int:
     root = ET.fromstring(pattern.explain().svg)
-    return sum(1 for one in root.iter(f"{SVG}path") if one.get("class") == kind and one.get("marker-end"))
+    return sum(
+        1 for one in root.iter(f"{SVG}path") if one.get("class") == kind and one.get("marker-end")
+    )
 
 
 def test_the_picture_has_a_box_for_all_that_a_run_waits_for_and_the_user_s_words():
     # a b+ c
-    loop = Pattern("p<q").begin("a", "x < 1").followed_by("b", "x > 2").one_or_more().followed_by("c", "x = 3")
-    assert {"p<q", "begin", "match", "a", "x < 1", "b", "x > 2", "waits for b", "waits for b or c"} <= set(
-        written(loop)
+    loop = (
+        Pattern("p<q")
+        .begin("a", "x < 1")
+        .followed_by("b", "x > 2")
+        .one_or_more()
+        .followed_by("c", "x = 3")
     )
+    assert {
+        "p<q",
+        "begin",
+        "match",
+        "a",
+        "x < 1",
+        "b",
+        "x > 2",
+        "waits for b",
+        "waits for b or c",
+    } <= set(written(loop))
     # Taking a, b, b again and c; passing over at both boxes.
     assert (arrows(loop, "take"), arrows(loop, "wait")) == (4, 2)
     assert "http" not in loop.explain().svg.replace("http://www.w3.org/2000/svg", "")
@@ -59,7 +79,14 @@ def test_the_picture_has_a_box_for_all_that_a_run_waits_for_and_the_user_s_words
 
 def test_what_a_run_waits_for_after_it_passed_over_something_is_no_box_of_its_own():
     # a b? c? d
-    some = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").optional().followed_by("c", "x = 3").optional()
+    some = (
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by("b", "x = 2")
+        .optional()
+        .followed_by("c", "x = 3")
+        .optional()
+    )
     pattern = some.followed_by("d", "x = 4").within("1 hour")
     waits = [text for text in written(pattern, "name") if text.startswith("waits")]
     assert sorted(waits) == ["waits for b or c or d", "waits for c or d", "waits for d"]
@@ -67,12 +94,25 @@ def test_what_a_run_waits_for_after_it_passed_over_something_is_no_box_of_its_ow
 
 def test_the_picture_says_what_ends_a_run():
     assert written(meltdown, "ends") == ["ends at delay <= 0"]
-    kept = Pattern().begin("a", "x = 1").followed_by("b", "x = 2").precondition("v > 0").halt("x = 9").within("1 hour")
+    kept = (
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by("b", "x = 2")
+        .precondition("v > 0")
+        .halt("x = 9")
+        .within("1 hour")
+    )
     assert written(kept, "ends") == ["ends at x = 9", "ends unless v > 0"]
 
 
 def test_what_must_not_come_next_may_come_later_in_the_picture_too():
-    pattern = Pattern().begin("a", "x = 1").not_next("n", "x = 2").followed_by("b", "x = 3").within("1 hour")
+    pattern = (
+        Pattern()
+        .begin("a", "x = 1")
+        .not_next("n", "x = 2")
+        .followed_by("b", "x = 3")
+        .within("1 hour")
+    )
     assert written(pattern, "ends") == ["ends at x = 2"]
     assert written(pattern).count("waits for b") == 2
     assert "other events" in written(pattern)
@@ -84,13 +124,25 @@ def test_a_match_that_needs_time_to_pass_says_so():
 
 def test_a_loop_over_a_group_leads_back():
     group = Pattern().begin("b", "x = 2").next("c", "x = 3")
-    pattern = Pattern().begin("a", "x = 1").followed_by(group).one_or_more().followed_by("d", "x = 4").within("1 hour")
+    pattern = (
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by(group)
+        .one_or_more()
+        .followed_by("d", "x = 4")
+        .within("1 hour")
+    )
     assert "b x = 2" in written(pattern)
     assert arrows(pattern, "take") == 5
 
 
 def test_long_patterns_and_long_conditions_are_drawn_all_the_same():
-    pattern = Pattern().begin("a", " OR ".join(f"x = {number}" for number in range(50))).times(60).within("1 hour")
+    pattern = (
+        Pattern()
+        .begin("a", " OR ".join(f"x = {number}" for number in range(50)))
+        .times(60)
+        .within("1 hour")
+    )
     assert written(pattern).count("match") == 1
     assert max(len(text) for text in written(pattern)) < 60
 
@@ -102,6 +154,13 @@ def test_every_test_of_an_arrow_that_begins_is_said():
 
 def test_a_loop_that_is_closed_by_an_event_does_not_lead_back_in_the_picture():
     # a{2,} until b, b
-    pattern = Pattern().begin("a", "x = 1").times_or_more(2).greedy().until("x = 2").followed_by("b", "x = 2")
+    pattern = (
+        Pattern()
+        .begin("a", "x = 1")
+        .times_or_more(2)
+        .greedy()
+        .until("x = 2")
+        .followed_by("b", "x = 2")
+    )
     assert written(pattern.within("1 hour"), "ends") == ["ends at x = 2"]
     assert "other events" not in written(pattern.within("1 hour"))

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from millstream.errors import InvalidCondition, InvalidSql, UnknownBlock, UnknownColumn, UnsupportedSql
+from millstream.errors import (
+    InvalidCondition,
+    InvalidSql,
+    UnknownBlock,
+    UnknownColumn,
+    UnsupportedSql,
+)
 from millstream.flow.schema import Schema
 from millstream.patterns import events
 from millstream.patterns.automaton import Automaton
@@ -18,8 +24,17 @@ from millstream.patterns.pattern import Skip
 schema = Schema.parse("sym string, price int, at timestamp")
 
 
-def clause(pattern: str = "a b", define: str = "a AS price = 1, b AS price = 2", **parts: str) -> str:
-    said = {"partition": "PARTITION BY sym", "order": "ORDER BY at", "measures": "", "rows": "", "skip": "", **parts}
+def clause(
+    pattern: str = "a b", define: str = "a AS price = 1, b AS price = 2", **parts: str
+) -> str:
+    said = {
+        "partition": "PARTITION BY sym",
+        "order": "ORDER BY at",
+        "measures": "",
+        "rows": "",
+        "skip": "",
+        **parts,
+    }
     front = " ".join(said[name] for name in ("partition", "order", "measures", "rows", "skip"))
     return f"SELECT * FROM trades MATCH_RECOGNIZE ({front} PATTERN ({pattern}) {said.get('after', '')} DEFINE {define})"
 
@@ -43,11 +58,17 @@ def in_two_batches(automaton: Automaton, made: Matcher, rows: pa.Table) -> list[
     for part, watermark in ((rows.slice(0, half), 0), (rows.slice(half), 10**15)):
         masks = events.met(automaton, part).astype("int64")
         batch = Batch(
-            pa.array(["k"] * len(part)), events.micros(part.column("at")), masks, events.values(automaton, part), part
+            pa.array(["k"] * len(part)),
+            events.micros(part.column("at")),
+            masks,
+            events.values(automaton, part),
+            part,
         )
         kept, some = made.process(made.load(made.dump(kept)), batch, watermark)
         numbers = some.rows.column("number").to_pylist()
-        shown += [" ".join(map(str, numbers[a:z])) for a, z in zip(some.starts, some.ends, strict=True)]
+        shown += [
+            " ".join(map(str, numbers[a:z])) for a, z in zip(some.starts, some.ends, strict=True)
+        ]
     return shown
 
 
@@ -60,11 +81,19 @@ def test_the_parts_of_the_clause_are_read():
         after="WITHIN INTERVAL '5' MINUTE SUBSET u = (a, b)",
     )
     recognition = read(sql, schema)[1]
-    assert (recognition.table, recognition.partition, recognition.order) == ("trades", ("sym",), "at")
+    assert (recognition.table, recognition.partition, recognition.order) == (
+        "trades",
+        ("sym",),
+        "at",
+    )
     assert recognition.all_rows
     assert [piece.final for piece in recognition.outputs.pieces] == [False, True, False, False]
     automaton = recognition.automaton
-    assert (automaton.skip, automaton.within, automaton.numbered) == (Skip("to_first", "b"), 300_000_000, True)
+    assert (automaton.skip, automaton.within, automaton.numbered) == (
+        Skip("to_first", "b"),
+        300_000_000,
+        True,
+    )
     assert dict(automaton.names)["u"] == frozenset([0, 1])
     assert automaton.hidden == frozenset([2])
     assert recognition.outputs.names == ("f", "l", "c", "m")
@@ -83,7 +112,10 @@ def test_prev_looks_at_the_row_before_even_outside_of_the_match():  # V: strt do
 
 
 def test_prev_looks_at_rows_that_meet_nothing():
-    assert found(clause("a", "a AS price > 5 AND price < PREV(price)"), 9, 7, 1, 8, 9, 6) == ["1", "5"]
+    assert found(clause("a", "a AS price > 5 AND price < PREV(price)"), 9, 7, 1, 8, 9, 6) == [
+        "1",
+        "5",
+    ]
 
 
 def test_last_with_an_offset_counts_the_rows_of_its_variable():  # as Flink's queries say it, which have no PREV
@@ -99,16 +131,22 @@ def test_one_and_true_are_not_the_same():
     assert evaluate(Node("literal", of=True), (), (), ()) is True
     define = "a AS COALESCE(LAST(a.price, 1), {}) = {}, b AS price = 0"
     assert found(clause("a b", define.format(1, 1)), 7, 0) == ["0 1"]
-    assert found(clause("a b", "a AS COALESCE(LAST(a.price, 1) = 1, TRUE), b AS price = 0"), 7, 0) == ["0 1"]
+    assert found(
+        clause("a b", "a AS COALESCE(LAST(a.price, 1) = 1, TRUE), b AS price = 0"), 7, 0
+    ) == ["0 1"]
 
 
 def test_parts_that_mean_the_same_are_not_followed_twice():
     define = "a AS price > 0, b AS price > 0"
-    assert found(clause("(a | b)+ c", define + ", c AS price = 0"), *[1] * 60, 0) == [" ".join(map(str, range(61)))]
+    assert found(clause("(a | b)+ c", define + ", c AS price = 0"), *[1] * 60, 0) == [
+        " ".join(map(str, range(61)))
+    ]
 
 
 def test_aggregates_in_define_count_the_row_itself():
-    assert found(clause("a+ b", "a AS SUM(a.price) < 10, b AS price > AVG(a.price)"), 4, 5, 9, 1) == ["0 1 2"]
+    assert found(
+        clause("a+ b", "a AS SUM(a.price) < 10, b AS price > AVG(a.price)"), 4, 5, 9, 1
+    ) == ["0 1 2"]
 
 
 def test_alternation_and_permute():
@@ -126,7 +164,11 @@ def test_alternation_and_permute():
         (clause("a (b"), InvalidSql, "is not SQL"),
         (clause("a b{3,2}"), UnsupportedSql, "counts nothing"),
         (clause(define="a AS price > NEXT(price), b AS TRUE"), UnsupportedSql, "NEXT in DEFINE"),
-        (clause(define="a AS CLASSIFIER() = 'b', b AS TRUE"), UnsupportedSql, "CLASSIFIER in DEFINE"),
+        (
+            clause(define="a AS CLASSIFIER() = 'b', b AS TRUE"),
+            UnsupportedSql,
+            "CLASSIFIER in DEFINE",
+        ),
         (clause(define="a AS FIRST(b.price, 2) > 1, b AS TRUE"), UnsupportedSql, "in DEFINE"),
         (clause(define="z AS price = 1"), UnknownBlock, 'defines "z"'),
         (clause(define="a AS prize = 1"), UnknownColumn, 'column "prize"'),
@@ -139,10 +181,26 @@ def test_alternation_and_permute():
         (clause(after="SUBSET u = (a, z)"), UnknownBlock, '"z" in SUBSET'),
         (clause(after="WITHIN INTERVAL '1' MONTH"), InvalidCondition, "without a fixed length"),
         ("SELECT 1", InvalidSql, "0 MATCH_RECOGNIZE clauses"),
-        (clause(measures="MEASURES NEXT(b.price) AS p"), UnsupportedSql, "1 row on with NEXT, which may lie behind"),
-        (clause("a b?", measures="MEASURES NEXT(a.price) AS p"), UnsupportedSql, "may lie behind the match"),
-        (clause(measures="MEASURES NEXT(LAST(price, 1), 2) AS p"), UnsupportedSql, "2 rows on with NEXT"),
-        (clause(measures="MEASURES NEXT(a.price) AS p", rows="ALL ROWS PER MATCH"), UnsupportedSql, "for each row"),
+        (
+            clause(measures="MEASURES NEXT(b.price) AS p"),
+            UnsupportedSql,
+            "1 row on with NEXT, which may lie behind",
+        ),
+        (
+            clause("a b?", measures="MEASURES NEXT(a.price) AS p"),
+            UnsupportedSql,
+            "may lie behind the match",
+        ),
+        (
+            clause(measures="MEASURES NEXT(LAST(price, 1), 2) AS p"),
+            UnsupportedSql,
+            "2 rows on with NEXT",
+        ),
+        (
+            clause(measures="MEASURES NEXT(a.price) AS p", rows="ALL ROWS PER MATCH"),
+            UnsupportedSql,
+            "for each row",
+        ),
         (clause("PERMUTE(a, b, c, d, e, f)"), UnsupportedSql, "permutes 6 parts"),
     ],
 )
@@ -153,7 +211,14 @@ def test_what_a_stream_cannot_do_is_refused_with_the_reason(sql, error, said):
 
 
 @pytest.mark.parametrize(
-    "measure", ["NEXT(a.price)", "NEXT(FIRST(price))", "NEXT(LAST(price, 1))", "NEXT(u.price)", "NEXT(b.price, 0)"]
+    "measure",
+    [
+        "NEXT(a.price)",
+        "NEXT(FIRST(price))",
+        "NEXT(LAST(price, 1))",
+        "NEXT(u.price)",
+        "NEXT(b.price, 0)",
+    ],
 )
 def test_next_may_look_at_rows_of_the_match(measure):
     read(clause(measures=f"MEASURES {measure} AS p", after="SUBSET u = (a)"), schema)

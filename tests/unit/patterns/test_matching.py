@@ -62,39 +62,82 @@ def test_a_loop_that_can_stay_and_leave_forks():  # c a+ d
 
 
 def test_a_consecutive_loop_ends_at_the_first_other_event():  # c a+ (consecutive) d
-    pattern = Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().consecutive().followed_by(*on("d"))
+    pattern = (
+        Pattern()
+        .begin(*on("c"))
+        .followed_by(*on("a"))
+        .one_or_more()
+        .consecutive()
+        .followed_by(*on("d"))
+    )
     assert sorted(found(pattern, "caaxad")) == ["0 1 2 5", "0 1 5"]
 
 
 def test_combinations_may_pass_over_what_they_could_take():  # c a+ (combinations) d
-    pattern = Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().combinations().followed_by(*on("d"))
+    pattern = (
+        Pattern()
+        .begin(*on("c"))
+        .followed_by(*on("a"))
+        .one_or_more()
+        .combinations()
+        .followed_by(*on("d"))
+    )
     assert sorted(found(pattern, "caaad")) == ["0 1 2 3 4", "0 1 2 4", "0 1 3 4", "0 1 4"]
 
 
 def test_a_greedy_loop_takes_all_it_can():  # c a+ (greedy) d
-    pattern = Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().greedy().followed_by(*on("d"))
+    pattern = (
+        Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().greedy().followed_by(*on("d"))
+    )
     assert found(pattern, "caad") == ["0 1 2 3"]
 
 
 def test_a_greedy_loop_takes_what_the_next_block_could():  # c a+ (greedy) (a or d)
-    pattern = Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().greedy().followed_by("d", "e in ('a', 'd')")
+    pattern = (
+        Pattern()
+        .begin(*on("c"))
+        .followed_by(*on("a"))
+        .one_or_more()
+        .greedy()
+        .followed_by("d", "e in ('a', 'd')")
+    )
     assert found(pattern, "caad") == ["0 1 2 3"]
 
 
 def test_a_reluctant_loop_leaves_as_soon_as_it_can():  # c a+ (reluctant) (a or d)
     pattern = (
-        Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().reluctant().followed_by("d", "e in ('a', 'd')")
+        Pattern()
+        .begin(*on("c"))
+        .followed_by(*on("a"))
+        .one_or_more()
+        .reluctant()
+        .followed_by("d", "e in ('a', 'd')")
     )
     assert found(pattern, "caad") == ["0 1 2"]
 
 
 def test_a_reluctant_loop_does_not_fork_over_other_events():  # c a+ (reluctant) d
-    pattern = Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().reluctant().followed_by(*on("d"))
+    pattern = (
+        Pattern()
+        .begin(*on("c"))
+        .followed_by(*on("a"))
+        .one_or_more()
+        .reluctant()
+        .followed_by(*on("d"))
+    )
     assert found(pattern, "caxadad") == ["0 1 3 4"]
 
 
 def test_a_reluctant_loop_before_a_strict_block():  # c a+ (reluctant) next d
-    pattern = Pattern().begin(*on("c")).next(*on("a")).one_or_more().reluctant().consecutive().next(*on("d"))
+    pattern = (
+        Pattern()
+        .begin(*on("c"))
+        .next(*on("a"))
+        .one_or_more()
+        .reluctant()
+        .consecutive()
+        .next(*on("d"))
+    )
     assert found(pattern, "caad") == ["0 1 2 3"]
     assert found(pattern, "caaxd") == []
 
@@ -126,7 +169,14 @@ def test_zero_or_more_may_take_nothing():  # c a* d
 
 
 def test_until_ends_a_loop():  # c a+ until x, d
-    pattern = Pattern().begin(*on("c")).followed_by(*on("a")).one_or_more().until("e = 'x'").followed_by(*on("d"))
+    pattern = (
+        Pattern()
+        .begin(*on("c"))
+        .followed_by(*on("a"))
+        .one_or_more()
+        .until("e = 'x'")
+        .followed_by(*on("d"))
+    )
     assert sorted(found(pattern, "caxad")) == ["0 1 4"]
 
 
@@ -190,7 +240,8 @@ def test_within_leaves_out_an_event_exactly_at_its_end():  # a followed by b wit
 
 def test_a_run_whose_time_is_up_is_an_output_of_its_own():
     matches, late = run(
-        compile_pattern(a.followed_by(*on("b")).followed_by(*on("c")).within("3 seconds")), rows("abxxx")
+        compile_pattern(a.followed_by(*on("b")).followed_by(*on("c")).within("3 seconds")),
+        rows("abxxx"),
     )
     assert matches == []
     assert [(places(one), one.at, one.timed_out) for one in late] == [("0 1", 3_000_000, True)]
@@ -234,9 +285,21 @@ def test_skip_strategies(pattern, expected):
 
 
 def test_a_match_waits_for_runs_that_began_earlier():  # a b c | skip past last
-    pattern = Pattern().begin(*on("a", "b")).followed_by("c", "e = 'c' or e = 'd'").within("5 seconds").skip_past_last()
+    pattern = (
+        Pattern()
+        .begin(*on("a", "b"))
+        .followed_by("c", "e = 'c' or e = 'd'")
+        .within("5 seconds")
+        .skip_past_last()
+    )
     assert found(pattern, "abcd") == ["0 2"]
-    wider = Pattern().begin("s", "e in ('a', 'b')").followed_by_any("t", "e = 'c'").within("4 seconds").skip_past_last()
+    wider = (
+        Pattern()
+        .begin("s", "e in ('a', 'b')")
+        .followed_by_any("t", "e = 'c'")
+        .within("4 seconds")
+        .skip_past_last()
+    )
     assert found(wider, "abxxc") == ["1 4"]
 
 
@@ -266,7 +329,13 @@ def test_a_condition_looks_at_the_event_of_another_block():
     ],
 )
 def test_a_condition_looks_at_all_that_a_loop_has_taken(condition, expected):
-    pattern = Pattern().begin("a", "x = 1").followed_by("b", "x between 10 and 12").times(3).followed_by("c", condition)
+    pattern = (
+        Pattern()
+        .begin("a", "x = 1")
+        .followed_by("b", "x between 10 and 12")
+        .times(3)
+        .followed_by("c", condition)
+    )
     matches, _ = run(compile_pattern(pattern), numbers(1, 10, 11, 12, 20, 33, 45))
     assert [places(match) for match in matches] == expected
 
@@ -298,7 +367,9 @@ def test_a_predicate_that_fails_is_named_with_its_event():
         return event["x"] > 1
 
     pattern = Pattern().begin("a", "e = 'x'").followed_by("b", broken)
-    with pytest.raises(ConditionFailed, match=r'the predicate broken\(\) of block "b" failed with KeyError') as caught:
+    with pytest.raises(
+        ConditionFailed, match=r'the predicate broken\(\) of block "b" failed with KeyError'
+    ) as caught:
         found(pattern, "x")
     assert "the event was {'e': 'x'" in caught.value.hint
 
@@ -321,14 +392,26 @@ schema = Schema.parse("x int, at timestamp, e string, s struct<y: int>")
 @pytest.mark.parametrize(
     ("pattern", "error", "said"),
     [
-        (a.one_or_more().until("e = 'a'").next("b"), ImpossiblePattern, 'block "a" can never take an event'),
-        (a.not_next("n", "x = 2").next("b", "x = 2"), ImpossiblePattern, 'block "b" can never take an event'),
+        (
+            a.one_or_more().until("e = 'a'").next("b"),
+            ImpossiblePattern,
+            'block "a" can never take an event',
+        ),
+        (
+            a.not_next("n", "x = 2").next("b", "x = 2"),
+            ImpossiblePattern,
+            'block "b" can never take an event',
+        ),
         (
             a.not_followed_by("n", "x = 2").followed_by("b", "x = 2").next("c"),
             ImpossiblePattern,
             'block "b" can never take an event',
         ),
-        (a.next("b", "x = 1").halt("x = 1"), ImpossiblePattern, 'block "b" can never take an event'),
+        (
+            a.next("b", "x = 1").halt("x = 1"),
+            ImpossiblePattern,
+            'block "b" can never take an event',
+        ),
         (a.next("b", "false"), InvalidCondition, "which no event meets"),
         (a.next("b", "x + 1"), InvalidCondition, "which is a number and not true or false"),
         (a.next("b", "e > 5"), InvalidCondition, "compares a text with a number"),
@@ -340,7 +423,11 @@ schema = Schema.parse("x int, at timestamp, e string, s struct<y: int>")
         (a.next("b", "x > zzz.x"), UnknownBlock, '"zzz" is neither a block nor a column'),
         (Pattern(), ImpossiblePattern, "no blocks"),
         (a.optional(), ImpossiblePattern, "no block that must match"),
-        (a.not_followed_by("b", "x = 1"), ImpossiblePattern, 'block "b" is negated and may be the last'),
+        (
+            a.not_followed_by("b", "x = 1"),
+            ImpossiblePattern,
+            'block "b" is negated and may be the last',
+        ),
         (
             a.followed_by("b", "x > c.x").followed_by("c", "x = 1"),
             UnknownBlock,
@@ -352,8 +439,16 @@ schema = Schema.parse("x int, at timestamp, e string, s struct<y: int>")
         (a.followed_by("b", "e > a.x"), InvalidCondition, "compares a text with a number"),
         (a.followed_by("b", "sqrt(a.x) > 1"), InvalidCondition, "only Spark could compute"),
         (a.followed_by("b", "sum(a.x + x) > 1"), InvalidCondition, "mixes column"),
-        (a.followed_by("b", ["x = 1", lambda event, history: True]), InvalidCondition, "SQL and Python"),
-        (a.followed_by(Pattern().begin("b", "x=1").not_next("c", "x=2")), ImpossiblePattern, "edge of a group"),
+        (
+            a.followed_by("b", ["x = 1", lambda event, history: True]),
+            InvalidCondition,
+            "SQL and Python",
+        ),
+        (
+            a.followed_by(Pattern().begin("b", "x=1").not_next("c", "x=2")),
+            ImpossiblePattern,
+            "edge of a group",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_block(pattern, error, said):
@@ -388,9 +483,13 @@ def test_an_event_that_meets_nothing_may_be_dropped_if_contiguity_allows():
 
 
 def test_state_of_the_version_before_is_still_read():
-    automaton = compile_pattern(a.followed_by(*on("b")).within("1 minute"), Schema.parse("e string, at timestamp"))
+    automaton = compile_pattern(
+        a.followed_by(*on("b")).within("1 minute"), Schema.parse("e string, at timestamp")
+    )
     made = matcher(automaton, [pa.string()] * len(automaton.values))
-    kept, _ = made.process(made.empty(pa.string(), pa.schema([("e", pa.string())])), _one_event(), 1)
+    kept, _ = made.process(
+        made.empty(pa.string(), pa.schema([("e", pa.string())])), _one_event(), 1
+    )
     data = made.dump(kept)
     plain = shard.MARK + shard.PLAIN_VERSION.to_bytes(2, "little") + shard._content(data)
     assert made.load(plain).live == made.load(data).live == 1

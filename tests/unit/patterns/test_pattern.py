@@ -58,19 +58,31 @@ def test_a_group_is_a_block_with_a_body():
 
 
 def test_alternatives_are_a_block_with_several_bodies():
-    pattern = begun().followed_by(Pattern.either(Pattern().begin("b", "x=2"), Pattern().begin("c", "x=3")))
+    pattern = begun().followed_by(
+        Pattern.either(Pattern().begin("b", "x=2"), Pattern().begin("c", "x=3"))
+    )
     assert [[block.name for block in body] for body in pattern.blocks[1].body] == [["b"], ["c"]]
 
 
 def test_what_holds_for_the_whole_is_kept():
-    pattern = begun().singleton().key("card").precondition("x > 0").halt("x = 10").skip_to_last("A").emit("a.x as x")
+    pattern = (
+        begun()
+        .singleton()
+        .key("card")
+        .precondition("x > 0")
+        .halt("x = 10")
+        .skip_to_last("A")
+        .emit("a.x as x")
+    )
     assert (pattern.one_at_a_time, pattern.keys, pattern.output) == (True, ("card",), "a.x as x")
     assert (pattern.required, pattern.halting) == (("x > 0",), ("x = 10",))
     assert pattern.skip == Skip("to_last", "a")
 
 
 def test_a_phenomenon_names_its_patterns_and_gives_them_its_columns():
-    found = Phenomenon("outage", (begun(), begun().emit("a.x as y"), Pattern("silent").begin("b")), emit="a.x as z")
+    found = Phenomenon(
+        "outage", (begun(), begun().emit("a.x as y"), Pattern("silent").begin("b")), emit="a.x as z"
+    )
     assert [one.name for one in found.patterns] == ["outage", "outage1", "silent"]
     assert [one.output for one in found.patterns] == ["a.x as z", "a.x as y", "a.x as z"]
 
@@ -86,17 +98,33 @@ def _refusals():
     yield lambda: begun().next("b", []), InvalidCondition, "empty list"
     yield lambda: begun().next("b", lambda: True), InvalidCondition, "predicate"
     yield lambda: begun().not_next("b", None), InvalidCondition, 'block "b" has no condition'
-    yield lambda: begun().not_next("b", "x = 2").optional(), ImpossiblePattern, 'block "b" is negated and is optional'
+    yield (
+        lambda: begun().not_next("b", "x = 2").optional(),
+        ImpossiblePattern,
+        'block "b" is negated and is optional',
+    )
     yield lambda: begun().times(3, 2), InvalidOption, 'block "a" is taken 3 to 2 times'
     yield lambda: begun().times_or_more(0), InvalidOption, "0 times or more"
     yield lambda: begun().greedy(), ImpossiblePattern, 'block "a" is greedy and is no loop'
     yield lambda: begun().until("x = 2"), ImpossiblePattern, "no loop"
-    yield lambda: begun().next(Pattern().begin("b")).one_or_more().greedy(), ImpossiblePattern, "is a group"
+    yield (
+        lambda: begun().next(Pattern().begin("b")).one_or_more().greedy(),
+        ImpossiblePattern,
+        "is a group",
+    )
     yield lambda: begun().within("soon"), InvalidDuration, "wrong within"
     yield lambda: begun().within("0 s"), InvalidOption, "no time"
-    yield lambda: begun().next("b", "x = 2", within="x"), InvalidDuration, 'block "b" has a wrong within'
+    yield (
+        lambda: begun().next("b", "x = 2", within="x"),
+        InvalidDuration,
+        'block "b" has a wrong within',
+    )
     yield lambda: begun().skip_to_first("c"), UnknownBlock, 'block "c"'
-    yield lambda: begun().next(begun().within("1 s")), ImpossiblePattern, "options of a whole pattern"
+    yield (
+        lambda: begun().next(begun().within("1 s")),
+        ImpossiblePattern,
+        "options of a whole pattern",
+    )
     yield lambda: begun().next(Pattern()), ImpossiblePattern, "no blocks"
     yield lambda: Pattern.either(), ImpossiblePattern, "alternatives"
     yield lambda: Pattern().optional(), ImpossiblePattern, "no block yet"
@@ -115,6 +143,8 @@ def test_a_mistake_is_refused_where_it_is_made_with_a_hint(build, error, said):
 
 
 def test_a_condition_may_have_a_percent_sign() -> None:
-    rows = ms.Flow("f").source("rows", ms.inbox("k string, v long, at timestamp"), time="at", key="k")
+    rows = ms.Flow("f").source(
+        "rows", ms.inbox("k string, v long, at timestamp"), time="at", key="k"
+    )
     odd = ms.Pattern().begin("a", "v % 2 = 1").next("b", "k LIKE '%d'").within("5 s")
     assert rows.match("odd", odd, emit="k, a.v AS odd").columns == ("k", "odd", "at")

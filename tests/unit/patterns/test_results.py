@@ -42,9 +42,20 @@ def test_what_is_asked_of_the_history_becomes_pieces():
 
 
 def test_types_are_told_where_they_are_plain():
-    found = made("k, b.y as y, count(b.*) as n, sum(b.x) as s, collect_list(b.y) as ys, avg(b.x) as m, b.x + 1 as odd")
+    found = made(
+        "k, b.y as y, count(b.*) as n, sum(b.x) as s, collect_list(b.y) as ys, avg(b.x) as m, b.x + 1 as odd"
+    )
     types = [field.type for field in output_schema(found, schema)]
-    assert types == ["string", "double", "bigint", "bigint", "array<double>", "double", None, "timestamp"]
+    assert types == [
+        "string",
+        "double",
+        "bigint",
+        "bigint",
+        "array<double>",
+        "double",
+        None,
+        "timestamp",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ def test_a_group_that_reads_its_own_journal_is_a_cycle():
 
 def test_what_reads_a_cycle_is_behind_it_and_warned_of():
     planned = plan_of(round_flow())
-    assert [group.name for group in planned.groups if behind_a_cycle(planned, group.name)] == ["again", "hours"]
+    assert [group.name for group in planned.groups if behind_a_cycle(planned, group.name)] == [
+        "again",
+        "hours",
+    ]
     assert [warning for warning in planned.warnings if "goes round" in warning] == [
         'group "hours" reads what goes round in a cycle: its results come when the sources end'
     ]

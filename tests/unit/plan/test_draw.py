@@ -26,7 +26,9 @@ def drawn(text: str) -> str:
 
 
 def test_the_tree_of_a_small_flow(flow, departures):
-    departures.window("hourly", every="1 hour", flights="count(*)").sink("hourly", ms.parquet("out/hourly"))
+    departures.window("hourly", every="1 hour", flights="count(*)").sink(
+        "hourly", ms.parquet("out/hourly")
+    )
     late = departures.sql("late", "SELECT * FROM departures WHERE delay > 60")
     late.sql("worse", "SELECT * FROM late WHERE delay > 120").sink(
         "alerts", ms.postgres("postgresql://localhost/ops", table="alerts")
@@ -47,7 +49,9 @@ def test_a_source_of_another_flow_is_named(flow, departures):
 
 
 def test_ways_that_meet_run_together(flow, departures):
-    weather = flow.source("weather", ms.inbox("origin string, temp double, at timestamp"), time="at")
+    weather = flow.source(
+        "weather", ms.inbox("origin string, temp double, at timestamp"), time="at"
+    )
     third = flow.source("third", ms.inbox(DDL), time="at")
     fourth = flow.source("fourth", ms.inbox(DDL), time="at")
     merged = flow.merge("all", departures, third, fourth)
@@ -91,13 +95,15 @@ def test_a_stage_that_is_reached_twice_is_drawn_once(flow, departures):
 def test_warnings_stand_below(flow, departures):
     departures.sink("out", ms.console())
     departures.sql("lost", "SELECT * FROM departures")
-    assert 'warning: no sink or journal reads stage "lost" (test_draw.py:' in draw.tree(plan_of(flow))
+    assert 'warning: no sink or journal reads stage "lost" (test_draw.py:' in draw.tree(
+        plan_of(flow)
+    )
 
 
 def test_the_table_of_stages_says_how_far_each_reaches(flow, departures):
-    departures.window("w", every="2 h", n="count(*)").distinct("once", by="origin", within="1 d").sink(
-        "out", ms.console()
-    )
+    departures.window("w", every="2 h", n="count(*)").distinct(
+        "once", by="origin", within="1 d"
+    ).sink("out", ms.console())
     departures.window("s", gap="1 min", n="count(*)").sink("sessions", ms.console())
     assert draw.stages(plan_of(flow)) == drawn("""
         stage       kind      horizon      look-back
@@ -115,8 +121,15 @@ def test_the_json_holds_flow_groups_journals_and_reach(flow, departures):
     assert data["groups"][0]["name"] == "out"
     assert data["groups"][0]["horizon"] is None
     assert data["groups"][0]["lateness"] == 1800.0
-    assert data["journals"] == [{"name": "departures", "kind": "source", "writer": "departures", "readers": ["out"]}]
-    assert data["reach"]["w"] == {"horizon": None, "look_back": None, "handed_over": False, "behind": 0.0}
+    assert data["journals"] == [
+        {"name": "departures", "kind": "source", "writer": "departures", "readers": ["out"]}
+    ]
+    assert data["reach"]["w"] == {
+        "horizon": None,
+        "look_back": None,
+        "handed_over": False,
+        "behind": 0.0,
+    }
 
 
 def test_the_picture_is_whole_and_needs_nothing_from_outside(flow, departures):
@@ -134,6 +147,8 @@ def test_the_rules_of_the_picture_stay_inside_it(flow, departures):
     departures.sink("out", ms.console())
     style = draw.svg(plan_of(flow)).split("<style>")[1].split("</style>")[0]
     selectors = [
-        part.split("{")[-2] if "@media" in part else part.split("{")[0] for part in style.split("}") if "{" in part
+        part.split("{")[-2] if "@media" in part else part.split("{")[0]
+        for part in style.split("}")
+        if "{" in part
     ]
     assert all(selector.startswith(".millstream ") for selector in selectors)

@@ -265,7 +265,12 @@ def test_decorated_functions_count_with_what_they_wrap(described):
     one = described(text)
     differs(one, described(text.replace("state + 1", "state + 2")))
     differs(one, described(text.replace("x + 1", "x + 2")))
-    differs(one, described(text.replace("return function(*arguments)", "return function(*arguments) or None")))
+    differs(
+        one,
+        described(
+            text.replace("return function(*arguments)", "return function(*arguments) or None")
+        ),
+    )
 
 
 def test_what_a_library_makes_of_a_function_counts_by_the_function(described):
@@ -292,7 +297,11 @@ def test_what_a_library_makes_of_a_function_counts_by_the_function(described):
         "by": "wrapping_library",
         "returns": "double",
     }
-    differs(one, described(text.replace("K = 2", "K = 3")), 'function "twice", "globals": "K" was 2, now 3')
+    differs(
+        one,
+        described(text.replace("K = 2", "K = 3")),
+        'function "twice", "globals": "K" was 2, now 3',
+    )
     differs(one, described(text.replace("s.upper()", "s.lower()")))
     differs(one, described(text.replace('udf("string")', 'udf("binary")')))
 
@@ -480,7 +489,9 @@ def test_another_flow_may_move_but_not_become_another_source():
 
 def test_a_static_table_counts_by_path_and_snapshot():
     flow = ms.Flow("f")
-    flow.source("rows", ms.inbox("a int")).join("j", ms.table("t.csv"), on="a").sink("out", ms.memory())
+    flow.source("rows", ms.inbox("a int")).join("j", ms.table("t.csv"), on="a").sink(
+        "out", ms.memory()
+    )
     plan = plan_of(flow)
     one = fingerprint(plan, "out", {"t.csv": "yesterday"})
     differs(one, fingerprint(plan, "out", {"t.csv": "today"}))

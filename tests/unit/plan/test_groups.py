@@ -42,14 +42,20 @@ def test_sinks_of_one_stream_share_a_group_named_after_the_first(flow, rows):
     big(rows, "big").sink("other", ms.console())
     rows.key_by("k").sink("two", ms.memory())
     plan = plan_of(flow)
-    assert [(group.name, group.sinks) for group in plan.groups] == [("one", ("one", "two")), ("other", ("other",))]
+    assert [(group.name, group.sinks) for group in plan.groups] == [
+        ("one", ("one", "two")),
+        ("other", ("other",)),
+    ]
 
 
 def test_shared_stages_are_in_both_groups(flow, rows):
     shared = big(rows, "shared")
     big(shared, "a").sink("a", ms.console())
     big(shared, "b").sink("b", ms.console())
-    assert [group.stages for group in plan_of(flow).groups] == [("rows", "shared", "a"), ("rows", "shared", "b")]
+    assert [group.stages for group in plan_of(flow).groups] == [
+        ("rows", "shared", "a"),
+        ("rows", "shared", "b"),
+    ]
 
 
 def test_a_journal_cuts_the_flow(flow, rows):
@@ -80,7 +86,10 @@ def test_a_cycle_runs_in_groups_of_its_own(flow, rows):
     kept = flow.merge("all", rows, again).journal("kept")
     kept.sink("out", ms.console())
     plan = plan_of(flow)
-    assert [(group.name, group.inputs) for group in plan.groups] == [("kept", ("rows", "kept")), ("out", ("kept",))]
+    assert [(group.name, group.inputs) for group in plan.groups] == [
+        ("kept", ("rows", "kept")),
+        ("out", ("kept",)),
+    ]
     assert plan.group("kept").stages == ("rows", "reads_kept", "all")
     assert plan.group("out").stages == ("kept",)
 
@@ -94,7 +103,9 @@ def test_a_cycle_over_two_groups_is_ordered_after_what_feeds_it(flow, rows):
 
 
 def test_entry_points_come_first(flow, rows):
-    other = flow.source("other", ms.inbox("k string, w int, at timestamp"), time="at", lateness="1 h")
+    other = flow.source(
+        "other", ms.inbox("k string, w int, at timestamp"), time="at", lateness="1 h"
+    )
     joined = big(rows, "big").join("joined", other, on="k", within="1 h")
     joined.sink("out", ms.console())
     (group,) = plan_of(flow).groups
@@ -120,10 +131,16 @@ def test_a_stream_read_twice_is_one_input(flow, rows):
         (lambda s: s.join("x", s, on=["k", "v"], within="1 h"), True, ()),
         (lambda s: s.distinct("x", by="k", within="1 h"), True, ("x",)),
         (lambda s: s.fold("x", step, initial=0, output="at timestamp"), True, ("x",)),
-        (lambda s: s.fold("x", step, initial=0, output="at timestamp", order="arrival"), True, ("x",)),
+        (
+            lambda s: s.fold("x", step, initial=0, output="at timestamp", order="arrival"),
+            True,
+            ("x",),
+        ),
     ],
 )
-def test_a_group_knows_whether_it_has_state_and_whether_that_moves(flow, rows, make, stateful, handed_over):
+def test_a_group_knows_whether_it_has_state_and_whether_that_moves(
+    flow, rows, make, stateful, handed_over
+):
     make(rows).sink("out", ms.console())
     (group,) = plan_of(flow).groups
     assert group.stateful is stateful
@@ -141,8 +158,16 @@ def test_a_plan_knows_who_writes_and_who_reads_each_journal(flow, rows):
     big(rows, "b").sink("b", ms.console())
     uses = plan_of(flow).journals
     assert list(uses) == ["rows", "kept"]
-    assert (uses["rows"].kind, uses["rows"].writer, uses["rows"].readers) == ("source", "rows", ("b", "kept"))
-    assert (uses["kept"].kind, uses["kept"].writer, uses["kept"].readers) == ("group", "kept", ("a",))
+    assert (uses["rows"].kind, uses["rows"].writer, uses["rows"].readers) == (
+        "source",
+        "rows",
+        ("b", "kept"),
+    )
+    assert (uses["kept"].kind, uses["kept"].writer, uses["kept"].readers) == (
+        "group",
+        "kept",
+        ("a",),
+    )
 
 
 def test_a_stage_that_nothing_reads_is_warned_of(flow, rows):

@@ -46,7 +46,10 @@ def joined(stream: ms.Stream, how: str, within: str = "10 min", name: str = "x")
         (lambda s: s.window("x", every="2 h", n="count(*)"), Reach(2 * HOUR)),
         (lambda s: s.window("x", every="7 min", n="count(*)"), Reach(7 * MINUTE)),
         (lambda s: s.window("x", every="10 min", size="1 h", n="count(*)"), Reach(HOUR)),
-        (lambda s: s.window("x", gap="5 min", longest="3 h", n="count(*)"), Reach(3 * HOUR, 3 * HOUR + 5 * MINUTE)),
+        (
+            lambda s: s.window("x", gap="5 min", longest="3 h", n="count(*)"),
+            Reach(3 * HOUR, 3 * HOUR + 5 * MINUTE),
+        ),
         (lambda s: s.window("x", gap="5 min", n="count(*)"), Reach(None, None)),
         (lambda s: joined(s, "inner"), Reach(10 * MINUTE, ZERO, behind=10 * MINUTE)),
         (lambda s: joined(s, "left"), Reach(10 * MINUTE, 10 * MINUTE, behind=10 * MINUTE)),
@@ -58,7 +61,10 @@ def joined(stream: ms.Stream, how: str, within: str = "10 min", name: str = "x")
         (lambda s: s.match("x", rising()), Reach(None)),
         (lambda s: s.match("x", rising().within("1 h").skip_past_last()), Reach(handed_over=True)),
         (lambda s: s.match("x", rising().within("1 h").singleton()), Reach(handed_over=True)),
-        (lambda s: s.fold("x", lambda a, b: (a, None), initial=0, output="at timestamp"), Reach(handed_over=True)),
+        (
+            lambda s: s.fold("x", lambda a, b: (a, None), initial=0, output="at timestamp"),
+            Reach(handed_over=True),
+        ),
     ],
 )
 def test_each_stage_reaches_as_far_as_the_table_says(flow, rows, make, expected):
@@ -91,7 +97,8 @@ def test_of_several_ways_the_longest_counts(flow, rows):
 def test_grouping_by_a_window_s_end_looks_back_by_its_size(flow, rows):
     sliding = rows.window("inner", every="10 min", size="1 h", n="count(*)")
     group = planned(flow, sliding.window("outer", every="30 min", total="sum(n)"))
-    # A window of half an hour that starts at the cut holds sliding ones that began up to an hour before it.
+    # A window of half an hour that starts at the cut holds sliding ones that began up to an hour
+    # before it.
     assert group.look_back == HOUR
     assert group.horizon == HOUR
 

@@ -28,7 +28,9 @@ def reader(tmp_path: Path) -> JournalStreamReader:
             writer.append("s", 0, pa.RecordBatch.from_arrays([times], schema=SCHEMA))
             writer.instruct(Kind.IDLE, 100)
     Control(tmp_path / "c").order(Orders())
-    settings = Settings("j", str(tmp_path / "j"), ("at",), "{}", "at", 0, False, 100, 1, control=str(tmp_path / "c"))
+    settings = Settings(
+        "j", str(tmp_path / "j"), ("at",), "{}", "at", 0, False, 100, 1, control=str(tmp_path / "c")
+    )
     return JournalStreamReader(settings)
 
 
@@ -39,7 +41,11 @@ def told(reader: JournalStreamReader, orders: Orders) -> None:
 
 def following(reader: JournalStreamReader, start: Offset | None = None, rows: int = 100) -> Offset:
     known = reader.initialOffset() if start is None else start
-    plain = known if isinstance(known, dict) else {n: getattr(known, n) for n in Offset.__struct_fields__}
+    plain = (
+        known
+        if isinstance(known, dict)
+        else {n: getattr(known, n) for n in Offset.__struct_fields__}
+    )
     return convert(reader.latestOffset(plain, ReadMaxRows(rows)), Offset)
 
 
@@ -57,7 +63,9 @@ def test_a_version_that_is_held_reads_nothing(reader: JournalStreamReader) -> No
     assert reader._control.answered("j") is None
 
 
-def test_a_version_begins_where_it_is_told_and_its_offset_says_so(reader: JournalStreamReader) -> None:
+def test_a_version_begins_where_it_is_told_and_its_offset_says_so(
+    reader: JournalStreamReader,
+) -> None:
     told(reader, Orders(held=True))
     held = following(reader)
     told(reader, Orders(first={"j": (3, 2)}, owns=ALL))
@@ -67,7 +75,9 @@ def test_a_version_begins_where_it_is_told_and_its_offset_says_so(reader: Journa
     ranges = reader.partitions(as_data(held), as_data(found))
     assert [(one.partition, one.start) for one in ranges] == [(0, 3), (1, 2)]
     again = following(reader, found)
-    assert [one for one in reader.partitions(as_data(found), as_data(again)) if one.start < one.stop] == []
+    assert [
+        one for one in reader.partitions(as_data(found), as_data(again)) if one.start < one.stop
+    ] == []
 
 
 def as_data(offset: Offset) -> dict[str, object]:
@@ -88,7 +98,9 @@ def test_a_source_reports_what_it_is_about_to_hand_out(reader: JournalStreamRead
     assert not answer.passed
 
 
-def test_a_source_that_confirms_stays_below_the_cut_until_it_knows_more(reader: JournalStreamReader) -> None:
+def test_a_source_that_confirms_stays_below_the_cut_until_it_knows_more(
+    reader: JournalStreamReader,
+) -> None:
     first = following(reader, rows=2)
     question = Question("confirm", 1, 10, bound=3, cut_us=40)
     told(reader, Orders(question=question))
@@ -125,7 +137,9 @@ def test_a_floor_past_the_cut_counts_as_passed(reader: JournalStreamReader) -> N
     assert answer.passed
 
 
-def test_a_source_that_is_stopped_reads_nothing_more_and_answers(reader: JournalStreamReader) -> None:
+def test_a_source_that_is_stopped_reads_nothing_more_and_answers(
+    reader: JournalStreamReader,
+) -> None:
     first = following(reader, rows=2)
     told(reader, Orders(question=Question("report", 4, 10, stop=True)))
     assert following(reader, first).positions == first.positions

@@ -34,7 +34,9 @@ def append(path: Path, partition: int, *times: int) -> None:
 
 def source(path: Path, control: Path | None = None) -> JournalStreamReader:
     how = None if control is None else str(control)
-    return JournalStreamReader(Settings("j", str(path), ("at",), "{}", "at", LATENESS, False, 100, 1, control=how))
+    return JournalStreamReader(
+        Settings("j", str(path), ("at",), "{}", "at", LATENESS, False, 100, 1, control=how)
+    )
 
 
 def following(reader: JournalStreamReader, start: Offset | None = None) -> Offset:
@@ -51,10 +53,14 @@ def test_positions_that_are_missing_are_the_beginning() -> None:
     assert later.begun(None) is None
 
 
-def test_the_new_partitions_are_read_from_their_beginning_and_the_floor_never_falls(path: Path) -> None:
+def test_the_new_partitions_are_read_from_their_beginning_and_the_floor_never_falls(
+    path: Path,
+) -> None:
     reader = source(path)
     before = following(reader)
-    assert (before.positions, before.floor) == ((2, 2), 25), "what lies above the slowest and the lateness waits"
+    assert (before.positions, before.floor) == ((2, 2), 25), (
+        "what lies above the slowest and the lateness waits"
+    )
     grow(path, 4, lateness_us=LATENESS)
     between = following(reader, before)
     assert (between.positions, between.floor) == ((2, 2, 1, 1), 25)
@@ -64,7 +70,11 @@ def test_the_new_partitions_are_read_from_their_beginning_and_the_floor_never_fa
     after = following(reader, between)
     assert (after.positions, after.floor) == ((3, 2, 1, 2), 35)
     ranges = reader.partitions(to_builtins(before), to_builtins(after))
-    assert [(one.partition, one.start, one.stop) for one in ranges] == [(0, 2, 3), (2, 0, 1), (3, 0, 2)]
+    assert [(one.partition, one.start, one.stop) for one in ranges] == [
+        (0, 2, 3),
+        (2, 0, 1),
+        (3, 0, 2),
+    ]
 
 
 def test_a_batch_that_was_logged_before_is_read_as_it_was(path: Path) -> None:
@@ -89,7 +99,9 @@ def test_a_source_that_is_asked_answers_for_all_partitions(path: Path, tmp_path:
         assert len(answer.highest) == 4
 
 
-def test_a_version_that_was_told_where_to_begin_reads_the_new_partitions_whole(path: Path, tmp_path: Path) -> None:
+def test_a_version_that_was_told_where_to_begin_reads_the_new_partitions_whole(
+    path: Path, tmp_path: Path
+) -> None:
     reader, control = source(path, tmp_path / "c"), Control(tmp_path / "c")
     control.order(Orders(held=True))
     held = following(reader)

@@ -23,8 +23,12 @@ HOUR = timedelta(hours=1)
 
 def version(folder: Path, number: int) -> FlowVersion:
     flow = ms.Flow("f", window="1 hour")
-    rows = flow.source("rows", ms.inbox("k string, at timestamp"), time="at", key="k", keep_for="1 day")
-    rows.window("windows", every="1 h", size="2 h", n=f"count(*) + {number}").sink("out", ms.jsonl("out"))
+    rows = flow.source(
+        "rows", ms.inbox("k string, at timestamp"), time="at", key="k", keep_for="1 day"
+    )
+    rows.window("windows", every="1 h", size="2 h", n=f"count(*) + {number}").sink(
+        "out", ms.jsonl("out")
+    )
     # Only what Spark says of a flow needs Spark.
     return FlowVersion(Ground(cast("Any", None), folder, folder, 1), str(number), flow)
 
@@ -53,6 +57,8 @@ def test_what_retention_has_removed_cannot_be_processed_again(tmp_path: Path) ->
     assert gone > 0
     last = BEGAN + (gone - 1) * HOUR
     ((fact, hint),) = facts(tmp_path, last)
-    assert fact.startswith(f'"rows" is kept since {last:%Y-%m-%d %H}:00:00.000001 UTC, and out would have to read more')
+    assert fact.startswith(
+        f'"rows" is kept since {last:%Y-%m-%d %H}:00:00.000001 UTC, and out would have to read more'
+    )
     assert hint == f"give {last + HOUR:%Y-%m-%d %H}:00:00 UTC, or later"
     assert facts(tmp_path, last + HOUR) == []

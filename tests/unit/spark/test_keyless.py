@@ -29,12 +29,18 @@ def test_rows_without_a_key_become_dead_letters_once(tmp_path: Path) -> None:
     keyless = Keyless("late", ("gate", "day"), str(tmp_path))
     given = [batch((1, None), (2, '{"n": 2}')), batch((3, None)), batch((4, '{"n": 4}'))]
     for _ in range(2):  # a batch that is run again adds nothing
-        packed = [from_bytes(data) for one in keyless(iter(given)) for data in one.column("rows").to_pylist()]
+        packed = [
+            from_bytes(data)
+            for one in keyless(iter(given))
+            for data in one.column("rows").to_pylist()
+        ]
         kept = pa.concat_tables(packed)
         assert [place & 0xFF for place in kept.column(PLACE).to_pylist()] == [1, 3]
         assert RECORD not in kept.column_names
     view = Reader(dead_folder(tmp_path)).partition(0)
-    letters = [row for part in view.read(0, view.end) if part.batch for row in part.batch.to_pylist()]
+    letters = [
+        row for part in view.read(0, view.end) if part.batch for row in part.batch.to_pylist()
+    ]
     assert [(one["partition"], one["position"], one["record"]) for one in letters] == [
         (2, 2, '{"n": 2}'),
         (2, 4, '{"n": 4}'),

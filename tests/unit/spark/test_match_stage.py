@@ -34,10 +34,14 @@ def rows(events: list[tuple[int, str, int]], *, placed: bool) -> pa.Table:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["a", "b"]), st.integers(0, 3)), max_size=30),
+    st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from(["a", "b"]), st.integers(0, 3)), max_size=30
+    ),
     st.booleans(),
 )
-def test_rows_are_in_order_of_time_then_of_place_or_content(events: list[tuple[int, str, int]], placed: bool) -> None:
+def test_rows_are_in_order_of_time_then_of_place_or_content(
+    events: list[tuple[int, str, int]], placed: bool
+) -> None:
     table = rows(events, placed=placed)
     keys = [TIME, PLACE] if placed else [TIME, KEY, "__mask0"]
     expected = table.sort_by([(name, "ascending") for name in keys])
@@ -72,7 +76,11 @@ def test_rows_of_many_shards_are_packed_apart() -> None:
     batch = pa.record_batch({SHARD: numbers, "n": pa.array(range(4))})
     (packed,) = pack(iter([batch]))
     unpacked = [from_bytes(data.as_py()).column("n").to_pylist() for data in packed.column("rows")]
-    assert dict(zip(packed.column(0).to_pylist(), unpacked, strict=True)) == {0: [3], 3: [0, 2], 70_000: [1]}
+    assert dict(zip(packed.column(0).to_pylist(), unpacked, strict=True)) == {
+        0: [3],
+        3: [0, 2],
+        70_000: [1],
+    }
 
 
 def test_another_python_of_local_workers_is_noticed(tmp_path: Path) -> None:

@@ -12,9 +12,14 @@ from millstream.spark.session import _java_options
     [
         ("", ["-XX:+UseParallelGC"]),
         ("-Xss4m", ["-XX:+UseParallelGC", "-Xss4m"]),
-        ("-XX:+UseG1GC  -Xss4m", ["-XX:+UseG1GC", "-Xss4m"]),  # Java starts with one collector, not with two
+        (
+            "-XX:+UseG1GC  -Xss4m",
+            ["-XX:+UseG1GC", "-Xss4m"],
+        ),  # Java starts with one collector, not with two
     ],
 )
-def test_options_for_java_are_added_to_ours(given: str, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_for_java_are_added_to_ours(
+    given: str, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MILLSTREAM_JAVA_OPTIONS", given)
     assert _java_options(None, None) == options

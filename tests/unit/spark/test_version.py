@@ -10,8 +10,12 @@ from millstream import journal
 from millstream.spark.version import forget_readers, placed, remove_unless
 from millstream.switch.record import Homes
 
-OLD = Homes({"rows": "", "hours": "", "gone": "", "kept": ""}, {"inner": "", "outer": "", "dropped": ""})
-NEW = Homes({"rows": "2", "hours": "2", "kept": "", "added": "2"}, {"inner": "2", "outer": "", "fresh": ""})
+OLD = Homes(
+    {"rows": "", "hours": "", "gone": "", "kept": ""}, {"inner": "", "outer": "", "dropped": ""}
+)
+NEW = Homes(
+    {"rows": "2", "hours": "2", "kept": "", "added": "2"}, {"inner": "2", "outer": "", "fresh": ""}
+)
 
 
 def folders(root: Path, homes: Homes) -> set[Path]:
@@ -31,7 +35,9 @@ def left(root: Path) -> set[Path]:
     return {path for path in root.glob("*/*") if path.is_dir()}
 
 
-def test_a_version_that_retires_takes_what_only_it_had_and_leaves_named_journals(tmp_path: Path) -> None:
+def test_a_version_that_retires_takes_what_only_it_had_and_leaves_named_journals(
+    tmp_path: Path,
+) -> None:
     made(tmp_path)
     for _ in range(2):
         remove_unless(tmp_path, OLD, NEW, new=False)

@@ -23,11 +23,15 @@ def lines(moments: list[datetime]) -> str:
 
 
 def records(moments: list[datetime]) -> str:
-    return "k,at\n" + "".join(f'"a \\"quoted\\" name,\nof two lines {at.hour}",{at.isoformat()}\n' for at in moments)
+    return "k,at\n" + "".join(
+        f'"a \\"quoted\\" name,\nof two lines {at.hour}",{at.isoformat()}\n' for at in moments
+    )
 
 
 def table(moments: list[datetime]) -> pa.Table:
-    return pa.table({"k": [at.hour for at in moments], "at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    return pa.table(
+        {"k": [at.hour for at in moments], "at": pa.array(moments, pa.timestamp("us", "UTC"))}
+    )
 
 
 def written(file: Path, moments: list[datetime]) -> bytes:
@@ -42,7 +46,9 @@ def written(file: Path, moments: list[datetime]) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
-def test_rows_from_a_moment_on_go_and_the_others_stay_as_they_were(tmp_path: Path, kind: str) -> None:
+def test_rows_from_a_moment_on_go_and_the_others_stay_as_they_were(
+    tmp_path: Path, kind: str
+) -> None:
     file, temporary, wish = tmp_path / f"a.{kind}", tmp_path / f"t.{kind}", tmp_path / f"w.{kind}"
     written(file, AT)
     for _ in range(2):  # again, as after a crash
@@ -74,7 +80,10 @@ def test_what_others_have_in_the_folder_stays(tmp_path: Path) -> None:
     target = FilesTarget(tmp_path, "jsonl", "f.out")
     target.recover()
     mine = tmp_path / "f.out-0123456789ab-000000007-01234567.jsonl"
-    other, foreign = tmp_path / "f.out-2-0123456789ab-000000007-01234567.jsonl", tmp_path / "notes.jsonl"
+    other, foreign = (
+        tmp_path / "f.out-2-0123456789ab-000000007-01234567.jsonl",
+        tmp_path / "notes.jsonl",
+    )
     for file in (mine, other, foreign):
         written(file, AT)
     target.withdraw("at", SINCE)

@@ -13,7 +13,15 @@ from millstream.switch.again import outputs
 from millstream.switch.changes import Change, Version
 from millstream.switch.cut import WHOLE, Owners, Stretch, owned_after
 from millstream.switch.events import FirstFound, Held, Reported, Retired, SwitchRequested
-from millstream.switch.instructions import AskConfirm, FindFirst, MakeReady, Release, Retire, Withdraw, Write
+from millstream.switch.instructions import (
+    AskConfirm,
+    FindFirst,
+    MakeReady,
+    Release,
+    Retire,
+    Withdraw,
+    Write,
+)
 from millstream.switch.machine import State, advance, begun, recover
 from millstream.switch.plan import SwitchPlan, switch_plan
 from millstream.switch.record import Phase, decode, encode
@@ -35,7 +43,9 @@ def planned(build: Build, *, consent: tuple[str, ...] = (), new: Build | None = 
 
 
 def to(target: object) -> Build:
-    return lambda number, rows: rows.sql("some", f"SELECT * FROM rows WHERE v > {number}").sink("out", target)
+    return lambda number, rows: rows.sql("some", f"SELECT * FROM rows WHERE v > {number}").sink(
+        "out", target
+    )
 
 
 def test_the_plan_says_from_where_and_what_is_removed() -> None:
@@ -63,7 +73,9 @@ def test_the_plan_says_from_where_and_what_is_removed() -> None:
 def test_what_can_only_be_added_to_is_repeated_with_consent(target: object, taken: bool) -> None:
     plan = planned(to(target))
     assert (outputs(plan.old, plan.new, plan.groups).taken_back == ("out",)) is taken
-    assert [one.hint.partition(" to repeat")[0] for one in plan.obstacles] == ([] if taken else ["say --consent out"])
+    assert [one.hint.partition(" to repeat")[0] for one in plan.obstacles] == (
+        [] if taken else ["say --consent out"]
+    )
     agreed = planned(to(target), consent=("out",))
     assert agreed.obstacles == ()
     assert ("stays in out, and comes again" in table(agreed)) is not taken
@@ -99,10 +111,13 @@ def test_groups_that_read_what_changes_are_processed_again_too() -> None:
 
 
 def test_a_journal_that_nobody_in_the_flow_reads_is_repeated_with_consent() -> None:
-    build: Build = lambda n, rows: rows.sql("some", f"SELECT * FROM rows WHERE v > {n}").journal("noted")  # noqa: E731
+    build: Build = lambda n, rows: rows.sql("some", f"SELECT * FROM rows WHERE v > {n}").journal(  # noqa: E731
+        "noted"
+    )
     (obstacle,) = planned(build).obstacles
     assert (
-        obstacle.fact == 'what "noted" has got since 2026-03-08 12:00:00 UTC cannot be taken back, and would come again'
+        obstacle.fact
+        == 'what "noted" has got since 2026-03-08 12:00:00 UTC cannot be taken back, and would come again'
     )
     assert planned(build, consent=("noted",)).obstacles == ()
 
@@ -112,7 +127,9 @@ def test_a_state_of_long_ago_is_not_kept() -> None:
         some = rows.sql("some", f"SELECT * FROM rows WHERE v > {number}")
         some.distinct("once", by="k", within="1 h").sink("out", ms.jsonl("out"))
 
-    assert 'the state that stage "once" had at 2026-03-08 12:00:00 UTC is not kept' in table(planned(build))
+    assert 'the state that stage "once" had at 2026-03-08 12:00:00 UTC is not kept' in table(
+        planned(build)
+    )
     assert planned(build, consent=("once",)).obstacles == ()
 
 
@@ -126,7 +143,9 @@ def test_matches_are_owned_by_their_time_from_then_on() -> None:
     # One that ends there or later may have begun before.
     assert unit.look_back == timedelta(minutes=10)
     group = plan.new.group("out")
-    columns = [start_of(plan.new.flow, group.stages, "rise", by_time=by_time) for by_time in (False, True)]
+    columns = [
+        start_of(plan.new.flow, group.stages, "rise", by_time=by_time) for by_time in (False, True)
+    ]
     assert [None if one is None else one.column for one in columns] == [MATCH_START, "at"]
     old, new = (Version.of(one) for one in (plan.old, plan.new))
     later = switch_plan(Version(old.plan, old.meanings, frozenset({"out"})), new)
@@ -153,7 +172,8 @@ def test_nobody_is_asked_and_results_are_taken_back_before_the_new_version_begin
     assert isinstance(first, Write)
     assert isinstance(second, Write)
     assert (first.record.phase, second.record.phase) == (Phase.OVERLAPPING, Phase.RETIRING)
-    # A driver that dies takes back until that is done, and no longer: the results are the new version's then.
+    # A driver that dies takes back until that is done, and no longer: the results are the new
+    # version's then.
     again = recover(decode(encode(first.record)), 3)
     assert again.instructions == cut.instructions[1:]
     assert again.state.consent == ("c",)
@@ -165,7 +185,9 @@ def test_nobody_is_asked_and_results_are_taken_back_before_the_new_version_begin
 def test_a_cut_before_the_last_one_takes_its_place_and_the_next_lies_after_both() -> None:
     owners = Owners("z", (Stretch(20, "z", "y", WHOLE), Stretch(90, "y", "a", WHOLE)))
     state = State(Phase.RUNNING, "a", owners)
-    cut = advance(advance(asked(state, 50), Held(frozenset()), 1).state, FirstFound(0, FIRST), 2).state
+    cut = advance(
+        advance(asked(state, 50), Held(frozenset()), 1).state, FirstFound(0, FIRST), 2
+    ).state
     assert cut.owners == Owners("z", (Stretch(20, "z", "y", WHOLE), Stretch(50, "a", "b", WHOLE)))
     done = advance(cut, Retired(), 3).state
     assert done.owners.owner(95) == "b"
@@ -177,5 +199,7 @@ def test_a_cut_before_the_last_one_takes_its_place_and_the_next_lies_after_both(
 
 def test_what_a_group_owned_from_there_on_it_owns_no_more() -> None:
     stretch = Stretch(50, "a", "b", WHOLE)
-    assert owned_after(((None, 20, 0, WHOLE), (90, None, 0, WHOLE)), stretch, "a") == ((None, 20, 0, WHOLE),)
+    assert owned_after(((None, 20, 0, WHOLE), (90, None, 0, WHOLE)), stretch, "a") == (
+        (None, 20, 0, WHOLE),
+    )
     assert owned_after((), stretch, "b") == ((50, None, 0, WHOLE),)

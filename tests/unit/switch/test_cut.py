@@ -85,7 +85,9 @@ def test_cuts_only_go_forward():
 def test_a_share_is_given_by_the_stable_hash_and_grows_without_taking_back():
     tenth, half = Stretch(100, "a", "b", 1000), Stretch(200, "a", "b", 5000)
     owners = Owners("a").after(tenth).after(half)
-    early, later = ({key for key in KEYS if owners.owner(start, key) == "b"} for start in (100, 200))
+    early, later = (
+        {key for key in KEYS if owners.owner(start, key) == "b"} for start in (100, 200)
+    )
     assert early == {key for key in KEYS if place(key, WHOLE) < 1000}
     assert early < later
     assert 0.04 < len(early) / len(KEYS) < 0.17
@@ -99,7 +101,11 @@ def test_a_result_without_a_key_cannot_be_shared_out():
 
 
 stretches = st.lists(
-    st.tuples(st.integers(1, 50), st.sampled_from(["a", "b"]), st.sampled_from([0, 1, 1000, 5000, 9999, WHOLE])),
+    st.tuples(
+        st.integers(1, 50),
+        st.sampled_from(["a", "b"]),
+        st.sampled_from([0, 1, 1000, 5000, 9999, WHOLE]),
+    ),
     max_size=4,
 )
 
@@ -115,7 +121,9 @@ def test_every_result_has_one_owner_and_the_parts_say_who(steps, start, key):
         version
         for version in ("a", "b")
         for low, high, first, last in owners.parts(version)
-        if (low is None or start >= low) and (high is None or start < high) and first <= place(key, WHOLE) < last
+        if (low is None or start >= low)
+        and (high is None or start < high)
+        and first <= place(key, WHOLE) < last
     ]
     assert holding == [owners.owner(start, key)]
 

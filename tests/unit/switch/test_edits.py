@@ -42,13 +42,22 @@ class Shop:
         big = sales.sql("big", f"SELECT * FROM sales WHERE amount >= {self.least}")
         if self.rounded:
             big = big.sql("rounded", "SELECT shop, round(amount) AS amount, at FROM big")
-        windows = big.window("windows", every=self.every, size=self.size, by="shop", amount=self.aggregate)
+        windows = big.window(
+            "windows", every=self.every, size=self.size, by="shop", amount=self.aggregate
+        )
         windows.sink("hourly", ms.jsonl("hourly"))
         if self.copied:
             windows.sink("copy", ms.csv("copy"))
-        rise = ms.Pattern().begin("a", "amount > 1").followed_by("b", "amount > a.amount").within(self.within)
+        rise = (
+            ms.Pattern()
+            .begin("a", "amount > 1")
+            .followed_by("b", "amount > a.amount")
+            .within(self.within)
+        )
         found = sales.match("rise", rise, emit="shop, b.amount AS peak")
-        found.action("named", [self.program], input="shop", output="name string").sink("alerts", ms.jsonl("alerts"))
+        found.action("named", [self.program], input="shop", output="name string").sink(
+            "alerts", ms.jsonl("alerts")
+        )
         noted = sales.journal("noted", partitions=self.noted, key="shop")
         noted.window("daily", every="1 d", by="shop", n="count(*)").sink("daily", ms.jsonl("daily"))
         if self.archive:
@@ -84,7 +93,8 @@ REPLACED = Change.REPLACED
         ({"archive": False}, {"archive": Change.REMOVED}, 5 * MINUTE),
         # Both sinks of a stream are one group, named after the first.
         ({"copied": True}, {"hourly": REPLACED}, 5 * MINUTE),
-        # A journal between two groups is each version's own then; the longer of the two is a day, whose boundary is no hour.
+        # A journal between two groups is each version's own then; the longer of the two is a day,
+        # whose boundary is no hour.
         ({"noted": 3}, {"noted": REPLACED, "daily": REPLACED}, timedelta(days=1) + 5 * MINUTE),
     ],
 )
@@ -95,7 +105,9 @@ def test_an_edit_concerns_its_group_alone(
     assert became(plan) == changed
     assert plan.obstacles == ()
     assert plan.overlap == overlap
-    assert became(switched(NOW, replace(NOW, **edit))).keys() == changed.keys(), "so does the way back"  # type: ignore[arg-type]
+    assert became(switched(NOW, replace(NOW, **edit))).keys() == changed.keys(), (
+        "so does the way back"
+    )  # type: ignore[arg-type]
 
 
 def test_fewer_partitions_between_groups_are_possible_too() -> None:
@@ -129,18 +141,24 @@ def test_more_partitions_of_a_source_concern_no_group() -> None:
 def test_fewer_partitions_of_a_source_change_nothing_so_that_a_version_can_come_back() -> None:
     plan = switched(replace(NOW, least=20), replace(NOW, sources=3))
     assert (plan.obstacles, plan.grown) == ((), ())
-    assert plan.notes == ('source "sales" keeps the partitions that it has: a journal can grow, and not shrink',)
+    assert plan.notes == (
+        'source "sales" keeps the partitions that it has: a journal can grow, and not shrink',
+    )
 
 
 def test_rows_are_spread_by_a_key_that_has_a_place_and_by_no_other_later() -> None:
     def version(partitions: int, key: str | None) -> Version:
         flow = ms.Flow("f")
         schema = "k string, x double, at timestamp"
-        flow.source("rows", ms.inbox(schema), time="at", key=key, partitions=partitions).sink("rows", ms.jsonl("rows"))
+        flow.source("rows", ms.inbox(schema), time="at", key=key, partitions=partitions).sink(
+            "rows", ms.jsonl("rows")
+        )
         return Version.of(plan_of(flow))
 
     (obstacle,) = switch_plan(version(1, "x"), version(2, "x")).obstacles
-    assert obstacle.fact == 'key "x" of source "rows" is double, which has no place among partitions'
+    assert (
+        obstacle.fact == 'key "x" of source "rows" is double, which has no place among partitions'
+    )
     assert switch_plan(version(1, None), version(2, "k")).obstacles == ()
     (obstacle,) = switch_plan(version(2, None), version(3, "k")).obstacles
     assert obstacle.fact == 'source "rows" is spread by nothing and would be by k'
@@ -150,9 +168,14 @@ def test_a_journal_that_others_read_keeps_its_partitions() -> None:
     def version(partitions: int, least: int) -> Version:
         flow = ms.Flow("f")
         rows = flow.source("rows", ms.inbox(DDL), time="at", key="shop")
-        rows.sql("some", f"SELECT * FROM rows WHERE amount > {least}").journal("noted", partitions=partitions)
+        rows.sql("some", f"SELECT * FROM rows WHERE amount > {least}").journal(
+            "noted", partitions=partitions
+        )
         return Version.of(plan_of(flow))
 
     assert switch_plan(version(1, 1), version(1, 2)).obstacles == ()
     (obstacle,) = switch_plan(version(1, 1), version(2, 1)).obstacles
-    assert obstacle.fact == 'journal "noted", which no group of the flow reads, has 1 partitions and would have 2'
+    assert (
+        obstacle.fact
+        == 'journal "noted", which no group of the flow reads, has 1 partitions and would have 2'
+    )

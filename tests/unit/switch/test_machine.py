@@ -92,7 +92,11 @@ def test_until_the_cut_a_switch_can_be_given_up(until: tuple[Event, ...], end: E
     assert step.state.phase is Phase.ABORTING
     assert step.instructions == (LetGo(), Remove("b"))
     done = advance(step.state, Removed(), 99)
-    assert (done.state.phase, done.state.current, done.state.owners) == (Phase.RUNNING, "a", Owners("a"))
+    assert (done.state.phase, done.state.current, done.state.owners) == (
+        Phase.RUNNING,
+        "a",
+        Owners("a"),
+    )
 
 
 @pytest.mark.parametrize("until", [UNTIL_CUT, UNTIL_RETIRING, ()])
@@ -107,7 +111,9 @@ def test_what_takes_too_long_is_given_up_but_not_past_the_cut() -> None:
     assert advance(after(*UNTIL_CUT).state, Tick(), 1000).state.phase is Phase.OVERLAPPING
 
 
-def test_a_partition_that_has_passed_the_cut_lets_all_be_asked_again_and_in_the_end_stopped() -> None:
+def test_a_partition_that_has_passed_the_cut_lets_all_be_asked_again_and_in_the_end_stopped() -> (
+    None
+):
     step = after(*UNTIL_CONFIRMING, Confirmed(1, "p0"), Passed(1, "p1"))
     assert step.instructions == (LetGo(), AskWindows(2, 10))
     assert advance(step.state, Confirmed(1, "p1"), 9) == Step(step.state)
@@ -165,7 +171,9 @@ def test_a_share_is_raised_by_a_cut_of_its_own() -> None:
     half = after(*asked_again(2, 5000), state=shared.state)
     assert half.state.phase is Phase.SHARING
     assert half.state.firsts == {"b": FIRST}
-    whole = after(*asked_again(3, WHOLE), state=after(*asked_again(2, 5000), state=shared.state).state)
+    whole = after(
+        *asked_again(3, WHOLE), state=after(*asked_again(2, 5000), state=shared.state).state
+    )
     assert (whole.state.phase, whole.state.leaving) == (Phase.OVERLAPPING, "a")
     assert [one.share for one in whole.state.owners.stretches] == [1000, 5000, WHOLE]
 
@@ -180,7 +188,11 @@ def test_a_share_that_is_taken_back_lets_the_new_version_drain() -> None:
 def test_a_raise_that_is_given_up_leaves_the_share_as_it_was() -> None:
     asked = after(ShareRequested(5000, BOTH, 100), state=after(*UNTIL_SHARED).state)
     step = after(AbortRequested(), state=asked.state)
-    assert (step.state.phase, step.state.share, step.instructions) == (Phase.SHARING, 1000, (LetGo(),))
+    assert (step.state.phase, step.state.share, step.instructions) == (
+        Phase.SHARING,
+        1000,
+        (LetGo(),),
+    )
 
 
 def test_keys_can_be_asked_back_while_more_are_given() -> None:

@@ -13,7 +13,9 @@ from millstream.switch.pairing import EXAMPLES, Pairing, close, frozen, plain
 HOURLY = ("shop", "window_start", "amount")
 
 
-def pairing(old: list[tuple[int, tuple[object, ...]]], new: list[tuple[int, tuple[object, ...]]]) -> Pairing:
+def pairing(
+    old: list[tuple[int, tuple[object, ...]]], new: list[tuple[int, tuple[object, ...]]]
+) -> Pairing:
     found = Pairing("hourly", HOURLY, ("shop",), start="window_start")
     for start, row in old:
         found.feed("old", start, row)
@@ -76,16 +78,30 @@ def test_values_are_shown_as_json_can_hold_them() -> None:
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
     values = (at, b"\x01\xff", Decimal("1.50"), math.inf, None, True, (1, at), "x" * 200)
     shown = [plain(frozen(value)) for value in values]
-    assert shown[:7] == ["2026-01-01T12:00:00Z", "01ff", "1.50", "inf", None, True, [1, "2026-01-01T12:00:00Z"]]
+    assert shown[:7] == [
+        "2026-01-01T12:00:00Z",
+        "01ff",
+        "1.50",
+        "inf",
+        None,
+        True,
+        [1, "2026-01-01T12:00:00Z"],
+    ]
     assert shown[7] == "x" * 100 + "..."
 
 
 def test_a_comparison_is_a_table_with_examples() -> None:
-    found = pairing([(0, ("a", 0, 1.0)), (0, ("b", 0, 2.0))], [(0, ("a", 0, 1.0)), (0, ("b", 0, 5.0))])
+    found = pairing(
+        [(0, ("a", 0, 1.0)), (0, ("b", 0, 2.0))], [(0, ("a", 0, 1.0)), (0, ("b", 0, 5.0))]
+    )
     found.settle(1)
     new = Compared("daily", Change.NEW, extra=7)
     whole = Comparison(
-        "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z", (found.compared((), ("tax",)), new), ("sums",), 2
+        "2026-01-01T12:00:00Z",
+        "2026-01-01T13:00:00Z",
+        (found.compared((), ("tax",)), new),
+        ("sums",),
+        2,
     )
     assert (whole.counted, whole.same) == (2, False)
     assert table(whole).splitlines() == [
@@ -104,5 +120,8 @@ def test_a_comparison_is_a_table_with_examples() -> None:
 def test_outputs_that_only_one_version_has_make_no_difference() -> None:
     alone = Comparison("2026-01-01T12:00:00Z", None, (Compared("daily", Change.NEW, extra=7),))
     assert (alone.counted, alone.same) == (0, True)
-    assert "nothing was compared: no result that starts from 2026-01-01T12:00:00Z on is complete" in table(alone)
+    assert (
+        "nothing was compared: no result that starts from 2026-01-01T12:00:00Z on is complete"
+        in table(alone)
+    )
     assert "the new version had not begun" in table(Comparison())

@@ -12,7 +12,12 @@ from millstream.switch.shadow import Shadowed, begins_at, settled_until, shadowe
 SECOND = 1_000_000
 
 
-def flow(least: int = 0, *, columns: str = "k string, v long, at timestamp", session: str | None = "1 min") -> Version:
+def flow(
+    least: int = 0,
+    *,
+    columns: str = "k string, v long, at timestamp",
+    session: str | None = "1 min",
+) -> Version:
     one = ms.Flow("f", window="1 hour")
     events = one.source("events", ms.inbox(columns), time="at", key="k", lateness="5 s")
     rows = events.sql("some", f"SELECT k, v, at FROM events WHERE v > {least}")
@@ -33,11 +38,16 @@ def test_what_moves_its_state_or_has_no_end_is_left_out() -> None:
     assert whole.groups == {"rows", "hourly", "sliding", "sessions"}
     assert whole.left_out == ("once",)
     notes = switch_plan(flow(0), flow(1), mode="shadow").notes
-    assert "once is not in the shadow: its state goes over in a switch, and the old version needs it" in notes
+    assert (
+        "once is not in the shadow: its state goes over in a switch, and the old version needs it"
+        in notes
+    )
     assert found(flow(0), flow(1, session=None)).left_out == ("sessions", "once")
 
 
-def test_boundaries_are_those_of_all_windows_and_results_reach_as_far_as_in_either_version() -> None:
+def test_boundaries_are_those_of_all_windows_and_results_reach_as_far_as_in_either_version() -> (
+    None
+):
     whole = found(flow(0), flow(1, session="2 min"))
     assert whole.step_us == 20 * 60 * SECOND
     lengths = {name: whole.horizon_us(name) // SECOND for name in whole.groups}
@@ -45,7 +55,9 @@ def test_boundaries_are_those_of_all_windows_and_results_reach_as_far_as_in_eith
 
 
 def test_a_shadow_needs_input_that_there_is() -> None:
-    wider = switch_plan(flow(), flow(1, columns="k string, v long, at timestamp, more long"), mode="shadow")
+    wider = switch_plan(
+        flow(), flow(1, columns="k string, v long, at timestamp, more long"), mode="shadow"
+    )
     assert [one.fact for one in wider.obstacles] == [
         'source "events" has other columns, which no event has before a switch'
     ]
@@ -57,7 +69,9 @@ def test_it_begins_above_all_that_was_handed_out() -> None:
     assert begins_at([40], 10) == 50
 
 
-def test_results_are_complete_before_the_last_boundary_that_both_have_passed_with_their_horizon() -> None:
+def test_results_are_complete_before_the_last_boundary_that_both_have_passed_with_their_horizon() -> (
+    None
+):
     assert settled_until([75, 64], 5, 10) == 50
     assert settled_until([75, 65], 5, 10) == 60
     assert settled_until([75, None], 5, 10) is None

@@ -152,7 +152,12 @@ def test_the_state_of_a_fold_is_carried_over_by_name() -> None:
         (folded(by="v"), "its state was kept by k string, and would be by v double"),
         (folded(initial={"n": 0}), "a state began as 0, and would as {'n': 0}"),
         (folded(name="other"), "the stage is gone"),
-        (lambda flow, rows: rows.distinct("count", by="k", within="1 h").sink("out", ms.console()), "it was a fold"),
+        (
+            lambda flow, rows: rows.distinct("count", by="k", within="1 h").sink(
+                "out", ms.console()
+            ),
+            "it was a fold",
+        ),
     ],
 )
 def test_state_that_has_no_heir_is_dropped_only_with_consent(after: Build, fact: str) -> None:
@@ -168,7 +173,9 @@ def test_state_that_has_no_heir_is_dropped_only_with_consent(after: Build, fact:
 
 
 def test_a_stage_that_begins_to_keep_state_begins_empty() -> None:
-    plain: Build = lambda flow, rows: rows.sql("count", "SELECT * FROM rows").sink("out", ms.console())  # noqa: E731
+    plain: Build = lambda flow, rows: rows.sql("count", "SELECT * FROM rows").sink(  # noqa: E731
+        "out", ms.console()
+    )
     plan = planned(plain, folded())
     assert change_of(plan, "out", "count") == (Change.REPLACED, Move.EMPTY)
 
@@ -192,7 +199,8 @@ def test_neighbours_that_change_form_a_unit_and_their_reaches_add_up() -> None:
     assert unit.private == ("ones",)
     assert unit.shared == ("twos",)
     assert unit.horizon == 20 * MINUTE + HOUR
-    # A window of the second that starts at the cut holds windows of the first that began half an hour before it.
+    # A window of the second that starts at the cut holds windows of the first that began half an
+    # hour before it.
     assert unit.look_back == 30 * MINUTE
 
 
@@ -207,7 +215,9 @@ def test_results_without_their_window_s_start_look_back_by_its_size() -> None:
     def build(least: int) -> Build:
         def made(flow: ms.Flow, rows: ms.Stream) -> None:
             sliding = rows.window("sliding", every="10 min", size="1 h", n="count(*)")
-            sliding.sql("some", f"SELECT * FROM sliding WHERE n > {least}").sink("out", ms.console())
+            sliding.sql("some", f"SELECT * FROM sliding WHERE n > {least}").sink(
+                "out", ms.console()
+            )
 
         return made
 
@@ -219,7 +229,9 @@ def test_a_cycle_that_changes_is_refused() -> None:
     def build(limit: int) -> Build:
         def made(flow: ms.Flow, rows: ms.Stream) -> None:
             back = flow.reads("loop", DDL, time="at")
-            rows.merge("both", back).sql("next", f"SELECT * FROM both WHERE v > {limit}").journal("loop")
+            rows.merge("both", back).sql("next", f"SELECT * FROM both WHERE v > {limit}").journal(
+                "loop"
+            )
 
         return made
 
@@ -243,7 +255,9 @@ def test_sessions_without_an_end_make_the_overlap_open_ended_and_the_plan_says_s
         "nobody knows when the sessions of out that are open at the cut will have ended"
     ]
     assert plan.overlap is None
-    assert "run until the sessions that are open at the cut have ended" in " ".join(table(plan).split())
+    assert "run until the sessions that are open at the cut have ended" in " ".join(
+        table(plan).split()
+    )
 
 
 def test_sessions_without_an_end_that_do_not_change_go_over_as_they_are() -> None:
@@ -261,7 +275,10 @@ def test_sessions_without_an_end_that_do_not_change_go_over_as_they_are() -> Non
 
 
 def test_sessions_that_may_have_begun_before_what_is_kept_are_refused() -> None:
-    old, new = version(sessions(None, "5 min"), keep_for="1 d"), version(sessions(None, "6 min"), keep_for="1 d")
+    old, new = (
+        version(sessions(None, "5 min"), keep_for="1 d"),
+        version(sessions(None, "6 min"), keep_for="1 d"),
+    )
     assert "may have begun before what source" in switch_plan(old, new).obstacles[0].fact
 
 
@@ -285,7 +302,12 @@ def test_versions_without_a_common_boundary_say_which_rows_count_in_both() -> No
 
 
 def test_service_windows_that_differ_have_a_common_one() -> None:
-    assert switch_plan(version(hourly(), window="20 min"), version(hourly("2 h"), window="30 min")).step == 2 * HOUR
+    assert (
+        switch_plan(
+            version(hourly(), window="20 min"), version(hourly("2 h"), window="30 min")
+        ).step
+        == 2 * HOUR
+    )
 
 
 # what others read
@@ -317,7 +339,10 @@ def test_a_source_keeps_its_columns_and_its_time() -> None:
             version(hourly(), partitions=2, ddl="k string, at timestamp"),
             'column "v" of source "rows" is double and would be gone',
         ),
-        (version(hourly(), partitions=2, ddl="k string, v long, at timestamp"), "is double and would be bigint"),
+        (
+            version(hourly(), partitions=2, ddl="k string, v long, at timestamp"),
+            "is double and would be bigint",
+        ),
         (
             version(hourly(), ddl=f"{DDL}, then timestamp", time="then", partitions=2),
             "is timed by at and would be by then",
@@ -338,7 +363,9 @@ def test_a_version_of_another_flow_is_refused() -> None:
 
 def test_results_without_a_key_cannot_be_shared_out() -> None:
     def total(every: str) -> Build:
-        return lambda flow, rows: rows.window("hourly", every=every, by=[], n="count(*)").sink("hourly", ms.console())
+        return lambda flow, rows: rows.window("hourly", every=every, by=[], n="count(*)").sink(
+            "hourly", ms.console()
+        )
 
     plan = planned(total("1 h"), total("2 h"), mode="share")
     assert "have no key, so they cannot be shared out" in plan.obstacles[0].fact
@@ -357,7 +384,10 @@ def test_state_that_is_handed_over_by_name_cannot_be_shared_out() -> None:
 
     assert planned(summed(1), summed(2)).obstacles == ()
     (obstacle,) = planned(summed(1), summed(2), mode="share").obstacles
-    assert obstacle.fact == 'stage "once" of out hands its state (keys) over by name, so it cannot be shared out'
+    assert (
+        obstacle.fact
+        == 'stage "once" of out hands its state (keys) over by name, so it cannot be shared out'
+    )
     assert "--consent once" in obstacle.hint
 
 
@@ -376,16 +406,24 @@ def test_results_of_several_keys_cannot_be_shared_out_by_one_of_them() -> None:
 def test_only_what_leaves_a_unit_is_shared_out() -> None:
     def build(least: int) -> Build:
         def made(flow: ms.Flow, rows: ms.Stream) -> None:
-            ones = rows.window("ones", every="1 h", by=["k", "v"], n="count(*)").key_by(None).journal("inside")
+            ones = (
+                rows.window("ones", every="1 h", by=["k", "v"], n="count(*)")
+                .key_by(None)
+                .journal("inside")
+            )
             some = ones.sql("some", f"SELECT * FROM inside WHERE n > {least}")
             some.window("twos", every="2 h", by="k", n="sum(n)").sink("out", ms.console())
 
-        return lambda flow, rows: made(flow, rows.sql("first", f"SELECT * FROM rows WHERE v > {least}"))
+        return lambda flow, rows: made(
+            flow, rows.sql("first", f"SELECT * FROM rows WHERE v > {least}")
+        )
 
     plan = planned(build(1), build(2), mode="share")
     assert plan.units[0].private == ("inside",)
     assert plan.obstacles == ()
-    assert [note for note in plan.notes if "shared out" in note] == ['results of group "out" are shared out by "k"']
+    assert [note for note in plan.notes if "shared out" in note] == [
+        'results of group "out" are shared out by "k"'
+    ]
 
 
 def test_groups_that_come_and_go_have_the_keys_of_their_version() -> None:
@@ -403,7 +441,9 @@ def test_groups_that_come_and_go_have_the_keys_of_their_version() -> None:
 
 def test_a_version_whose_sessions_have_no_end_could_not_give_keys_back() -> None:
     def build(longest: str | None) -> Build:
-        return lambda flow, rows: rows.window("s", gap="1 min", longest=longest, n="count(*)").sink("s", ms.console())
+        return lambda flow, rows: rows.window("s", gap="1 min", longest=longest, n="count(*)").sink(
+            "s", ms.console()
+        )
 
     assert planned(build("1 h"), build(None)).obstacles == ()
     (obstacle,) = planned(build("1 h"), build(None), mode="share").obstacles
@@ -415,8 +455,12 @@ def test_a_version_whose_sessions_have_no_end_could_not_give_keys_back() -> None
 
 def alerts(least: int, *, singleton: bool = False) -> Build:
     def build(flow: ms.Flow, rows: ms.Stream) -> None:
-        pattern = ms.Pattern().begin("a", f"v > {least}").followed_by("b", "v > a.v").within("10 min")
-        found = rows.match("rising", pattern.singleton() if singleton else pattern, emit="k, a.v as first")
+        pattern = (
+            ms.Pattern().begin("a", f"v > {least}").followed_by("b", "v > a.v").within("10 min")
+        )
+        found = rows.match(
+            "rising", pattern.singleton() if singleton else pattern, emit="k, a.v as first"
+        )
         found.sink("alerts", ms.console())
 
     return build
@@ -425,7 +469,8 @@ def alerts(least: int, *, singleton: bool = False) -> Build:
 def test_matches_are_owned_by_start_and_reach_as_far_as_their_pattern() -> None:
     plan = planned(alerts(1), alerts(2))
     assert change_of(plan, "alerts", "rising") == (Change.REPLACED, Move.OWNED)
-    # What begins at the cut needs nothing from before it, though its time is that of its last event.
+    # What begins at the cut needs nothing from before it, though its time is that of its last
+    # event.
     assert (plan.units[0].horizon, plan.units[0].look_back) == (10 * MINUTE, 0 * MINUTE)
 
 

@@ -51,14 +51,18 @@ def test_only_a_plot_of_several_lines_has_a_legend():
 
 
 def test_a_mark_is_inside_the_picture_and_says_its_label():
-    plot = lines([Series("a", [(0, 1.0), (10, 2.0)])], marks=[Mark(4, "kill -9 <now>", until=6)], width=500)
+    plot = lines(
+        [Series("a", [(0, 1.0), (10, 2.0)])], marks=[Mark(4, "kill -9 <now>", until=6)], width=500
+    )
     (group,) = (e for e in drawn(plot).iter("g") if e.attrib["class"] == "mark")
     assert group.findtext("text") == "kill -9 <now>"
     assert 0 < float(group.find("line").attrib["x1"]) < 500
     assert float(group.find("rect").attrib["width"]) > 0
 
 
-@pytest.mark.parametrize("points", [[], [(0, None)], [(3, 0.0)], [(0, -5.0), (1, 5.0)], [(0, 0.0), (1, 0.0)]])
+@pytest.mark.parametrize(
+    "points", [[], [(0, None)], [(3, 0.0)], [(0, -5.0), (1, 5.0)], [(0, 0.0), (1, 0.0)]]
+)
 def test_odd_data_is_drawn_all_the_same(points):
     drawn(lines([Series("a", points)], filled=True))
 
@@ -77,7 +81,14 @@ def test_no_bars_are_an_empty_picture():
 
 
 def test_cells_are_darker_the_higher_and_blank_where_there_is_nothing():
-    plot = heat([[0.0, 50.0, None], [99.0, 1000.0, -7.0]], ["a", "b"], ["x", "", "z"], low=0, high=100, said=said)
+    plot = heat(
+        [[0.0, 50.0, None], [99.0, 1000.0, -7.0]],
+        ["a", "b"],
+        ["x", "", "z"],
+        low=0,
+        high=100,
+        said=said,
+    )
     shades = [e.attrib["class"] for e in drawn(plot).iter("rect")]
     assert shades == ["cell h0", "cell h4", "cell h7", "cell h7", "cell h0"]
 

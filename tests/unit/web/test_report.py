@@ -11,7 +11,12 @@ VOID = {"meta", "link", "img", "br"}
 
 
 def full_report(**changes) -> Report:
-    figure = Figure("Lag", lines([Series("a", [(0, 1.0), (1, 2.0)]), Series("b", [(0, 2.0)], 2)]), "in rows", "half")
+    figure = Figure(
+        "Lag",
+        lines([Series("a", [(0, 1.0), (1, 2.0)]), Series("b", [(0, 2.0)], 2)]),
+        "in rows",
+        "half",
+    )
     values = {
         "title": "A run of <flights> & more",
         "text": 'it said "hello"',
@@ -34,8 +39,14 @@ class Balance(HTMLParser):
         self.links = []
 
     def handle_starttag(self, tag, attrs):
-        self.links += [value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
-        if tag not in VOID and f"<{tag}" in self.get_starttag_text() and not self.get_starttag_text().endswith("/>"):
+        self.links += [
+            value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")
+        ]
+        if (
+            tag not in VOID
+            and f"<{tag}" in self.get_starttag_text()
+            and not self.get_starttag_text().endswith("/>")
+        ):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -77,7 +88,10 @@ def test_the_verdict_counts_the_promises_that_were_kept():
 
 
 def test_a_legend_names_the_lines():
-    assert '<ul class="legend"><li><i class="c1"></i>a</li><li><i class="c2"></i>b</li></ul>' in html(full_report())
+    assert (
+        '<ul class="legend"><li><i class="c1"></i>a</li><li><i class="c2"></i>b</li></ul>'
+        in html(full_report())
+    )
 
 
 @pytest.mark.parametrize("empty", ["numbers", "checks", "sections", "facts"])

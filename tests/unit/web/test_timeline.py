@@ -33,7 +33,10 @@ def texts(picture: Timeline, kind: str) -> list[str]:
 def bars(picture: Timeline, kind: str = "span") -> list[tuple[float, float, float]]:
     """Return the bars as (x, y, width)."""
     found = (one for one in drawn(picture).iter(f"{SVG}rect") if one.get("class") == kind)
-    return [(float(one.get("x", 0)), float(one.get("y", 0)), float(one.get("width", 0))) for one in found]
+    return [
+        (float(one.get("x", 0)), float(one.get("y", 0)), float(one.get("width", 0)))
+        for one in found
+    ]
 
 
 def dots(picture: Timeline) -> list[tuple[str, float]]:
@@ -74,7 +77,12 @@ def test_matches_that_do_not_overlap_share_a_row():
 
 def test_each_block_has_a_colour_and_each_of_its_events_a_dot():
     pattern = (
-        ms.Pattern().begin("small", "amount < 2").one_or_more().greedy().next("big", "amount > 9").within("1 hour")
+        ms.Pattern()
+        .begin("small", "amount < 2")
+        .one_or_more()
+        .greedy()
+        .next("big", "amount > 9")
+        .within("1 hour")
     )
     events = [{"amount": amount, "at": minute(n)} for n, amount in enumerate([1, 1, 50])]
     (found, _) = matches(pattern, events)
@@ -98,12 +106,17 @@ SHAPES = {
         for row in rows
     ],
     "times without a zone": lambda rows: [
-        {name: value.replace(tzinfo=None) if isinstance(value, datetime) else value for name, value in row.items()}
+        {
+            name: value.replace(tzinfo=None) if isinstance(value, datetime) else value
+            for name, value in row.items()
+        }
         for row in rows
     ],
     "another zone": lambda rows: [
         {
-            name: value.astimezone(timezone(timedelta(hours=5))) if isinstance(value, datetime) else value
+            name: value.astimezone(timezone(timedelta(hours=5)))
+            if isinstance(value, datetime)
+            else value
             for name, value in row.items()
         }
         for row in rows
@@ -117,7 +130,14 @@ def test_matches_look_the_same_whatever_they_come_in(shape):
 
 
 def test_blocks_of_pandas_and_arrow_are_events_too():
-    rows = [{"card": 7, "a": {"x": 1, "at": minute(0)}, "b": [{"x": 2, "at": minute(1)}], "at": minute(1)}]
+    rows = [
+        {
+            "card": 7,
+            "a": {"x": 1, "at": minute(0)},
+            "b": [{"x": 2, "at": minute(1)}],
+            "at": minute(1),
+        }
+    ]
     assert ms.plot(pa.Table.from_pylist(rows)).svg == ms.plot(rows).svg
     assert len(dots(ms.plot(pd.DataFrame(rows)))) == 2
 
@@ -187,7 +207,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "options", "said"), MISTAKES, ids=[said for *_, said in MISTAKES])
+@pytest.mark.parametrize(
+    ("given", "options", "said"), MISTAKES, ids=[said for *_, said in MISTAKES]
+)
 def test_what_cannot_be_drawn_is_said(given, options, said):
     with pytest.raises(ms.MillstreamError, match=said):
         ms.plot(*given, **options)

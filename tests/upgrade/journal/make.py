@@ -24,7 +24,11 @@ NEW = OLD.append(pa.field("extra", pa.int64()))
 
 
 def rows(schema: pa.Schema, *times: int) -> pa.RecordBatch:
-    columns = {"at": pa.array(times, OLD.field("at").type), "name": [str(t) for t in times], "extra": list(times)}
+    columns = {
+        "at": pa.array(times, OLD.field("at").type),
+        "name": [str(t) for t in times],
+        "extra": list(times),
+    }
     return pa.record_batch([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
 

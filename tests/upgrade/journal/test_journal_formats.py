@@ -36,14 +36,21 @@ def test_rows_are_read(saved: Path) -> None:
     assert [row["extra"] for row in found] == [None] * 6 + [7, 8]
     assert [part.kind for part in parts if part.batch is None] == [Kind.IDLE, Kind.END_OF_STREAM]
     state = reader.state_at(10)
-    assert (state.running_max, state.floor, state.ended, state.last_append_at) == (8, 4, True, 1_000)
+    assert (state.running_max, state.floor, state.ended, state.last_append_at) == (
+        8,
+        4,
+        True,
+        1_000,
+    )
     assert [reader.state_at(p).running_max for p in range(4)] == [None, 1, 3, 3]
 
 
 def test_what_was_sent_and_committed_is_known(saved: Path) -> None:
     with Writer.open(saved / "rows") as writer:
         assert (writer.highest("a"), writer.highest("b"), writer.ended) == (6, 5, True)
-    assert [(one.reader, dict(one.positions)) for one in committed(saved / "rows")] == [("one", {0: 4})]
+    assert [(one.reader, dict(one.positions)) for one in committed(saved / "rows")] == [
+        ("one", {0: 4})
+    ]
 
 
 def test_dead_letters_stay_single(saved: Path) -> None:
@@ -57,10 +64,15 @@ def test_epochs_go_on(saved: Path) -> None:
         assert log.last("g") == 1
         log.recover()
     reader = Reader(saved / "epochs")
-    assert [entry.kind for entry in reader.partition(0).entries(0, 9)] == [Kind.WATERMARK, Kind.WATERMARK]
+    assert [entry.kind for entry in reader.partition(0).entries(0, 9)] == [
+        Kind.WATERMARK,
+        Kind.WATERMARK,
+    ]
     (epoch, floor) = reader.partition(1).entries(0, 9)
     assert (epoch.rows, epoch.floor_after, floor.floor_after) == (2, 5, 6)
-    table = pa.Table.from_batches([part.batch for part in reader.partition(1).read(0, 2) if part.batch is not None])
+    table = pa.Table.from_batches(
+        [part.batch for part in reader.partition(1).read(0, 2) if part.batch is not None]
+    )
     assert table.column("name").to_pylist() == ["9", "8"]
 
 
