@@ -225,7 +225,7 @@ def spark(where: Path, rows: int, turns: int) -> dict[str, Any]:
     with lines that are cached in Python. `identity` is a mapInArrow that does nothing: what Spark
     itself takes to get rows to Python and back. The session is that of a flow.
     """
-    from millstream.spark.session import session as started
+    from millstream.spark.session.session import session as started
 
     session = started("actions", master="local[2]", log=where / "spark.log")
     results: dict[str, Any] = {}
@@ -244,7 +244,7 @@ def _in_spark(
 ) -> dict[str, Any]:
     from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
 
-    from millstream.spark.action_stage import Shipping, action
+    from millstream.spark.stages.action import Shipping, action
 
     results: dict[str, Any] = {}
     for partitions in (1, 2):

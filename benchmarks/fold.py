@@ -24,8 +24,8 @@ from benchmarks.common import Timing, folder, save, show
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.spark.run import FlowRun, Options
-from millstream.spark.session import session
+from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.session.session import session
 
 OUTPUT = "key string, total double, events long, at timestamp"
 WITHIN = "60 seconds"

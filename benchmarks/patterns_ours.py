@@ -19,7 +19,7 @@ from benchmarks.patterns_events import DDL, LANES, LAST, LATENESS_S
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import millstream as ms
-from millstream.spark.session import session
+from millstream.spark.session.session import session
 
 CLAUSES = 3
 #: Nothing is quoted, which Flink is told too; and Spark's parser is quicker with a whole file than with its lines one by one.

@@ -4,7 +4,7 @@
 
 A flow of one window over a file with a few rows is run with `millstream run --until-end` as a user
 would, on data that is new each time. The variants differ in what is kept beside Spark
-(src/millstream/spark/home.py): nothing at all (an empty cache), and, from the second start on,
+(src/millstream/spark/session/home.py): nothing at all (an empty cache), and, from the second start on,
 Spark's folder as links and, where it was made, Java's class archive.
 """
 

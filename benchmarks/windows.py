@@ -26,8 +26,8 @@ from benchmarks.common import Timing, folder, save, show
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import millstream as ms
-from millstream.spark.run import FlowRun, Options
-from millstream.spark.session import IN_MEMORY, ROCKSDB, session
+from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.session.session import IN_MEMORY, ROCKSDB, session
 
 PROVIDERS = {"memory": IN_MEMORY, "rocksdb": ROCKSDB}
 RESULT = ["key", "window_start", "events", "total", "highest"]

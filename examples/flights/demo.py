@@ -31,7 +31,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millstream.cli import checkpoint
 from millstream.cluster import Cluster
-from millstream.engine.status import JobStatus
+from millstream.engine.jobs.status import JobStatus
 from millstream.errors import MillstreamError
 from millstream.flow.load import load
 from millstream.journal import Reader

@@ -29,12 +29,11 @@ import httpx
 import msgspec
 
 from millstream import errors
-from millstream.engine import tokens
-from millstream.engine.contents import MOST_BYTES, Content
-from millstream.engine.lifecycle import SETTLED, JobState
-from millstream.engine.openapi import JSON, OCTETS
-from millstream.engine.package import pack
-from millstream.engine.status import (
+from millstream.engine.http import tokens
+from millstream.engine.http.openapi import JSON, OCTETS
+from millstream.engine.jobs.lifecycle import SETTLED, JobState
+from millstream.engine.jobs.package import pack
+from millstream.engine.jobs.status import (
     BinaryStatus,
     EngineStatus,
     Happening,
@@ -46,7 +45,8 @@ from millstream.engine.status import (
     SwitchStatus,
     VersionStatus,
 )
-from millstream.engine.switching import OVER
+from millstream.engine.jobs.switch_record import OVER
+from millstream.engine.programs.contents import MOST_BYTES, Content
 from millstream.errors import (
     BadBinary,
     EngineAway,

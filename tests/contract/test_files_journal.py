@@ -11,8 +11,8 @@ import pytest
 from contract.check_journal import SCHEMA, Bench, JournalChecks
 from millstream.journal.base import JournalReader, JournalWriter
 from millstream.journal.description import create
-from millstream.journal.files import Writer
 from millstream.journal.reader import Reader
+from millstream.journal.writer import Writer
 
 
 class FilesBench:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millstream.spark.session import session
+from millstream.spark.session.session import session
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from millstream.engine.engine import Engine
-from millstream.engine.package import pack
+from millstream.engine.jobs.package import pack
 
 
 def main() -> None:

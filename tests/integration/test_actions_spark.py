@@ -16,7 +16,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import GroupChanged, InvalidOption
-from millstream.spark.run import FlowRun, Options
+from millstream.spark.flow_run import FlowRun, Options
 from millstream.testing import flow_test
 from millstream.testing.under_test import batch_of
 from support.actions import PYTHON, SDK

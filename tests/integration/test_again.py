@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import millstream as ms
 from millstream.errors import SwitchImpossible
 from millstream.journal import Kind
-from millstream.spark.run import FlowRun
+from millstream.spark.flow_run import FlowRun
 from support.lives import LIMIT_S, Died, dying, options, until, written
 from support.recording import DDL, END, SECOND, START, Recorded, perform
 

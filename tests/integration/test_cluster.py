@@ -15,8 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from millstream.spark import home
-from millstream.spark.session import class_archive
+from millstream.spark.session.session import class_archive, home
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millstream import journal
-from millstream.engine.egress import Egress
+from millstream.engine.schemes.egress import Egress
 from millstream.journal import Kind, Writer
 from support.runtimes import Downlink, RawDownstream, wait_until
 

@@ -16,8 +16,8 @@ import pytest
 
 import millstream as ms
 from millstream.engine.engine import Engine
-from millstream.engine.lifecycle import JobState
-from millstream.engine.package import pack
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.package import pack
 from support.engines import drivers_of, flow_file, rows, until, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from millstream.engine import keeper, lifecycle
+from millstream.engine import job_runner as keeper
 from millstream.engine.engine import Engine
-from millstream.engine.lifecycle import JobState
-from millstream.engine.package import pack
+from millstream.engine.jobs import lifecycle
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.package import pack
 from millstream.errors import (
     ActionInUse,
     EngineClosed,
@@ -395,9 +396,9 @@ def test_every_start_of_an_engine_is_in_the_history(engine: Engine, tmp_path: Pa
 ENGINE = """
 import sys, time
 from pathlib import Path
-from millstream.engine import drivers
+from millstream.engine.driver import process as drivers
 from millstream.engine.engine import Engine
-from millstream.engine.package import pack
+from millstream.engine.jobs.package import pack
 drivers.PROGRAM = (sys.argv[3],)
 engine = Engine(Path(sys.argv[1]))
 engine.start()

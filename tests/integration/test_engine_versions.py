@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from millstream.engine import switches
+from millstream.engine import switch_service as switches
 from millstream.engine.engine import Engine
-from millstream.engine.lifecycle import JobState
-from millstream.engine.package import pack
-from millstream.engine.status import SwitchStatus
-from millstream.engine.switches import Wanted
-from millstream.engine.switching import SwitchState, Trial
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.package import pack
+from millstream.engine.jobs.status import SwitchStatus
+from millstream.engine.jobs.switch_record import SwitchState, Trial
+from millstream.engine.switch_service import Wanted
 from millstream.errors import (
     InvalidTransition,
     NotThere,

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.journal import Reader, describe
-from millstream.spark.run import FlowRun, Options
+from millstream.spark.flow_run import FlowRun, Options
 from support.ingest import all_rows, rows_of
 from support.lives import Died, dying
 

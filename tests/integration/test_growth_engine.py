@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from millstream.engine.engine import Engine
-from millstream.engine.lifecycle import JobState
-from millstream.engine.package import pack
-from millstream.engine.switches import Wanted
-from millstream.engine.switching import SwitchState
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.package import pack
+from millstream.engine.jobs.switch_record import SwitchState
+from millstream.engine.switch_service import Wanted
 from millstream.errors import SwitchRefused
 from millstream.links.client import connect
 from support.engines import flow_file, rows, until, wait_until, without_spark

@@ -15,7 +15,7 @@ from millstream.actions import hosted, wire
 from millstream.actions.program import Program
 from millstream.actions.runtime import Settings
 from millstream.clock import SystemClock
-from millstream.engine.inboxes import Inboxes
+from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source

@@ -25,8 +25,8 @@ from millstream.journal.layout import staged_folder
 from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
 from millstream.links.listener import Security
-from millstream.spark.outflow import InboxTarget, routed
-from millstream.spark.targets import Epoch
+from millstream.spark.io.outflow import InboxTarget, routed
+from millstream.spark.io.targets import Epoch
 from support.links import NOON, TARGET, declare, entries, hosted, journal, letters, stored
 
 pytestmark = pytest.mark.spark
@@ -122,7 +122,7 @@ def test_what_was_decided_is_published_by_the_next_run(
             first.close()
             threading.Thread(target=out.interrupt).start()
 
-    monkeypatch.setattr("millstream.spark.outflow.passing", away)
+    monkeypatch.setattr("millstream.spark.io.outflow.passing", away)
     with pytest.raises(LinkClosed):
         out.write(frame(spark, 0, 20), epoch(0))
     out.close()
@@ -158,9 +158,9 @@ def test_a_host_that_is_away_for_a_while_stops_nothing_for_good(
             away("staging")
         return routed(*found)
 
-    monkeypatch.setattr("millstream.spark.outflow.passing", away)
-    monkeypatch.setattr("millstream.spark.outflow.routed", gone)
-    monkeypatch.setattr("millstream.spark.outflow.TASK_S", 0.5)
+    monkeypatch.setattr("millstream.spark.io.outflow.passing", away)
+    monkeypatch.setattr("millstream.spark.io.outflow.routed", gone)
+    monkeypatch.setattr("millstream.spark.io.outflow.TASK_S", 0.5)
     with closing(target(tmp_path, str(hosts[0].address))) as out:
         away("before")
         assert out.write(frame(spark, 0, 20), epoch(0)) == 20

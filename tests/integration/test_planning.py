@@ -19,7 +19,7 @@ from millstream.errors import (
     TimeDropped,
 )
 from millstream.plan.groups import plan
-from millstream.spark.analyse import Analysis, analyse
+from millstream.spark.stages.analyse import Analysis, analyse
 
 pytestmark = pytest.mark.spark
 

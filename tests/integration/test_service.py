@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import millstream as ms
-from millstream.spark.session import JAVA_OPTIONS
+from millstream.spark.session.session import JAVA_OPTIONS
 from support.links import wait_for
 from unit.docs.blocks import DOCS, Block, blocks
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import millstream as ms
 from millstream.errors import SwitchImpossible, SwitchRefused
 from millstream.journal import committed
-from millstream.spark.run import FlowRun
+from millstream.spark.flow_run import FlowRun
 from millstream.switch.comparison import Compared, Comparison
 from support.lives import LIMIT, Life, compare, options, outcome
 from support.recording import SECOND, Recording, Row

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millstream.journal import committed
-from millstream.spark.run import FlowRun
+from millstream.spark.flow_run import FlowRun
 from support.killed import killed
 from support.lives import Life, compare, written
 from support.recording import Recording

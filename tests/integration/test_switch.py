@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import millstream as ms
 from millstream.errors import SwitchImpossible, SwitchRefused
 from millstream.journal import committed
-from millstream.spark.run import FlowRun
+from millstream.spark.flow_run import FlowRun
 from support.lives import Life, Switches, compare, options, outcome, until
 from support.recording import SECOND, Recording, Row
 from support.switched import LARGE, MOVED, PARTED, large, size_of, tiny

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millstream.spark.run import FlowRun
+from millstream.spark.flow_run import FlowRun
 from support.killed import killed
 from support.lives import Life, Switches, compare, outcome
 from support.recording import Recording

@@ -24,8 +24,8 @@ import millstream as ms
 from millstream.errors import GroupFailed, RunError
 from millstream.flow import targets as t
 from millstream.journal import Kind
-from millstream.spark.run import FlowRun, Options
-from millstream.spark.targets import Epoch, FilesTarget, MemoryTarget, PostgresTarget
+from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.io.targets import Epoch, FilesTarget, MemoryTarget, PostgresTarget
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +100,7 @@ def test_a_stage_with_state_goes_on_after_its_only_sink_had_decided(
             monkeypatch.undo()
             raise OSError("the process is gone")
 
-    monkeypatch.setattr("millstream.spark.sink.passing", dying)
+    monkeypatch.setattr("millstream.spark.io.sink.passing", dying)
     for fails in (True, False):
         run = FlowRun(spark, flow, options)
         run.start()

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from millstream.journal.arrivals import checked, discard, stage_arrival
 from millstream.journal.base import Description, Staged
 from millstream.journal.description import create
-from millstream.journal.files import Writer
 from millstream.journal.layout import staged_folder
 from millstream.journal.reader import Reader
+from millstream.journal.writer import Writer
 from property.faulty_disk import Crash, FaultyDisk
 
 PARTITIONS = 2

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.spark.ordered import Folding, Keeping, _Shard, to_bytes
-from millstream.spark.source import PLACE
+from millstream.spark.io.source import PLACE
+from millstream.spark.stages.ordered import Folding, Keeping, _Shard, to_bytes
 
 LATENESS = 3
 MS = 1000

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from millstream.engine import lifecycle as life
-from millstream.engine.lifecycle import Event, Job, JobState, Order, advance
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.lifecycle import Event, Job, JobState, Order, advance
 from millstream.errors import JobBusy
 from simulation.jobs.world import OURS, PEERS_S, Node, Operator, Rules, World, story, violation
 

@@ -13,12 +13,10 @@ from typing import Any
 import msgspec
 
 from millstream.clock import SystemClock
-from millstream.engine import lifecycle as life
-from millstream.engine.binaries import Binaries
-from millstream.engine.guests import GuestOrder, GuestStatus
-from millstream.engine.keeper import Folders
-from millstream.engine.lifecycle import Job, JobState
-from millstream.engine.status import (
+from millstream.engine.job_runner import Folders
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.status import (
     CopyStatus,
     GroupStatus,
     Happening,
@@ -30,9 +28,11 @@ from millstream.engine.status import (
     SourceStatus,
     VersionStatus,
 )
-from millstream.engine.store import Binary, JobSettings, Store, Version
-from millstream.engine.switches import Wanted, switch_status, version_statuses
-from millstream.engine.switching import Planned, Switch, SwitchState, Told, heard
+from millstream.engine.jobs.store import Binary, JobSettings, Store, Version
+from millstream.engine.jobs.switch_record import Planned, Switch, SwitchState, Told, heard
+from millstream.engine.programs.binaries import Binaries
+from millstream.engine.schemes.guests import GuestOrder, GuestStatus
+from millstream.engine.switch_service import Wanted, switch_status, version_statuses
 from millstream.errors import (
     InvalidName,
     JobExists,

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millstream.engine import drivers
+from millstream.engine.driver import process as drivers
 from millstream.engine.engine import Engine
-from millstream.engine.lifecycle import JobState
-from millstream.engine.status import JobStatus
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.status import JobStatus
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FLOW = """

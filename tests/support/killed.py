@@ -64,7 +64,7 @@ def _sweep(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    from millstream.spark.session import session
+    from millstream.spark.session.session import session
 
     root, seed, rows, flow, *told = sys.argv[1:]
     life, wishes = _told(Path(root), int(seed), int(rows), flow, told)

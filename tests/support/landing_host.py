@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from millstream.clock import SystemClock
-from millstream.engine.inboxes import Inboxes
+from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.links.host import Listening
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import pytest
 
 from millstream.spark import failpoints
-from millstream.spark.run import FlowRun, Options
+from millstream.spark.flow_run import FlowRun, Options
 from millstream.switch.record import Phase
 from support.recording import END, Recording, perform
 from support.switched import Build

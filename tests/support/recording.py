@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.journal import Kind, Writer
-from millstream.spark.run import FlowRun
+from millstream.spark.flow_run import FlowRun
 
 SECOND: Final = 1_000_000
 START: Final = 1_577_872_800 * SECOND

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from millstream.engine.limits import Limits
-from millstream.engine.server import Server, Serving
+from millstream.engine.http.limits import Limits
+from millstream.engine.http.server import Server, Serving
 from support.engine import PeerEngine
 
 PACKAGE = base64.b64encode(b"good").decode()

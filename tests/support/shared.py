@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import millstream as ms
-from millstream.spark.book import Book
-from millstream.spark.run import FlowRun
+from millstream.spark.flow_run import FlowRun
+from millstream.spark.switching.switch_log import Book
 from millstream.switch.cut import Owners
 from support.lives import LIMIT, written
 from support.recording import SECOND, START, TURN

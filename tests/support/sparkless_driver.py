@@ -18,8 +18,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from millstream import journal
-from millstream.engine import driver as d
-from millstream.engine.versions import Versions
+from millstream.engine.driver import main as d
+from millstream.engine.driver.driver_versions import Versions
 from millstream.errors import FlowError, RunError
 from support.sparkless_run import SparklessRun
 

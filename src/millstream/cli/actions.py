@@ -15,7 +15,7 @@ from millstream.cli.jobs import Engines, Json, TokenFile, at, cluster, encoded, 
 from millstream.errors import NoSuchAction
 
 if TYPE_CHECKING:
-    from millstream.engine.status import BinaryStatus
+    from millstream.engine.jobs.status import BinaryStatus
 
 app = typer.Typer(no_args_is_help=True)
 

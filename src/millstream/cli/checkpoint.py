@@ -42,7 +42,7 @@ def show(
 
 def read(group: str, data: Path) -> dict[str, Any]:
     """Return what a group's checkpoint holds, as plain data."""
-    from millstream.spark.checkpoint import Checkpoint
+    from millstream.spark.io.checkpoint import Checkpoint
 
     flow, _, name = group.partition(".")
     folder = data / flow / "groups" / name

@@ -21,7 +21,7 @@ from millstream.errors import WrongNodes
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
-    from millstream.engine.server import Server
+    from millstream.engine.http.server import Server
 
 DATA: Final = Path(".millstream-engine")
 #: How long drivers may process what was taken before they stop.
@@ -85,7 +85,7 @@ def engine(
         inbox_port, network, key, producers, open_without_keys=open_without_keys
     )
     from millstream.engine.engine import Engine
-    from millstream.engine.server import Server, Serving, guard
+    from millstream.engine.http.server import Server, Serving, guard
 
     serving = Serving(host, port, tls_cert, tls_key, open_without_tls)
     guard(serving)

@@ -19,7 +19,7 @@ from millstream.cli.run import moment
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
-    from millstream.engine.status import CopyStatus, InboxStatus, JobStatus, RuntimeStatus
+    from millstream.engine.jobs.status import CopyStatus, InboxStatus, JobStatus, RuntimeStatus
 
 #: How `wait` and `drain` end when the job has failed, and when the time is over.
 FAILED: Final = 5
@@ -218,7 +218,7 @@ def stop(
 def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Cluster]:
     """Return the engines that the command, or else the environment, names."""
     from millstream.cluster import DEFAULT, Cluster
-    from millstream.engine.tokens import read_token
+    from millstream.engine.http.tokens import read_token
 
     named = engines or engines_of_environment()
     token = (
@@ -247,7 +247,7 @@ def told(job: JobStatus, text: str, *, json: bool) -> None:
 
 
 def _wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
-    from millstream.engine.lifecycle import SETTLED, JobState
+    from millstream.engine.jobs.lifecycle import SETTLED, JobState
 
     with _progress(job) as progress:
         ended = found.wait(job, timeout, progress=progress)
@@ -326,7 +326,7 @@ def _warn(job: JobStatus, *, purge: bool) -> None:
 
 
 def _warn_of_stop(listed: list[JobStatus]) -> None:
-    from millstream.engine.lifecycle import ALIVE
+    from millstream.engine.jobs.lifecycle import ALIVE
 
     busy = [job for job in listed if job.state in ALIVE]
     if busy:

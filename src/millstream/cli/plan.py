@@ -26,8 +26,8 @@ def plan(
     planned = plan_flow(load(flow))
     if not quick:
         # Spark takes seconds to start, so it is only asked here, after our own checks.
-        from millstream.spark.analyse import analyse
-        from millstream.spark.session import session
+        from millstream.spark.session.session import session
+        from millstream.spark.stages.analyse import analyse
 
         with Console(stderr=True).status("asking Spark"):
             spark = session(

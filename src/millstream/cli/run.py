@@ -22,8 +22,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from millstream.links.host import Listening
     from millstream.links.keys import KeyPair
-    from millstream.spark.query import GroupStatistics
-    from millstream.spark.run import FlowRun, RunStatistics
+    from millstream.spark.flow_run import FlowRun, RunStatistics
+    from millstream.spark.run.query import GroupStatistics
 
 
 def run(
@@ -70,9 +70,9 @@ def run(
 
     described = load(flow)
     listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
-    from millstream.spark.claim import Claim
-    from millstream.spark.run import FlowRun, Options
-    from millstream.spark.session import session
+    from millstream.spark.flow_run import FlowRun, Options
+    from millstream.spark.run.claim import Claim
+    from millstream.spark.session.session import session
 
     keys = None if listening.security is None else listening.security.keys
     log = data / described.name / "run.log"
@@ -98,7 +98,7 @@ def run(
 @contextmanager
 def _landings(running: FlowRun, keys: KeyPair | None) -> Iterator[None]:
     """Let runtimes send to the sources that say where."""
-    from millstream.engine.landing import landings_of
+    from millstream.engine.inboxes.landing import landings_of
 
     opened = [] if running.address is None else landings_of(running.host, running.folder, keys)
     try:

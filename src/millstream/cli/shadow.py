@@ -17,7 +17,7 @@ from millstream.errors import SwitchRefused
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
-    from millstream.engine.status import JobStatus, SwitchStatus
+    from millstream.engine.jobs.status import JobStatus, SwitchStatus
     from millstream.switch.comparison import Comparison
 
 #: How it ends if the versions differ, and if there was nothing to compare or it broke off.

@@ -20,7 +20,7 @@ from millstream.errors import InvalidOption
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
-    from millstream.engine.status import JobStatus, SwitchStatus
+    from millstream.engine.jobs.status import JobStatus, SwitchStatus
     from millstream.switch.events import Mode
 
 #: How `switch` ends when the switch was given up, and the old version runs on.

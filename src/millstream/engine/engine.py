@@ -34,16 +34,14 @@ import msgspec
 
 from millstream import journal
 from millstream.clock import Clock, SystemClock
-from millstream.engine import lifecycle as life
-from millstream.engine import package as packages
-from millstream.engine.binaries import Binaries
-from millstream.engine.driver import Command, Declare, Describe, Described
-from millstream.engine.drivers import Driver
-from millstream.engine.guests import Guest, GuestOrder, GuestStatus
-from millstream.engine.inboxes import Inboxes
-from millstream.engine.keeper import Folders, Keeper, Kept
-from millstream.engine.lifecycle import Event, Job, JobState
-from millstream.engine.status import (
+from millstream.engine.driver.main import Command, Declare, Describe, Described
+from millstream.engine.driver.process import Driver
+from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.job_runner import Folders, Keeper, Kept
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs import package as packages
+from millstream.engine.jobs.lifecycle import Event, Job, JobState
+from millstream.engine.jobs.status import (
     GroupStatus,
     Happening,
     InboxStatus,
@@ -55,9 +53,16 @@ from millstream.engine.status import (
     SourceStatus,
     VersionStatus,
 )
-from millstream.engine.store import Binary, JobSettings, Noted, Store, Stored
-from millstream.engine.switches import Wanted, check_undivided, switch_status, version_statuses
-from millstream.engine.switching import Planned
+from millstream.engine.jobs.store import Binary, JobSettings, Noted, Store, Stored
+from millstream.engine.jobs.switch_record import Planned
+from millstream.engine.programs.binaries import Binaries
+from millstream.engine.schemes.guests import Guest, GuestOrder, GuestStatus
+from millstream.engine.switch_service import (
+    Wanted,
+    check_undivided,
+    switch_status,
+    version_statuses,
+)
 from millstream.errors import (
     DriverFailed,
     EngineClosed,

@@ -25,7 +25,7 @@ from millstream.ingest.routing import dealt_with, first_sequence, laid_out, rout
 from millstream.ingest.rows import Refused, Rows
 from millstream.journal.base import Accepted, Kind
 from millstream.journal.dead import DeadLetter, DeadLetters
-from millstream.journal.files import Writer
+from millstream.journal.writer import Writer
 
 #: Appends that may wait for the disk before an origin has to.
 _IN_FLIGHT: Final = 16

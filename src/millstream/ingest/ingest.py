@@ -24,8 +24,8 @@ from millstream.ingest.reading import layout
 from millstream.ingest.settings import Settings, declare, grow
 from millstream.journal import hashing
 from millstream.journal.base import Description
-from millstream.journal.files import Writer
 from millstream.journal.reader import Reader
+from millstream.journal.writer import Writer
 
 _SLICE_S = 0.5
 

@@ -21,12 +21,12 @@ from millstream.journal.base import (
 from millstream.journal.dead import DeadLetter, DeadLetters, dead_counts
 from millstream.journal.description import create, describe
 from millstream.journal.epochs import EpochLog
-from millstream.journal.files import Writer
 from millstream.journal.growth import grow
 from millstream.journal.lateness import late_mask
 from millstream.journal.reader import PartitionReader, Reader
 from millstream.journal.retention import commit, committed, forget, trim
 from millstream.journal.staging import stage
+from millstream.journal.writer import Writer
 
 __all__ = [
     "FOREVER",

@@ -13,7 +13,7 @@ from millstream.journal.disk import DiskFile
 from millstream.journal.index import DTYPE, SIZE, Entries, Header, State, read_header, state_after
 from millstream.journal.layout import copy_file, data_file, index_file, segment_positions
 from millstream.journal.log import PartitionLog
-from millstream.journal.piece import NOWHERE, Reached
+from millstream.journal.replica_chunk import NOWHERE, Reached
 
 
 def copied_from(folder: Path) -> str | None:

@@ -25,9 +25,9 @@ from millstream.clock import Clock, SystemClock
 from millstream.journal.base import FOREVER
 from millstream.journal.description import create
 from millstream.journal.disk import REAL, Disk
-from millstream.journal.files import Writer
 from millstream.journal.layout import dead_folder, description_file
 from millstream.journal.reader import Reader
+from millstream.journal.writer import Writer
 
 schema = pa.schema(
     [

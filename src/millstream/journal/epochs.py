@@ -27,13 +27,13 @@ from millstream.errors import Ended
 from millstream.journal.base import Accepted, Description, Staged
 from millstream.journal.description import describe
 from millstream.journal.disk import REAL, Disk, make_folder, replace
-from millstream.journal.files import EpochPart, Writer
 from millstream.journal.layout import epochs_file, staged_folder
 from millstream.journal.lock import Lock
 from millstream.journal.log import SEGMENT_BYTES
 from millstream.journal.retention import Trimmed
 from millstream.journal.senders import checked_line, checked_lines
 from millstream.journal.staging import checksum, open_staged, stage
+from millstream.journal.writer import EpochPart, Writer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -31,8 +31,8 @@ from millstream.journal.align import floor_of
 from millstream.journal.base import Description, Kind, Layout
 from millstream.journal.description import describe, lay_out
 from millstream.journal.disk import REAL, Disk
-from millstream.journal.files import Writer
 from millstream.journal.senders import PASSING
+from millstream.journal.writer import Writer
 
 
 def grow(

@@ -25,7 +25,7 @@ from millstream.journal.description import adopt, schema_count
 from millstream.journal.index import SIZE, Entries, State, parse_header, sound_run
 from millstream.journal.layout import copy_file, partition_folder, segment_positions
 from millstream.journal.lock import Lock
-from millstream.journal.piece import Piece
+from millstream.journal.replica_chunk import Piece
 from millstream.journal.retention import Trimmed, trim_to
 from millstream.journal.senders import Senders
 

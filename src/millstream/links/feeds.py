@@ -16,8 +16,8 @@ from functools import partial
 from typing import Final
 
 from millstream.errors import LinkBroken, LinkClosed
-from millstream.journal.original import Original
-from millstream.journal.piece import NOWHERE, Piece
+from millstream.journal.replica_chunk import NOWHERE, Piece
+from millstream.journal.replica_source import Original
 from millstream.links.follow import Follow
 from millstream.links.inbox import Inbox
 

@@ -27,7 +27,7 @@ from millstream.ingest import Progress
 from millstream.journal.disk import REAL, Disk
 from millstream.journal.index import State
 from millstream.journal.mirror import Mirror
-from millstream.journal.piece import Piece, Reached
+from millstream.journal.replica_chunk import Piece, Reached
 from millstream.journal.retention import committed
 from millstream.links import envelope as e
 from millstream.links import follow as f

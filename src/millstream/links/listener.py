@@ -27,7 +27,7 @@ from millstream.errors import (
 )
 from millstream.ingest import Refused
 from millstream.journal import Description, Kind, describe
-from millstream.journal.piece import Piece
+from millstream.journal.replica_chunk import Piece
 from millstream.journal.retention import commit_for, trim_to
 from millstream.links import envelope as e
 from millstream.links import follow as f

@@ -29,9 +29,9 @@ from millstream.errors import MillstreamError
 from millstream.flow.flow import Flow
 from millstream.flow.sources import rate
 from millstream.flow.targets import jsonl, parquet
-from millstream.spark import home
-from millstream.spark.run import FlowRun, Options
-from millstream.spark.session import class_archive, session
+from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.session import home
+from millstream.spark.session.session import class_archive, session
 
 #: How long the flow and the writing of the archive may take on a slow machine.
 PATIENCE_S: Final = 600.0

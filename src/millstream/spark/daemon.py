@@ -18,7 +18,7 @@ import sys
 from typing import Final
 
 #: What workers of ours import sooner or later. Not pandas: few need it, and it is slow to load.
-LOADED: Final = ("pyspark.worker", "millstream.spark.source", "millstream.spark.staging")
+LOADED: Final = ("pyspark.worker", "millstream.spark.io.source", "millstream.spark.io.staging")
 
 _settled = 0
 

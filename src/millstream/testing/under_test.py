@@ -25,8 +25,8 @@ from millstream.flow.sources import Inbox
 from millstream.flow.targets import Memory
 from millstream.journal import Kind, Reader
 from millstream.journal.layout import dead_folder
-from millstream.spark.run import FlowRun, Options
-from millstream.spark.session import session
+from millstream.spark.flow_run import FlowRun, Options
+from millstream.spark.session.session import session
 
 
 class Results(list[dict[str, Any]]):

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from millstream.engine import lifecycle as life
-from millstream.engine.lifecycle import Event, Job, JobState, Order
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.lifecycle import Event, Job, JobState, Order
 from millstream.errors import InvalidTransition, JobBusy
 
 PEERS_S = 300.0

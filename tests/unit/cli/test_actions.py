@@ -14,7 +14,7 @@ import pytest
 from millstream import cluster as clusters
 from millstream.cli.app import app
 from millstream.cluster import Cluster
-from millstream.engine.contents import MOST_BYTES
+from millstream.engine.programs.contents import MOST_BYTES
 from millstream.errors import ActionInUse, BadBinary, EngineAway, NoSuchAction
 from support.served import Served, serving
 

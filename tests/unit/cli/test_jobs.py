@@ -9,8 +9,8 @@ import pytest
 
 from millstream import cli
 from millstream.cli.app import app
-from millstream.engine import lifecycle as life
-from millstream.engine.lifecycle import JobState
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.lifecycle import JobState
 from millstream.errors import JobBusy, TokenRefused, UnknownColumn
 from support.served import Served, serving
 

@@ -9,8 +9,8 @@ import typer
 
 from millstream.cli.app import app
 from millstream.cli.shadow import line
-from millstream.engine.status import SwitchStatus
-from millstream.engine.switching import SwitchState, Told
+from millstream.engine.jobs.status import SwitchStatus
+from millstream.engine.jobs.switch_record import SwitchState, Told
 from millstream.errors import SwitchRefused
 from millstream.switch.changes import Change
 from millstream.switch.comparison import Compared, Comparison

@@ -14,8 +14,8 @@ import typer
 from millstream.cli import switch as command
 from millstream.cli.app import app
 from millstream.cli.switch import line, moment, phases
-from millstream.engine.status import Happening, SwitchStatus
-from millstream.engine.switching import SwitchState, SwitchStep, Told
+from millstream.engine.jobs.status import Happening, SwitchStatus
+from millstream.engine.jobs.switch_record import SwitchState, SwitchStep, Told
 from millstream.errors import (
     InvalidDuration,
     InvalidOption,

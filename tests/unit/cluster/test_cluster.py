@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from millstream.cluster import Cluster, EngineClient, merged
-from millstream.engine import lifecycle as life
-from millstream.engine.lifecycle import JobState
-from millstream.engine.server import Server, Serving
-from millstream.engine.status import InboxStatus, Place, Prepared, SourceStatus
+from millstream.engine.http.server import Server, Serving
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.status import InboxStatus, Place, Prepared, SourceStatus
 from millstream.errors import (
     EngineAway,
     EngineError,

@@ -47,9 +47,9 @@ from millstream.journal import Reader, dead_counts
 from millstream.plan import draw
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.groups import plan
-from millstream.spark.checkpoint import Checkpoint
-from millstream.spark.query import GroupStatistics
-from millstream.spark.run import RunStatistics
+from millstream.spark.flow_run import RunStatistics
+from millstream.spark.io.checkpoint import Checkpoint
+from millstream.spark.run.query import GroupStatistics
 from unit.docs.blocks import DOCS, PAGES, Block, blocks
 
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from millstream import errors
-from millstream.engine import lifecycle as life
-from millstream.engine.http import STATUS, status_of
+from millstream.engine.http.requests import STATUS, status_of
+from millstream.engine.jobs import lifecycle as life
 from millstream.errors import InternalError, MillstreamError
 from support.links import wait_for
 from support.served import PACKAGE, Served

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from millstream.clock import SystemClock
-from millstream.engine import contents as module
-from millstream.engine import store as stores
-from millstream.engine.binaries import Binaries
-from millstream.engine.contents import Content, Contents
-from millstream.engine.store import Store
+from millstream.engine.jobs import store as stores
+from millstream.engine.jobs.store import Store
+from millstream.engine.programs import contents as module
+from millstream.engine.programs.binaries import Binaries
+from millstream.engine.programs.contents import Content, Contents
 from millstream.errors import ActionInUse, BadBinary, NoSuchAction, StoreBroken
 
 BYTES = bytes(range(256)) * 40

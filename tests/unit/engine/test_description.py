@@ -13,10 +13,10 @@ with warnings.catch_warnings():
     import schemathesis
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from millstream.engine import lifecycle as life
-from millstream.engine.api import DESCRIPTION, OPERATIONS
-from millstream.engine.intake import ARROW, NDJSON
-from millstream.engine.limits import Limits
+from millstream.engine.http.api import DESCRIPTION, OPERATIONS
+from millstream.engine.http.limits import Limits
+from millstream.engine.inboxes.intake import ARROW, NDJSON
+from millstream.engine.jobs import lifecycle as life
 from support.served import Served, serving
 
 

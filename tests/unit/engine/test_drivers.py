@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from millstream.engine import driver as d
-from millstream.engine.drivers import Log, error_of
-from millstream.engine.status import GroupStatus, SourceStatus
+from millstream.engine.driver import main as d
+from millstream.engine.driver.process import Log, error_of
+from millstream.engine.jobs.status import GroupStatus, SourceStatus
 from millstream.errors import DriverFailed, FlowError, GroupChanged, InvalidName, RunError, Where
 from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.rewire import renamed
 from millstream.flow.targets import memory
 from millstream.ingest import IngestStatistics
-from millstream.spark.query import GroupStatistics
+from millstream.spark.run.query import GroupStatistics
 
 
 def test_the_numbers_of_a_job_are_those_that_its_driver_reports() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream.actions.scheme import Node, Scheme
-from millstream.engine.elsewhere import owners_of
-from millstream.engine.status import Peer
+from millstream.engine.jobs.status import Peer
+from millstream.engine.schemes.elsewhere import owners_of
 from millstream.errors import InvalidScheme
 
 TWO = [Peer("http://127.0.0.1:8340", "10.0.0.5"), Peer("https://127.0.0.2:8340", "10.0.0.6")]

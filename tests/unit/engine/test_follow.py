@@ -9,8 +9,8 @@ import pytest
 
 from millstream import ingest
 from millstream.clock import SystemClock
-from millstream.engine.inboxes import Inboxes
-from millstream.engine.status import Place
+from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.jobs.status import Place
 from millstream.errors import EngineAway
 from millstream.flow import sources
 from millstream.flow.flow import Flow

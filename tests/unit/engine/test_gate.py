@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from millstream.cluster import Cluster
-from millstream.engine import tokens
-from millstream.engine.api import OPERATIONS
-from millstream.engine.limits import Held, Limits, Rate
-from millstream.engine.server import Server, Serving, guard
+from millstream.engine.http import tokens
+from millstream.engine.http.api import OPERATIONS
+from millstream.engine.http.limits import Held, Limits, Rate
+from millstream.engine.http.server import Server, Serving, guard
 from millstream.errors import EngineAway, EngineError, InvalidAddress, OpenNetwork, TokenRefused
 from support.engine import PeerEngine
 from support.links import stored

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millstream.clock import SystemClock
-from millstream.engine.inboxes import Inboxes
+from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.errors import SchemaConflict
 from millstream.journal import describe
 from millstream.links.client import connect

@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from millstream.engine.limits import Limits
+from millstream.engine.http.limits import Limits
 from millstream.journal.summary import summary
 from millstream.links.client import connect
 from support.links import batch, letters, stored

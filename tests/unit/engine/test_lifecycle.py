@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from millstream.engine import lifecycle as life
-from millstream.engine.lifecycle import ALIVE, SETTLED, Job, JobState, advance
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.lifecycle import ALIVE, SETTLED, Job, JobState, advance
 from millstream.errors import InvalidTransition, JobBusy
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from millstream.engine import lifecycle as life
-from millstream.engine.metrics import Metrics
+from millstream.engine.http.metrics import Metrics
+from millstream.engine.jobs import lifecycle as life
 from support.engine import PeerEngine
 from support.served import EVENTS, Served
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.engine import package
-from millstream.engine.package import manifest, pack, unpack
+from millstream.engine.jobs import package
+from millstream.engine.jobs.package import manifest, pack, unpack
 from millstream.errors import BadPackage, NotLoadable
 
 

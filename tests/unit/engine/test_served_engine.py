@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from millstream.engine.engine import Engine
-from millstream.engine.package import pack
-from millstream.engine.server import Server, Serving
+from millstream.engine.http.server import Server, Serving
+from millstream.engine.jobs.package import pack
 
 MISTAKE = """
 import millstream as ms

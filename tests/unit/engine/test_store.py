@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.engine import store as stores
-from millstream.engine.lifecycle import Job, JobState
-from millstream.engine.status import Place
-from millstream.engine.store import JobSettings, Noted, Store, Stored
+from millstream.engine.jobs import store as stores
+from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.status import Place
+from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored
 from millstream.errors import StoreBroken
 
 SETTINGS = JobSettings(flow="f.py", package="abc", options={"state": "memory"}, inboxes={"s": 2})

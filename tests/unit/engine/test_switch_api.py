@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from millstream.engine.switching import SwitchStep, Told
+from millstream.engine.jobs.switch_record import SwitchStep, Told
 from millstream.switch.changes import Change
 from millstream.switch.comparison import Compared, Comparison, Example
 from support.served import PACKAGE, Served

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.engine import tail
+from millstream.engine.http import tail
 from millstream.errors import RequestRefused
 
 

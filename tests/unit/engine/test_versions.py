@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from millstream.engine import store as stores
-from millstream.engine.lifecycle import Job
-from millstream.engine.store import JobSettings, Noted, Store, Stored, Version
-from millstream.engine.switching import (
+from millstream.engine.jobs import store as stores
+from millstream.engine.jobs.lifecycle import Job
+from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored, Version
+from millstream.engine.jobs.switch_record import (
     Standing,
     Switch,
     SwitchState,

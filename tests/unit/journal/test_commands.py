@@ -13,10 +13,10 @@ from millstream.errors import JournalMissing, MillstreamError, SchemaConflict
 from millstream.journal.base import Kind
 from millstream.journal.dead import DeadLetters
 from millstream.journal.description import create
-from millstream.journal.files import Writer
 from millstream.journal.layout import data_file, index_file
 from millstream.journal.reader import Reader
 from millstream.journal.retention import commit
+from millstream.journal.writer import Writer
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ from millstream.errors import (
 )
 from millstream.journal.base import Kind
 from millstream.journal.description import create, describe
-from millstream.journal.files import Writer
 from millstream.journal.layout import copy_file, data_file, partition_folder
 from millstream.journal.mirror import Mirror
-from millstream.journal.original import Original
-from millstream.journal.piece import Piece, Reached
 from millstream.journal.reader import Reader
 from millstream.journal.repair import repair
+from millstream.journal.replica_chunk import Piece, Reached
+from millstream.journal.replica_source import Original
 from millstream.journal.retention import commit, commit_for, committed, trim, trim_to
+from millstream.journal.writer import Writer
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

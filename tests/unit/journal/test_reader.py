@@ -19,11 +19,11 @@ from millstream.errors import (
 from millstream.journal.base import FOREVER, Kind, PartitionState
 from millstream.journal.description import create
 from millstream.journal.epochs import EpochLog
-from millstream.journal.files import Writer
 from millstream.journal.index import read_header
 from millstream.journal.layout import data_file, index_file, segment_positions
 from millstream.journal.reader import PartitionReader, Reader
 from millstream.journal.staging import stage
+from millstream.journal.writer import Writer
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import ControlBroken
-from millstream.spark.book import Book
+from millstream.spark.switching.switch_log import Book
 from millstream.switch import machine
 from millstream.switch.machine import Entry
 from millstream.switch.record import Homes, Phase, Record

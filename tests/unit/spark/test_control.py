@@ -10,8 +10,8 @@ from msgspec import convert
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from millstream.journal import Kind, Writer, create
-from millstream.spark.control import Answer, Control, Orders, Question
-from millstream.spark.source import JournalStreamReader, Offset, Settings
+from millstream.spark.io.control import Answer, Control, Orders, Question
+from millstream.spark.io.source import JournalStreamReader, Offset, Settings
 from millstream.switch.cut import WHOLE
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC"))])

@@ -10,8 +10,8 @@ from msgspec import convert, to_builtins
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from millstream.journal import Writer, create, grow
-from millstream.spark.control import Control, Orders, Question
-from millstream.spark.source import JournalStreamReader, Offset, Settings, padded
+from millstream.spark.io.control import Control, Orders, Question
+from millstream.spark.io.source import JournalStreamReader, Offset, Settings, padded
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC"))])
 LATENESS = 5

@@ -12,8 +12,8 @@ import millstream as ms
 from millstream import journal
 from millstream.clock import micros
 from millstream.journal.retention import trim_to
-from millstream.spark.again import trimmed
-from millstream.spark.version import FlowVersion, Ground
+from millstream.spark.run.version import FlowVersion, Ground
+from millstream.spark.switching.reprocess import trimmed
 from millstream.switch.changes import Version
 from millstream.switch.plan import switch_plan
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from millstream.journal import Reader, dead_counts
 from millstream.journal.dead import dead_folder
-from millstream.spark.keyless import RECORD, Keyless
-from millstream.spark.ordered import SHARD, from_bytes
-from millstream.spark.source import PLACE, POSITION_BITS
+from millstream.spark.io.source import PLACE, POSITION_BITS
+from millstream.spark.stages.keyless import RECORD, Keyless
+from millstream.spark.stages.ordered import SHARD, from_bytes
 
 
 def batch(*rows: tuple[int, str | None]) -> pa.RecordBatch:

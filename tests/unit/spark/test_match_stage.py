@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import GroupChanged
-from millstream.spark import match, match_stage
-from millstream.spark.match_stage import KEY, OLD_SHARDS, TIME, in_order
-from millstream.spark.ordered import SHARD, from_bytes, pack
-from millstream.spark.source import PLACE
+from millstream.spark import match
+from millstream.spark.io.source import PLACE
+from millstream.spark.stages import match as match_stage
+from millstream.spark.stages.match import KEY, OLD_SHARDS, TIME, in_order
+from millstream.spark.stages.ordered import SHARD, from_bytes, pack
 
 MOMENT = pa.timestamp("us", "UTC")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.spark.session import _java_options
+from millstream.spark.session.session import _java_options
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from millstream.errors import InternalError
-from millstream.spark.checkpoint import Checkpoint
-from millstream.spark.sink import GroupSink
-from millstream.spark.targets import Epoch
+from millstream.spark.io.checkpoint import Checkpoint
+from millstream.spark.io.sink import GroupSink
+from millstream.spark.io.targets import Epoch
 
 
 class Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from millstream.spark.turns import Turns
+from millstream.spark.io.sink_order import Turns
 
 PATIENCE_S = 60.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream import journal
-from millstream.spark.version import forget_readers, placed, remove_unless
+from millstream.spark.run.version import forget_readers, placed, remove_unless
 from millstream.switch.record import Homes
 
 OLD = Homes(

@@ -15,9 +15,9 @@ from millstream.journal.base import Kind
 from millstream.journal.dead import DeadLetters
 from millstream.journal.description import create
 from millstream.journal.epochs import EpochLog
-from millstream.journal.files import Writer
 from millstream.journal.retention import commit
 from millstream.journal.staging import stage
+from millstream.journal.writer import Writer
 
 OLD = pa.schema([("at", pa.timestamp("us", "UTC")), ("name", pa.string())])
 NEW = OLD.append(pa.field("extra", pa.int64()))

@@ -11,10 +11,10 @@ import pytest
 from millstream.journal.base import Kind
 from millstream.journal.dead import DeadLetters, dead_counts
 from millstream.journal.epochs import EpochLog
-from millstream.journal.files import Writer
 from millstream.journal.reader import Reader
 from millstream.journal.retention import committed
 from millstream.journal.verify import verify
+from millstream.journal.writer import Writer
 
 SAVED = sorted(path for path in Path(__file__).parent.iterdir() if path.name.startswith("format_"))
 

@@ -1,0 +1,397 @@
+"""The engine's side of driver processes: start, watch, command, end.
+
+A driver has a session of its own, a folder for what Spark and others put down in passing, and marks
+in its environment by which all that it has started can be found: also by a new engine, after the
+one before was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+import psutil
+
+from millstream import errors
+from millstream.engine.driver.main import Command, Failed, Nothing, Report, Run
+from millstream.errors import DriverFailed, MillstreamError
+
+_log = logging.getLogger(__name__)
+#: What a driver process runs; tests put one without Spark in its place.
+PROGRAM: tuple[str, ...] = ("-m", "millstream.engine.driver.main")
+_FOLDER: Final = "MILLSTREAM_ENGINE"
+_DRIVER: Final = "MILLSTREAM_DRIVER"
+_LOG_BYTES: Final = 10 << 20
+_EARLY_LINES: Final = 500
+_KILLED_S: Final = 10.0
+#: How long to wait after a spare has died: the next one may, too.
+_REFILL_S: Final = 30.0
+
+
+class Driver:
+    """A driver process.
+
+    `on_report` is called for each report, and `on_exit` once, when the process is gone, from a
+    thread of the driver's.
+    """
+
+    def __init__(
+        self,
+        scratch: Path,
+        *,
+        engine: Path,
+        on_report: Callable[[Driver, Report], None],
+        on_exit: Callable[[Driver], None],
+        master: str | None = None,
+        warm: bool = False,
+    ) -> None:
+        self.warm = False
+        self.told: Report | None = None
+        #: How it ended, if it said so.
+        self.failed: Failed | None = None
+        self._scratch = scratch
+        self._mark = uuid.uuid4().hex
+        self._on_report, self._on_exit = on_report, on_exit
+        self._answers: deque[Report] = deque()
+        self._answered = threading.Condition()
+        self._gone = False
+        self._log = Log()
+        scratch.mkdir(parents=True)
+        options = [
+            *(["--warm"] if warm else []),
+            *(["--master", master] if master is not None else []),
+        ]
+        self._process = subprocess.Popen(
+            [sys.executable, *PROGRAM, *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(scratch, engine, self._mark),
+            start_new_session=True,
+        )
+        self._write_guard = threading.Lock()
+        self._threads = [
+            threading.Thread(target=work, name=f"driver {self.pid} {name}", daemon=True)
+            for work, name in ((self._listen, "reports"), (self._keep_log, "log"))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._gone and self._process.poll() is None
+
+    # talking
+
+    def send(self, command: Command) -> None:
+        """Say something; a driver that is gone does not hear it, and `on_exit` tells."""
+        assert self._process.stdin is not None
+        with self._write_guard, contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(msgspec.json.encode(command) + b"\n")
+            self._process.stdin.flush()
+
+    def ask(self, command: Command, timeout_s: float) -> Report:
+        """Say something and return the answer: `described`, `declared`, `planned`, `shared` or `unplanned`.
+
+        Raises:
+            MillstreamError: What the driver has failed with.
+            DriverFailed: It did not answer.
+        """
+        self.send(command)
+        with self._answered:
+            if not self._answered.wait_for(
+                lambda: self._answers or self._gone or self.failed, timeout_s
+            ):
+                raise DriverFailed(f"driver {self.pid} did not answer in {timeout_s:g} s")
+            if self.failed is not None:
+                raise error_of(self.failed)
+            if not self._answers:
+                raise DriverFailed(
+                    f"driver {self.pid} ended before it answered", hint=self._log.last()
+                )
+            return self._answers.popleft()
+
+    def run(self, how: Run) -> None:
+        """Run a flow; from here on what the driver prints goes to its log."""
+        self._log.open(Path(how.log))
+        self.send(Command(run=how))
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                report = msgspec.json.decode(line, type=Report)
+            except msgspec.MsgspecError:
+                _log.warning("driver %s said what it should not: %r", self.pid, line[:200])
+                continue
+            self._heard(report)
+        self._process.wait()
+        self._sweep()
+        self._close()
+        with self._answered:
+            self._gone = True
+            self._answered.notify_all()
+        self._on_exit(self)
+
+    def _heard(self, report: Report) -> None:
+        with self._answered:
+            if report.failed is not None:
+                self.failed = report.failed
+            elif any(
+                (report.described, report.declared, report.planned, report.shared, report.unplanned)
+            ):
+                self._answers.append(report)
+            elif report.warm is not None:
+                self.warm = True
+            self._answered.notify_all()
+        self._on_report(self, report)
+
+    def _keep_log(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._log.write(line)
+        self._log.close()
+        self._process.stderr.close()
+
+    # ending
+
+    def stop(self) -> None:
+        """Let it stop between two batches; `on_exit` tells when it has."""
+        self.send(Command(stop=Nothing()))
+
+    def kill(self) -> None:
+        """End it, and all that it has started, now."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_KILLED_S)
+        self._sweep()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it is gone, with all that it has started; return whether it is."""
+        with self._answered:
+            gone = self._answered.wait_for(lambda: self._gone, timeout_s)
+        if gone:
+            self._threads[-1].join(_KILLED_S)
+            self._log.close()
+        return gone
+
+    def _sweep(self) -> None:
+        """End what is left of the driver: Java, if it died without it, and Spark's Python processes."""
+        end_all(marked(_DRIVER, self._mark))
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._write_guard, contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+
+    @property
+    def reason(self) -> str:
+        """Why it is gone, in words."""
+        if self.failed is not None:
+            return self.failed.message
+        code = self._process.poll()
+        if code is not None and code < 0:
+            return f"the driver was killed by {signal.Signals(-code).name}"
+        return f"the driver ended with exit code {code}"
+
+
+def _environment(scratch: Path, engine: Path, mark: str) -> dict[str, str]:
+    place = str(scratch.resolve())
+    java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={place}".strip()
+    ours = {
+        _FOLDER: str(engine.resolve()),
+        _DRIVER: mark,
+        "TMPDIR": place,
+        "SPARK_LOCAL_DIRS": place,
+    }
+    return {**os.environ, **ours, "JAVA_TOOL_OPTIONS": java, "PYTHONUNBUFFERED": "1"}
+
+
+# what drivers leave
+
+
+def marked(name: str, value: str) -> Iterator[psutil.Process]:
+    """Find the processes of this user that have a mark in their environment."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(name) == value:
+                yield process
+
+
+def end_all(processes: Iterable[psutil.Process]) -> int:
+    """Kill processes, wait until they are gone, and return how many there were."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+            found.append(process)
+    if found:
+        psutil.wait_procs(found, timeout=_KILLED_S)
+    return len(found)
+
+
+def error_of(failed: Failed) -> MillstreamError:
+    """Return what a driver has failed with as the error that it raised."""
+    kind = getattr(errors, failed.error, None)
+    if isinstance(kind, type) and issubclass(kind, MillstreamError):
+        return kind(failed.message, hint=failed.hint)
+    return DriverFailed(failed.message, hint=failed.hint)
+
+
+class Log:
+    """The log of a job: two files at most, the older one with ".1" at its end.
+
+    What is written before it has a place is kept, up to a number of lines. A disk that is full
+    costs lines, no more.
+    """
+
+    def __init__(self, most_bytes: int = _LOG_BYTES) -> None:
+        self._most = most_bytes
+        self._early: deque[bytes] = deque(maxlen=_EARLY_LINES)
+        self._path: Path | None = None
+        self._file: IO[bytes] | None = None
+        self._guard = threading.Lock()
+        self._closed = False
+
+    def open(self, path: Path) -> None:
+        """Write to a file from here on, what is kept first."""
+        with self._guard:
+            self._path = path
+            early, self._early = list(self._early), deque(maxlen=1)
+            for line in early:
+                self._put(line)
+
+    def write(self, line: bytes) -> None:
+        with self._guard:
+            self._early.append(line)
+            if self._path is not None and not self._closed:
+                self._put(line)
+
+    def _put(self, line: bytes) -> None:
+        assert self._path is not None
+        try:
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("ab")
+            self._file.write(line)
+            self._file.flush()
+            if self._file.tell() > self._most:
+                self._file.close()
+                self._file = None
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        except OSError:
+            self._file = None
+
+    def last(self) -> str | None:
+        """Return the last line that was written."""
+        with self._guard:
+            return self._early[-1].decode(errors="replace").strip() if self._early else None
+
+    def close(self) -> None:
+        """Write no more."""
+        with self._guard:
+            self._closed = True
+            if self._file is not None:
+                with contextlib.suppress(OSError):
+                    self._file.close()
+                self._file = None
+
+
+class Drivers:
+    """All drivers of an engine, with spares that have Spark started already.
+
+    Call from one thread that lives as long as the engine: the kernel ends a driver with the thread
+    that started it.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        on_report: Callable[[Driver, Report], None],
+        on_exit: Callable[[Driver], None],
+        master: str | None = None,
+        spares: int = 0,
+    ) -> None:
+        self._data = data
+        self._scratch = data / "scratch"
+        self._on_report, self._on_exit = on_report, on_exit
+        self._master = master
+        self._wanted = spares
+        self._numbers = itertools.count(1)
+        self._spares: list[Driver] = []
+        self._fill_at = 0.0
+
+    def clear(self) -> int:
+        """End what an engine before has left; return how many processes that were."""
+        ended = end_all(marked(_FOLDER, str(self._data.resolve())))
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        return ended
+
+    def start(self) -> Driver:
+        """Return a driver that has nothing to do yet: a spare one, the warmest, if there is any."""
+        self._spares = [spare for spare in self._spares if spare.alive]
+        spare = max(self._spares, key=lambda one: one.warm, default=None)
+        if spare is None:
+            return self._new(warm=False)
+        self._spares.remove(spare)
+        return spare
+
+    def fill(self) -> None:
+        """Start spares, one at a time, until there are as many as wanted."""
+        for spare in self._spares:
+            if not spare.alive:
+                _log.warning("a spare driver is gone: %s", spare.reason)
+                self._fill_at = time.monotonic() + _REFILL_S
+        self._spares = [spare for spare in self._spares if spare.alive]
+        if time.monotonic() < self._fill_at:
+            return
+        if len(self._spares) < self._wanted and all(spare.warm for spare in self._spares):
+            self._spares.append(self._new(warm=True))
+
+    @property
+    def warm(self) -> int:
+        """How many spares could run a flow at once."""
+        return sum(spare.warm and spare.alive for spare in self._spares)
+
+    def _new(self, *, warm: bool) -> Driver:
+        return Driver(
+            self._scratch / str(next(self._numbers)),
+            engine=self._data,
+            on_report=self._on_report,
+            on_exit=self._on_exit,
+            master=self._master,
+            warm=warm,
+        )
+
+    def close(self) -> None:
+        """End the spares."""
+        self._wanted = 0
+        for spare in self._spares:
+            spare.kill()
+        for spare in self._spares:
+            spare.wait(_KILLED_S)
+        self._spares.clear()
+        shutil.rmtree(self._scratch, ignore_errors=True)

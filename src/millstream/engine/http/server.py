@@ -1,0 +1,255 @@
+"""The HTTP server of an engine: one thread beside it.
+
+It is bound to this host alone unless somebody says otherwise: `guard` refuses an address that
+others can reach, since tokens would travel there in the clear, without TLS or the word that the
+network is trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from millstream import __version__
+from millstream.engine.http import tokens
+from millstream.engine.http.api import Api, Served
+from millstream.engine.http.limits import Limits
+from millstream.engine.http.requests import application
+from millstream.engine.jobs.status import EngineStatus, Place
+from millstream.errors import EngineError, InvalidAddress, OpenNetwork
+from millstream.links.keys import KeyPair
+
+PORT: Final = 8340
+LOOPBACK: Final = "127.0.0.1"
+_LOCAL_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_GRACE_S: Final = 5
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where an engine is asked, and by whom."""
+
+    host: str = LOOPBACK
+    port: int = PORT
+    certificate: Path | None = None
+    private_key: Path | None = None
+    #: Tokens may travel in the clear: the network is trusted, or a proxy on this host does the TLS.
+    open_without_tls: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def loopback(self) -> bool:
+        return bool(_ip(self.host).is_loopback)
+
+
+def guard(serving: Serving) -> None:
+    """Let an engine be asked from other hosts only over TLS, or if the user wants it open.
+
+    Raises:
+        OpenNetwork: The token could be read on its way.
+        InvalidAddress: The host is no IP address.
+    """
+    if serving.loopback or serving.open_without_tls or serving.certificate is not None:
+        return
+    raise OpenNetwork(
+        f"{serving.host} can be reached from other hosts, and tokens would travel there in the clear",
+        hint="give a certificate with --tls-cert and --tls-key, or say that the network is trusted: --open-without-tls",
+    )
+
+
+def _ip(host: str) -> Any:
+    try:
+        return ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError as exc:
+        raise InvalidAddress(
+            f'"{host}" is not an IP address',
+            hint="give one of this host's, or 0.0.0.0 for all of them",
+        ) from exc
+
+
+class Server:
+    """An engine's API, served by a thread of this process."""
+
+    def __init__(
+        self,
+        engine: Served,
+        data: Path,
+        serving: Serving | None = None,
+        *,
+        keys: KeyPair | None = None,
+    ) -> None:
+        """Bind the port; `start` answers.
+
+        Args:
+            engine: Who is asked.
+            data: Its folder, where the token is.
+            serving: Where to listen.
+            keys: Those of the inboxes, which all engines of a cluster share.
+
+        Raises:
+            OpenNetwork: Others could reach it, and nobody has said that they may.
+            EngineError: The port is taken.
+        """
+        self._serving = serving or Serving()
+        guard(self._serving)
+        self._engine = engine
+        self._data = data
+        self._started_at = datetime.now(UTC)
+        self.stopped = threading.Event()
+        """Set when somebody has asked the engine to stop."""
+        self._socket = _bound(self._serving)
+        self._port = int(self._socket.getsockname()[1])
+        self.token = tokens.token_of(data)
+        self.api = Api(
+            engine, self._about, limits=self._serving.limits, stop=self._stop_soon, keys=keys
+        )
+        self._uvicorn = uvicorn.Server(self._config())
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def _config(self) -> uvicorn.Config:
+        how, limits = self._serving, self._serving.limits
+        app = application(
+            self.api,
+            self.token,
+            hosts=_LOCAL_NAMES | {how.host} if how.loopback else None,
+            reads_open=how.loopback,
+        )
+        return uvicorn.Config(
+            app,
+            http=_impatient(limits.header_seconds),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=limits.connections,
+            h11_max_incomplete_event_size=limits.header_bytes,
+            timeout_graceful_shutdown=_GRACE_S,
+            ssl_certfile=how.certificate,
+            ssl_keyfile=how.private_key,
+        )
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._uvicorn.serve(sockets=[self._socket]))
+        except Exception:  # noqa: BLE001 (it is logged whole, and whoever runs the engine is told)
+            _log.exception("the HTTP server has ended")
+            self.stopped.set()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._serving.host}]" if ":" in self._serving.host else self._serving.host
+        scheme = "http" if self._serving.certificate is None else "https"
+        return f"{scheme}://{host}:{self._port}"
+
+    def start(self) -> None:
+        """Begin to answer; the engine has to be started."""
+        self._thread.start()
+        while not self._uvicorn.started and self._thread.is_alive():
+            time.sleep(0.005)
+        if not self._thread.is_alive():
+            raise EngineError(
+                f"the HTTP server at {self.url} did not start",
+                hint="the engine's log has the reason",
+            )
+        tokens.note(self._data, self.url)
+
+    def close(self) -> None:
+        """Answer what is on its way, and end."""
+        tokens.forget(self._data)
+        self.api.stopping = True
+        self._uvicorn.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+
+    def _stop_soon(self) -> None:
+        self.stopped.set()
+
+    def _about(self, jobs: int) -> EngineStatus:
+        at = self._engine.address
+        return EngineStatus(
+            node=self._engine.node,
+            of=self._engine.of,
+            version=__version__,
+            url=self.url,
+            inbox=Place(at.ip, at.port, at.node, at.folder),
+            data=str(self._data.resolve()),
+            started_at=self._started_at.isoformat(timespec="milliseconds"),
+            jobs=jobs,
+        )
+
+
+def _bound(serving: Serving) -> socket.socket:
+    family = socket.AF_INET6 if _ip(serving.host).version == 6 else socket.AF_INET
+    # Named as TCP: only then asyncio sends small answers at once, and not after the 40 ms of a
+    # delayed acknowledgement.
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((serving.host, serving.port))
+    except OSError as exc:
+        opened.close()
+        raise EngineError(
+            f"{serving.host}:{serving.port} cannot be listened at: {exc.strerror or exc}",
+            hint="another engine may have the port: take another one with --port, or 0 for any that is free",
+        ) from exc
+    return opened
+
+
+def _impatient(seconds: float) -> type[H11Protocol]:
+    """Return the protocol for connections that must say what they want in time."""
+
+    class Impatient(H11Protocol):
+        _giving_up: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_head()
+
+        def handle_events(self) -> None:
+            before = self.cycle
+            super().handle_events()
+            if self.cycle is not before:
+                self._calm()
+
+        def on_response_complete(self) -> None:
+            before = self.cycle
+            super().on_response_complete()
+            if self.cycle is before:
+                self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._calm()
+            super().connection_lost(exc)
+
+        def _await_head(self) -> None:
+            self._calm()
+            self._giving_up = self.loop.call_later(seconds, self._give_up)
+
+        def _calm(self) -> None:
+            if self._giving_up is not None:
+                self._giving_up.cancel()
+                self._giving_up = None
+
+        def _give_up(self) -> None:
+            _log.warning(
+                "closed a connection that has asked nothing for %g s: %s", seconds, self.client
+            )
+            self.transport.abort()
+
+    return Impatient

@@ -1,0 +1,207 @@
+"""What an engine says about a job: plain data, for the API, the command line and the page.
+
+The numbers of groups and sources are those of `spark.run.RunStatistics`, spelled out here so that
+an engine, which runs no Spark itself, need not load it to speak of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.switch_record import SwitchState
+from millstream.switch.comparison import Comparison
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    """The numbers of a group that people watch."""
+
+    name: str
+    batch: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    batch_seconds: float = 0.0
+    watermark_ms: int | None = None
+    lag_rows: int = 0
+    lag_seconds: float = 0.0
+    state_rows: int = 0
+    finished: bool = False
+
+
+class SourceStatus(msgspec.Struct, frozen=True):
+    """What a source has brought in since its engine or its driver was started."""
+
+    rows: int = 0
+    refused: int = 0
+    bytes: int = 0
+    ended: bool = False
+    error: str | None = None
+
+
+class InboxStatus(msgspec.Struct, frozen=True):
+    """An inbox of a job on this engine: where it is, what waits in it and how much more it can take."""
+
+    source: str
+    partition: int
+    address: str
+    rows: int = 0
+    repeated: int = 0
+    refused: int = 0
+    waiting: int = 0
+    free: int = 0
+    senders: int = 0
+    error: str | None = None
+    #: Where runtimes send to, if that is listened for here.
+    runtimes: str | None = None
+
+
+class CopyStatus(msgspec.Struct, frozen=True):
+    """The copy of a partition that another engine has: how far it is, and whether all of it is here."""
+
+    source: str
+    partition: int
+    original: str
+    rows: int = 0
+    behind_bytes: int = 0
+    live: bool = False
+    error: str | None = None
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something that has happened to a job."""
+
+    at: str
+    what: str
+    detail: str | None = None
+
+
+class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch of a job: one that goes on, or the last one; moments are ISO 8601 in UTC.
+
+    `cut` is a moment in event time: results that start before it are the old version's. `left_s` is
+    how much event time the old version still has to read. `probation` says how the new version
+    does, if it is watched, and `shadow` how it compares, if it only runs in the shadow of the old
+    one. `share` is the part of the keys that the new version has from the cut on, and `wanted` the
+    part that it is to have, if they are shared out.
+    """
+
+    version: str
+    previous: str
+    state: SwitchState
+    phase: str
+    why: str | None = None
+    asked_at: str
+    ended_at: str | None = None
+    cut: str | None = None
+    left_s: float | None = None
+    steps: tuple[Happening, ...] = ()
+    probation: str | None = None
+    shadow: Comparison | None = None
+    share: float | None = None
+    wanted: float | None = None
+
+
+class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a job, with the switch that led to it."""
+
+    version: str
+    flow: str
+    added_at: str
+    current_at: str | None = None
+    running: bool = False
+    back_to: str | None = None
+    switch: SwitchStatus | None = None
+
+
+class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A runtime of a job: starting, running, waiting (for its program to be started again), silent, stopped or ended.
+
+    `oldest` is the id of the oldest message that not all downstreams have; 0: they have all.
+    """
+
+    node: str
+    role: str
+    state: str
+    address: str | None = None
+    generation: int = 0
+    restarts: int = 0
+    oldest: int = 0
+    pid: int | None = None
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is now on one engine; moments are ISO 8601 in UTC."""
+
+    id: str
+    name: str
+    state: JobState
+    reason: str | None = None
+    flush: bool = False
+    node: int = 0
+    of: int = 1
+    deployed_at: str
+    since: str
+    restarts: int = 0
+    pid: int | None = None
+    groups: tuple[GroupStatus, ...] = ()
+    sources: dict[str, SourceStatus] = {}
+    late: int = 0
+    dead: int = 0
+    #: Of all partitions; 0 on engines without the job's driver.
+    unprocessed: int = 0
+    inboxes: tuple[InboxStatus, ...] = ()
+    copies: tuple[CopyStatus, ...] = ()
+    #: Which version runs: the old one until a switch is done.
+    version: str = "1"
+    switch: SwitchStatus | None = None
+    runtimes: tuple[RuntimeStatus, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an inbox is: the address of `links.network`."""
+
+    ip: str
+    port: int
+    node: int = 0
+    folder: str | None = None
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """An engine of a cluster: where it is asked, and the address of its inboxes."""
+
+    url: str
+    ip: str
+
+
+class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine as it is now."""
+
+    node: int
+    of: int
+    version: str
+    url: str
+    inbox: Place
+    data: str
+    started_at: str
+    jobs: int
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A job that is ready to begin: for each source, its partitions that live on this engine and where they are."""
+
+    id: str
+    name: str
+    addresses: dict[str, dict[int, Place]]
+    #: The content (SHA-256) of each program of the engine's that the flow names.
+    binaries: dict[str, str] = {}
+
+
+class BinaryStatus(msgspec.Struct, frozen=True):
+    """A version of a program that an engine keeps, and the jobs that run it."""
+
+    name: str
+    version: int
+    sha256: str
+    bytes: int
+    added_at: str
+    jobs: list[str] = []

@@ -1,0 +1,1 @@
+"""The programs that an engine keeps for actions."""

@@ -1,0 +1,1 @@
+"""Schemes as jobs: runtimes and their supervisor, beside stages on Spark."""

@@ -1,0 +1,620 @@
+"""The switches of an engine's jobs: checked and begun here, carried out by their drivers, written down as they are heard of.
+
+asked ──▶ unpack ──▶ the driver plans ──▶ written down ──▶ the driver begins ──▶ its reports ──▶ written down
+                          │ impossible, a mistake: nothing was touched                 │
+                          ▼                                                            ▼ done
+                        refused                                        inboxes that are gone are closed; probation
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from millstream.actions.scheme import described_in
+from millstream.engine.driver.main import Command, Nothing
+from millstream.engine.driver.process import error_of
+from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.jobs import package as packages
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.status import Happening, SwitchStatus, VersionStatus
+from millstream.engine.jobs.store import JobSettings, Noted, Store, Version
+from millstream.engine.jobs.switch_record import (
+    LIMIT_S,
+    Begin,
+    Compare,
+    Planned,
+    Share,
+    Standing,
+    Switch,
+    SwitchState,
+    Told,
+    Trial,
+    came_up,
+    heard,
+)
+from millstream.engine.programs.binaries import Binaries
+from millstream.errors import (
+    DriverFailed,
+    EngineError,
+    InvalidTransition,
+    MillstreamError,
+    StoreBroken,
+    SwitchImpossible,
+    SwitchRefused,
+)
+from millstream.switch.comparison import Comparison
+from millstream.switch.cut import WHOLE, percent
+from millstream.switch.events import Mode
+from millstream.switch.probation import Sample, verdict
+from millstream.switch.record import decode
+
+if TYPE_CHECKING:
+    from millstream.engine.job_runner import Folders, Keeper, Kept
+
+_log = logging.getLogger(__name__)
+#: How long a driver may take to plan a switch: it asks Spark, between two polls.
+PLAN_S: Final = 120.0
+#: How often a version on probation is looked at.
+SAMPLE_S: Final = 2.0
+_MOST_SAMPLES: Final = 5_000
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a switch is to be: to a package, which may get a share of the keys; another share; or back to the version before."""
+
+    package: bytes | None = None
+    root: str | None = None
+    consent: tuple[str, ...] = ()
+    limit_s: float = LIMIT_S
+    trial: Trial | None = None
+    #: How long the new version is to run in the shadow of the old one, if it is not to take its place.
+    shadow_s: float | None = None
+    since: datetime | None = None
+    #: In parts of `WHOLE`.
+    share: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A version that has arrived."""
+
+    package: bytes
+    folder: Path
+    flow: Path
+    back_to: int | None
+
+
+class Switches:
+    """What an engine does about switches. `plan`, `begin` and `give_up` are for any thread, the rest for the keeper's."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        store: Store,
+        inboxes: Inboxes,
+        binaries: Binaries,
+        keeper: Keeper,
+        now: Callable[[], float],
+    ) -> None:
+        self._folders, self._store, self._inboxes, self._binaries = (
+            folders,
+            store,
+            inboxes,
+            binaries,
+        )
+        self._keeper, self._now = keeper, now
+        self._one = threading.Lock()
+        self._unsaved: dict[tuple[str, int], tuple[Version, list[Noted]]] = {}
+        #: Of versions on probation, by job and version.
+        self._samples: dict[tuple[str, int], list[Sample]] = {}
+
+    # asking
+
+    def plan(self, kept: Kept, wanted: Wanted) -> Planned:
+        """Say what a switch would do; nothing is touched.
+
+        Raises:
+            FlowError: The new version has a mistake.
+            InvalidTransition: The job does not run.
+            SwitchRefused: It would be another share of a switch that goes on, of which everything
+                is known.
+        """
+        if wanted.package is None and (wanted.share is not None or _shares(kept)):
+            raise SwitchRefused(
+                "another share has no plan: it is one more cut of the switch that goes on"
+            )
+        with self._one, self._arrived(kept, wanted) as new:
+            try:
+                return self._planned(kept, wanted, new)
+            finally:
+                shutil.rmtree(new.folder, ignore_errors=True)
+
+    def begin(self, kept: Kept, wanted: Wanted) -> None:
+        """Begin a switch; the driver's reports tell how it goes.
+
+        Raises:
+            FlowError: The new version has a mistake.
+            SwitchImpossible: It cannot take the place of the one that runs.
+            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
+                back to.
+            InvalidTransition: The job does not run.
+        """
+        if wanted.package is None and (wanted.share is not None or _shares(kept)):
+            with self._one:
+                self._share(kept, wanted)
+            return
+        with self._one, self._arrived(kept, wanted) as new:
+            _check_idle(kept)
+            planned = self._planned(kept, wanted, new)
+            _check_plan(kept, planned)
+            settings = self._settings(kept, new, planned)
+            self._keeper.call(lambda: self._add(kept, wanted, new, settings))
+
+    def _share(self, kept: Kept, wanted: Wanted) -> None:
+        """Give the new version another share, or nothing."""
+        switch = kept.switch
+        if switch is None or not _shares(kept):
+            hint = f"millstream switch {kept.name} FLOW --share 10% begins with that"
+            raise SwitchRefused(f'no keys of job "{kept.name}" are shared out', hint=hint)
+        if switch.cut_us is None and wanted.share is None:
+            self.give_up(kept)
+            return
+        if kept.driver is None:
+            raise DriverFailed(
+                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+            )
+        answer = kept.driver.ask(Command(share=Share(wanted.share or 0, wanted.limit_s)), PLAN_S)
+        if answer.unplanned is not None:
+            raise error_of(answer.unplanned)
+        if (shared := answer.shared) is None:
+            raise DriverFailed("the driver answered what it was not asked")
+        self._keeper.call(lambda: self.told(kept, shared))
+
+    def give_up(self, kept: Kept) -> None:
+        """Have the driver give a switch, or another share, up, which it does until the cut.
+
+        Raises:
+            SwitchRefused: There is none, or it is past its cut.
+        """
+        switch = kept.switch
+        if switch is None or switch.over:
+            raise SwitchRefused(f'no switch of job "{kept.name}" is going on')
+        if switch.cut_us is not None and switch.share == switch.wanted:
+            wait = "" if switch.phase == "sharing" else "wait until it is done, then "
+            hint = f"{wait}go back: millstream switch {kept.name} --back"
+            raise SwitchRefused(f'the switch of job "{kept.name}" is past its cut', hint=hint)
+        if kept.driver is not None:
+            kept.driver.send(Command(give_up=Nothing()))
+
+    @contextmanager
+    def _arrived(self, kept: Kept, wanted: Wanted) -> Iterator[_New]:
+        """Unpack the new version; take that back if something is raised."""
+        if not kept.job.driver:
+            fact = f'job "{kept.name}" has its driver on another engine, which does its switches'
+            raise InvalidTransition(fact, hint="ask that one: it is the first of the job's engines")
+        if kept.job.state is not JobState.RUNNING:
+            hint = f"millstream status {kept.name} says more; one that is drained or has failed is resumed first"
+            raise InvalidTransition(
+                f'job "{kept.name}" is {kept.job.state}, and only one that runs can be switched',
+                hint=hint,
+            )
+        now = kept.stored.settings
+        if described_in(self._folders.package(now) / now.flow):
+            hint = f"drain {kept.name}, undeploy it, and deploy the new one"
+            raise SwitchRefused(
+                f'job "{kept.name}" is a scheme of runtimes, and only flows can be switched',
+                hint=hint,
+            )
+        back_to = None if wanted.package is not None else kept.before
+        package = (
+            wanted.package if back_to is None else self._store.package(kept.stored.id, back_to)
+        )
+        if package is None:
+            raise SwitchRefused(
+                f'job "{kept.name}" has no version before {kept.current} to go back to'
+            )
+        folder = self._folders.packages / uuid.uuid4().hex
+        try:
+            yield _New(package, folder, packages.unpack(package, folder), back_to)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _planned(self, kept: Kept, wanted: Wanted, new: _New) -> Planned:
+        driver = kept.driver
+        if driver is None:
+            raise DriverFailed(
+                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+            )
+        mode = _mode(wanted)
+        answer = driver.ask(
+            Command(compare=Compare(str(new.flow), wanted.consent, mode, wanted.since)), PLAN_S
+        )
+        if answer.unplanned is not None:
+            raise error_of(answer.unplanned)
+        if answer.planned is None:
+            raise DriverFailed("the driver answered what it was not asked")
+        return self._with_notes(kept, wanted, answer.planned)
+
+    def _with_notes(self, kept: Kept, wanted: Wanted, planned: Planned) -> Planned:
+        root = kept.stored.settings.root
+        if wanted.root is None or root is None or wanted.root == root:
+            return planned
+        note = f"paths in the flow go on counting from {root}, which the job was deployed from"
+        plan = {**planned.plan, "notes": [*planned.plan["notes"], note]}
+        return replace(planned, plan=plan, text=f"{planned.text}\n{note}")
+
+    def _settings(self, kept: Kept, new: _New, planned: Planned) -> JobSettings:
+        now = kept.stored.settings
+        if kept.stored.settings.places and planned.inboxes != now.inboxes:
+            raise SwitchImpossible(
+                f'the new version of job "{kept.name}" has other inboxes, and the job runs on several engines',
+                hint="keep the inboxes as they are, or drain the job and deploy the new version",
+            )
+        # A version that comes back has the programs that it had.
+        known = {} if new.back_to is None else kept.versions[new.back_to].settings.binaries
+        pinned = self._binaries.pinned(planned.binaries, known)
+        for name, sha256 in pinned.items():
+            if now.binaries.get(name, sha256) != sha256:
+                raise SwitchImpossible(
+                    f'the new version runs "{name}", which is another program now than when the job was deployed',
+                    hint=f"name its version in the flow: {name.partition('@')[0]}@N",
+                )
+        # What paths count from stays: where the first version was deployed from, or unpacked.
+        root = str(self._folders.root(now))
+        return replace(
+            now,
+            flow=new.flow.name,
+            package=new.folder.name,
+            root=root,
+            inboxes=planned.inboxes,
+            binaries=pinned,
+        )
+
+    def _add(self, kept: Kept, wanted: Wanted, new: _New, settings: JobSettings) -> None:
+        _check_idle(kept)
+        if kept.driver is None:
+            raise DriverFailed(
+                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+            )
+        now, number = self._now(), max(kept.versions) + 1
+        switch = Switch(
+            version=number,
+            previous=kept.current,
+            asked_at=now,
+            back_to=new.back_to,
+            consent=wanted.consent,
+            limit_s=wanted.limit_s,
+            trial=wanted.trial,
+            shadow=None if wanted.shadow_s is None else Comparison(),
+            since=wanted.since,
+            share=0 if wanted.share not in (None, WHOLE) else None,
+            wanted=wanted.share if wanted.share != WHOLE else None,
+        )
+        version = Version(number=number, added_at=now, settings=settings, switch=switch)
+        text = f"from version {kept.current} to {number}" + (
+            f", back to {new.back_to}" if new.back_to else ""
+        )
+        text += "" if wanted.shadow_s is None else ", in the shadow"
+        text += "" if wanted.share is None else f", with {percent(wanted.share)} of the keys"
+        self._store.add_version(
+            kept.stored.id, version, new.package, Noted(now, "switch asked", text)
+        )
+        kept.versions[number] = version
+        kept.driver.send(
+            Command(
+                begin=Begin(
+                    version=str(number),
+                    flow=str(new.flow),
+                    consent=wanted.consent,
+                    since=wanted.since,
+                    limit_s=wanted.limit_s,
+                    binaries={
+                        name: str(self._binaries.path(sha256))
+                        for name, sha256 in settings.binaries.items()
+                    },
+                    shadow_s=wanted.shadow_s,
+                    share=WHOLE if wanted.share is None else wanted.share,
+                )
+            )
+        )
+
+    # hearing
+
+    def told(self, kept: Kept, told: Told) -> None:
+        """Hear from a driver how a switch goes."""
+        version = kept.versions.get(int(told.version)) if told.version.isdigit() else None
+        if version is not None and version.switch is not None:
+            self._became(kept, version, heard(version.switch, told, self._now()))
+
+    def standing(self, kept: Kept, standing: Standing) -> None:
+        """Hear from a driver that has come up how the record stands."""
+        for version in list(kept.versions.values()):
+            if version.switch is not None:
+                self._became(kept, version, came_up(version.switch, standing, self._now()))
+
+    def _became(self, kept: Kept, version: Version, switch: Switch) -> None:
+        before = version.switch
+        assert before is not None
+        if switch == before:
+            return
+        done = switch.state is SwitchState.DONE
+        version = replace(
+            version, switch=switch, current_at=switch.ended_at if done else version.current_at
+        )
+        kept.versions[version.number] = version
+        if (switch.state, switch.steps, switch.trial) != (before.state, before.steps, before.trial):
+            self._save(kept, version, list(_notes(before, switch)))
+        if switch.state is not before.state:
+            self._turned(kept, version)
+
+    def _turned(self, kept: Kept, version: Version) -> None:
+        """Do what is due when a switch begins and when it ends."""
+        switch = version.switch
+        assert switch is not None
+        match switch.state:
+            case SwitchState.GOING_ON:
+                self._inboxes.extend(
+                    kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                )
+            case SwitchState.DONE:
+                kept.stored = replace(kept.stored, settings=version.settings)
+                self._inboxes.extend(
+                    kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                )
+                self._inboxes.reduce(kept.name, version.settings.inboxes)
+                self._sweep(kept)
+                if not version.settings.places:
+                    self._inboxes.grow(
+                        kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                    )
+            case SwitchState.GIVEN_UP | SwitchState.REFUSED | SwitchState.COMPARED:
+                self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
+                shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
+
+    def _sweep(self, kept: Kept) -> None:
+        """Remove what was unpacked of versions that no driver will need: their packages are in the store."""
+        root = kept.stored.settings.root
+        for version in kept.versions.values():
+            folder = self._folders.package(version.settings)
+            if version.number not in kept.needed and str(folder) != root:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _save(self, kept: Kept, version: Version, noted: list[Noted]) -> None:
+        key = (kept.stored.id, version.number)
+        noted = [*self._unsaved.pop(key, (version, []))[1], *noted]
+        try:
+            self._store.update_version(kept.stored.id, version, noted)
+        except StoreBroken as error:
+            _log.error("job %s: %s", kept.name, error)
+            self._unsaved[key] = version, noted
+
+    # from time to time
+
+    def tick(self, kept: Kept) -> None:
+        """Write down what could not be, and look after a version on probation."""
+        for version in list(kept.versions.values()):
+            if (kept.stored.id, version.number) in self._unsaved:
+                self._save(kept, version, [])
+        running = kept.versions.get(kept.current)
+        switch = None if running is None else running.switch
+        if switch is not None and switch.state is SwitchState.DONE and switch.trial is not None:
+            self._watch(kept, switch, switch.trial)
+        coming = kept.switch
+        if (
+            coming is not None
+            and not coming.over
+            and coming.cut_us is not None
+            and coming.trial is not None
+        ):
+            # It runs since the cut, and what it does from there counts once it is the current one.
+            self._look(kept, coming)
+
+    def _look(self, kept: Kept, switch: Switch) -> list[Sample] | None:
+        """Take a sample of a version's numbers if it is time; return all of them, None if it is not."""
+        now, samples = self._now(), self._samples.setdefault((kept.stored.id, switch.version), [])
+        if samples and now - samples[-1].at < SAMPLE_S:
+            return None
+        if len(samples) < _MOST_SAMPLES and (kept.fresh or kept.job.state is JobState.RESTARTING):
+            samples.append(_sample(kept, now))
+        return samples
+
+    def _watch(self, kept: Kept, switch: Switch, trial: Trial) -> None:
+        if trial.ended is not None or switch.ended_at is None:
+            return
+        samples = self._look(kept, switch)
+        if samples is None:
+            return
+        wrong = verdict(samples, trial.limits)
+        if wrong is not None:
+            self._failed(kept, switch, trial, wrong)
+        elif self._now() >= switch.ended_at + trial.seconds:
+            self._end_trial(kept, replace(trial, ended="passed"), "it has passed its probation")
+
+    def _failed(self, kept: Kept, switch: Switch, trial: Trial, wrong: str) -> None:
+        if not trial.back:
+            self._end_trial(
+                kept, replace(trial, ended=wrong), f"version {switch.version} is unwell: {wrong}"
+            )
+        elif kept.job.state is JobState.RUNNING and kept.driver is not None:
+            text = f"version {switch.version} is unwell, and {switch.previous} comes back: {wrong}"
+            self._end_trial(kept, replace(trial, ended=wrong), text)
+            # The driver plans it first, which takes longer than the keeper may wait.
+            threading.Thread(
+                target=self._back, args=(kept,), name=f"back {kept.name}", daemon=True
+            ).start()
+
+    def _back(self, kept: Kept) -> None:
+        try:
+            self.begin(kept, Wanted())
+        except MillstreamError as error:
+            _log.error("job %s could not go back to the version before: %s", kept.name, error)
+            text = f"the version before could not come back: {error}"
+            with _logged():
+                self._store.note(kept.stored.id, Noted(self._now(), "switch refused", text))
+
+    def _end_trial(self, kept: Kept, trial: Trial, text: str) -> None:
+        version = kept.versions[kept.current]
+        assert version.switch is not None
+        version = replace(version, switch=replace(version.switch, trial=trial))
+        kept.versions[version.number] = version
+        self._samples.pop((kept.stored.id, version.number), None)
+        self._save(kept, version, [Noted(self._now(), "probation", text)])
+
+
+def first_version(folder: Path) -> int:
+    """Return the number of the version that a job begins with: that of the journals and checkpoints which a job left there.
+
+    Raises:
+        ControlBroken: Their record is damaged.
+    """
+    try:
+        current = decode((folder / "switch" / "record").read_bytes()).current
+    except FileNotFoundError:
+        return 1
+    return int(current) if current.isdigit() else 1
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    try:
+        yield
+    except EngineError as error:
+        _log.error("%s", error)
+
+
+def _mode(wanted: Wanted) -> Mode:
+    if wanted.shadow_s is not None:
+        return "shadow"
+    return "share" if wanted.share not in (None, WHOLE) else "switch"
+
+
+def _shares(kept: Kept) -> bool:
+    """Tell whether a switch goes on that shares out the keys."""
+    switch = kept.switch
+    return switch is not None and not switch.over and switch.share is not None
+
+
+def check_undivided(kept: Kept) -> None:
+    """Refuse to end a job whose keys two versions share: neither would know that it is the last.
+
+    Raises:
+        SwitchRefused: They do.
+    """
+    switch = kept.switch
+    if switch is not None and _shares(kept):
+        hint = f"end that first: millstream switch {kept.name} --share 100%, or --back; drain without --flush goes too"
+        raise SwitchRefused(
+            f'versions {switch.previous} and {switch.version} of "{kept.name}" share its keys',
+            hint=hint,
+        )
+
+
+def _check_idle(kept: Kept) -> None:
+    switch = kept.switch
+    if switch is not None and not switch.over:
+        told = f"from version {switch.previous} to {switch.version}, which is {switch.phase}"
+        hint = f"wait until it is done, or give it up: millstream switch {kept.name} --give-up"
+        if switch.phase == "sharing":
+            hint = f"end it first: millstream switch {kept.name} --share 100%, or --back"
+        raise SwitchRefused(f'a switch of job "{kept.name}" is going on {told}', hint=hint)
+
+
+def _check_plan(kept: Kept, planned: Planned) -> None:
+    obstacles = planned.plan["obstacles"]
+    if obstacles:
+        more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
+        fact, hint = obstacles[0]["fact"], obstacles[0]["hint"]
+        raise SwitchImpossible(f'job "{kept.name}" cannot be switched: {fact}{more}', hint=hint)
+    if not planned.plan["units"] and not planned.plan["grown"]:
+        raise SwitchRefused(
+            f'the new version of job "{kept.name}" means the same as the running one',
+            hint="there is nothing to switch",
+        )
+
+
+def _notes(before: Switch, now: Switch) -> Iterator[Noted]:
+    """Yield what has happened to a switch since it was written down."""
+    for step in now.steps[len(before.steps) :]:
+        yield Noted(step.at, f"switch {step.phase}", step.text)
+    if now.state is not before.state and now.ended_at is not None:
+        yield Noted(now.ended_at, f"switch {now.state}", now.why or f"version {now.version}")
+
+
+def _sample(kept: Kept, now: float) -> Sample:
+    numbers = kept.statistics
+    lag = max(
+        (float(group.get("lag_seconds", 0.0)) for group in numbers.get("groups", ())), default=0.0
+    )
+    return Sample(at=now, restarts=kept.job.restarts, dead=int(numbers.get("dead", 0)), lag_s=lag)
+
+
+# what is said
+
+
+def switch_status(switch: Switch | None) -> SwitchStatus | None:
+    """Return a switch as it is told."""
+    if switch is None:
+        return None
+    return SwitchStatus(
+        version=str(switch.version),
+        previous=str(switch.previous),
+        state=switch.state,
+        phase=switch.phase,
+        why=switch.why,
+        asked_at=iso(switch.asked_at),
+        ended_at=None if switch.ended_at is None else iso(switch.ended_at),
+        cut=None if switch.cut_us is None else iso(switch.cut_us / 1e6),
+        left_s=None if switch.over else switch.left_s,
+        steps=tuple(Happening(iso(one.at), one.phase, one.text) for one in switch.steps),
+        probation=_probation(switch),
+        shadow=switch.shadow,
+        share=None if switch.share is None else switch.share / WHOLE,
+        wanted=None if switch.wanted is None else switch.wanted / WHOLE,
+    )
+
+
+def _probation(switch: Switch) -> str | None:
+    trial = switch.trial
+    if trial is None or switch.state is not SwitchState.DONE or switch.ended_at is None:
+        return None
+    return trial.ended or f"until {iso(switch.ended_at + trial.seconds)}"
+
+
+def version_statuses(versions: Collection[Version], current: int) -> list[VersionStatus]:
+    """Return the versions of a job as they are told, oldest first."""
+    return [
+        VersionStatus(
+            version=str(one.number),
+            flow=one.settings.flow,
+            added_at=iso(one.added_at),
+            current_at=None if one.current_at is None else iso(one.current_at),
+            running=one.number == current,
+            back_to=None
+            if one.switch is None or one.switch.back_to is None
+            else str(one.switch.back_to),
+            switch=switch_status(one.switch),
+        )
+        for one in versions
+    ]
+
+
+def iso(moment: float) -> str:
+    """Return a moment in seconds since 1970 as ISO 8601 in UTC."""
+    return (
+        datetime.fromtimestamp(moment, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

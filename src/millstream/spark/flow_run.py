@@ -1,0 +1,614 @@
+"""A flow, running: its journals, the sources that fill them, one query per group.
+
+    .millstream/<flow>/journals/<name>/     a journal per source and per `.journal("name")`
+    .millstream/<flow>/groups/<group>/      a checkpoint per group
+    .millstream/<flow>/switch/              what is known of switches from one version to the next
+    .millstream/<flow>/run.log              what Spark has to say
+    .millstream/<flow>/lock                 one run at a time
+
+Life of a run: prepare (plan, analyse, journals), start (ingest, queries), poll
+until everything has ended or somebody stops it, stop.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from millstream import errors, ingest, journal
+from millstream.clock import Clock, SystemClock
+from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError, SwitchRefused
+from millstream.flow import stages as s
+from millstream.flow.flow import Flow
+from millstream.flow.sources import Inbox
+from millstream.links.host import Host, Listening, declared_inboxes
+from millstream.links.host import Source as HostedSource
+from millstream.links.network import Address
+from millstream.plan.cycles import cycle
+from millstream.plan.groups import Plan
+from millstream.spark.failpoints import passing
+from millstream.spark.io.targets import MemoryTarget
+from millstream.spark.run.claim import Claim
+from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
+from millstream.spark.run.version import Ground, at_rest
+from millstream.spark.switching.versions import LIMIT, SwitchStatus, Versions
+from millstream.switch.comparison import Comparison
+from millstream.switch.cut import WHOLE
+from millstream.switch.events import Mode
+from millstream.switch.machine import Entry
+from millstream.switch.plan import SwitchPlan
+
+#: How often retention is looked at.
+TRIM_EVERY_S: Final = 30.0
+#: How often to try to host inboxes that another process has.
+HOST_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run a flow."""
+
+    data: Path = Path(".millstream")
+    root: Path = Path()
+    rows_per_batch: int = 500_000
+    state: str | None = None
+    log: Path | None = None
+    listening: Listening = field(default_factory=Listening)
+    #: Whether to host the flow's inboxes here; an engine hosts those of its jobs.
+    hosting: bool = True
+    #: Programs that an engine keeps, by the names that the flow has for them.
+    binaries: Mapping[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatistics:
+    """The numbers of a run that people watch."""
+
+    groups: tuple[GroupStatistics, ...]
+    sources: dict[str, ingest.IngestStatistics]
+    late: int
+    dead: int
+    ended: bool
+
+
+class FlowRun:
+    """One run of a flow in this process."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        flow: Flow,
+        options: Options,
+        *,
+        clock: Clock | None = None,
+        claim: Claim | None = None,
+        terminal: Console | None = None,
+        versions: Callable[[str], Flow] | None = None,
+        version: str = "1",
+    ) -> None:
+        """Make ready to run a flow.
+
+        Args:
+            spark: Where it runs.
+            flow: The version of the flow called `version`.
+            options: How it runs.
+            clock: Tells the time.
+            claim: The claim on the flow's folder, if it is taken already.
+            terminal: Where console sinks show their rows.
+            versions: Loads a version by its name, should another one than `flow` run since a
+                switch.
+            version: The name of this version.
+        """
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._folder = options.data / flow.name
+        self._claim = claim
+        self._ground = Ground(
+            spark,
+            self._folder,
+            options.root,
+            options.rows_per_batch,
+            options.state,
+            terminal,
+            options.binaries,
+        )
+        self._versions = Versions(
+            self._ground, flow, version, load=versions, failure=self._failure_of, clock=self._clock
+        )
+        self._ingests: dict[str, ingest.Ingest] = {}
+        self._host: Host | None = None
+        self._host_at = 0.0
+        self._levelled: list[ingest.Feed] = []
+        self._still = 0
+        self._trim_at = time.monotonic() + TRIM_EVERY_S
+
+    @property
+    def flow(self) -> Flow:
+        """The current version of the flow."""
+        return self._versions.current.flow
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+        return self._versions.current.plan
+
+    @property
+    def version(self) -> str:
+        """Its name."""
+        return self._versions.current.name
+
+    @property
+    def queries(self) -> dict[str, GroupQuery]:
+        """The queries by group; those of a version that takes over are under `<group>@<version>` until it has."""
+        return self._versions.queries
+
+    @property
+    def memory(self) -> dict[str, MemoryTarget]:
+        """The rows of sinks in memory."""
+        return self._ground.memory
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def journal(self, name: str) -> Path:
+        """Return the folder of a journal of this flow."""
+        return self._versions.current.journal(name)
+
+    def start(self) -> None:
+        """Check everything that can be checked, then start sources and groups.
+
+        Raises:
+            FlowError: The flow has a mistake that only Spark can see.
+            AlreadyRunning: Another process runs this flow on the same data.
+            GroupChanged: A group means something else than when its checkpoint was made.
+        """
+        self._claim = self._claim or Claim.take(self._folder, self.flow.name)
+        try:
+            ship_modules(self._options.root)
+            self._versions.open()
+            self._start_sources()
+            self._versions.start_all()
+        except BaseException:
+            self.stop()
+            raise
+
+    def poll(self) -> bool:
+        """Notice failures and ends; return whether the whole flow has ended.
+
+        Raises:
+            GroupFailed: A query died; the message says which stage, if that can be told.
+        """
+        for source in self._ingests.values():
+            source.check()
+        for query in self.queries.values():
+            failure = self._failure_of(query)
+            if failure is not None:
+                raise failure
+        if self._versions.under_way:
+            self._versions.poll()
+            self._start_sources()
+        self._host_inboxes()
+        self._notice_ends()
+        self._trim()
+        return not self._versions.under_way and all(
+            query.finished for query in self.queries.values()
+        )
+
+    # Switching
+
+    def plan_switch(
+        self,
+        flow: Flow,
+        *,
+        consent: Collection[str] = (),
+        mode: Mode = "switch",
+        since: datetime | None = None,
+    ) -> SwitchPlan:
+        """Return what a switch to another version of the flow, or giving it a share, would do; nothing is touched.
+
+        Raises:
+            FlowError: That version has a mistake that only Spark can see.
+        """
+        ship_modules(self._options.root)
+        return self._versions.compare(flow, "next", consent, mode, since)[1]
+
+    def switch(
+        self,
+        flow: Flow,
+        version: str,
+        *,
+        consent: Collection[str] = (),
+        limit: timedelta = LIMIT,
+        since: datetime | None = None,
+        share: float = 1.0,
+    ) -> None:
+        """Begin to put another version of the flow in the place of the one that runs; `poll` goes on with it.
+
+        Nothing has been touched if this raises. Until the cut the switch is given up if the new
+        version fails, or after `limit`. With a `share` both versions run until `share` gives all
+        keys to one of them.
+
+        Args:
+            flow: The new version.
+            version: Its name, which no other version has had.
+            consent: The stages whose state may be dropped, and the outputs whose results may be
+                repeated.
+            limit: How long it may take until the cut.
+            since: Process again what starts there or later, in event time: what is out is replaced.
+            share: The part of the keys, by their stable hash, whose results are the new version's
+                from the cut on.
+
+        Raises:
+            SwitchImpossible: What the two versions are does not allow it.
+            SwitchRefused: One is under way, the name is taken, or the flow has ended.
+            FlowError: The new version has a mistake that only Spark can see.
+        """
+        parts = round(share * WHOLE)
+        if not 0 < parts <= WHOLE:
+            raise SwitchRefused(
+                f"a new version cannot get {share:.2%} of the keys",
+                hint="give it from 0.01% to 100%",
+            )
+        if since is not None and parts < WHOLE:
+            raise SwitchRefused(
+                "a share of the keys begins at the next cut",
+                hint="process all of them again, or none",
+            )
+        ship_modules(self._options.root)
+        self._versions.switch(flow, version, consent, limit, since, parts)
+
+    def share(self, share: float, *, limit: timedelta = LIMIT) -> None:
+        """Give the new version another share of the keys, from a cut of its own on; `poll` goes on with it.
+
+        With 1 the old version leaves when all that it owns is out, with 0 the new one does.
+
+        Raises:
+            SwitchRefused: No keys are shared out, or it is the share that the new version has.
+        """
+        self._versions.share(round(share * WHOLE), limit)
+
+    def shadow(
+        self,
+        flow: Flow,
+        version: str,
+        *,
+        lasting: timedelta | None = None,
+        consent: Collection[str] = (),
+        limit: timedelta = LIMIT,
+    ) -> None:
+        """Begin to run another version of the flow in the shadow of the one that runs; `poll` goes on with it.
+
+        Its results go to no sink and to no journal that others read: they are compared with those
+        of the version that runs (`comparison`), and removed. It ends after `lasting`, with
+        `give_up`, when all input has ended, or if it fails; a process that dies ends it too.
+        Programs of both versions run, with whatever they do besides answering.
+
+        Args:
+            flow: The new version.
+            version: Its name, which no other version has had.
+            lasting: How long it runs; None: until it is ended.
+            consent: The stages whose state may be dropped: they begin empty.
+            limit: How long it may take to begin.
+
+        Raises:
+            SwitchImpossible: What the two versions are does not allow it.
+            SwitchRefused: A switch is under way, the name is taken, the flow has ended, or there is
+                nothing to compare.
+            FlowError: The new version has a mistake that only Spark can see.
+        """
+        ship_modules(self._options.root)
+        self._versions.shadow(flow, version, consent, lasting, limit)
+
+    def comparison(self) -> Comparison | None:
+        """Return how the version in the shadow compares so far, or the last one did; None if there was none."""
+        return self._versions.comparison()
+
+    def give_up(self) -> None:
+        """Take back a switch, or another share, before its cut, or end a shadow.
+
+        Raises:
+            SwitchRefused: There is none, or it is past its cut: then a switch back undoes it.
+        """
+        self._versions.give_up()
+
+    def switching(self) -> SwitchStatus | None:
+        """Return how far a switch is; None if there is none."""
+        return self._versions.status()
+
+    def history(self) -> tuple[Entry, ...]:
+        """Return every step of all switches of this flow, oldest first."""
+        return self._versions.history()
+
+    def wait(self, *, timeout: float | None = None) -> bool:
+        """Poll until the flow has ended; return False if it has not in time."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.poll():
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def caught_up(self) -> bool:
+        """Tell whether all that is in the journals now has been processed."""
+        self.poll()
+        return all(query.caught_up() for query in self.queries.values())
+
+    def drain(self, *, flush: bool = False) -> None:
+        """Let the sources that run here bring nothing more, and `drained` tell when the rest is processed.
+
+        With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their
+        host's business. A version in the shadow is compared up to the end, or ends without `flush`.
+        """
+        if not flush and self._versions.shadowing:
+            self._versions.give_up()
+        self._let_go()
+        for name, source in self._ingests.items():
+            source.stop()
+            if name not in self._inboxes and not source.ended:
+                feed = ingest.open_feed(*ingest.declared(self.journal(name)), self._clock)
+                if flush:
+                    feed.end()
+                    feed.close()
+                else:
+                    # Its idle partitions still hold up the others.
+                    self._levelled.append(feed)
+
+    def _let_go(self) -> None:
+        while self._levelled:
+            self._levelled.pop().close()
+
+    def drained(self) -> bool:
+        """Tell whether all that is in the journals is processed, and nothing is on its way; ask every moment."""
+        for feed in self._levelled:
+            feed.tick()
+        before = self._ends()
+        done = (
+            self.caught_up() and all(map(at_rest, self.queries.values())) and self._ends() == before
+        )
+        # Twice: a group that has caught up may have a batch to run because the watermark has moved.
+        self._still = self._still + 1 if done else 0
+        return self._still >= 2
+
+    def _ends(self) -> list[int]:
+        readers = [journal.Reader.cached(path) for path in self._journals()]
+        return [one.partition(n).end for one in readers for n in range(one.description.partitions)]
+
+    def _journals(self) -> list[Path]:
+        paths = [one.journal(name) for one in self._versions.flows for name in one.plan.journals]
+        return list(dict.fromkeys(paths))
+
+    def statistics(self) -> RunStatistics:
+        """Return the numbers as they are now."""
+        now = self._clock.now_us()
+        letters = [journal.dead_counts(path) for path in self._journals()]
+        return RunStatistics(
+            groups=tuple(
+                replace(query.statistics(now), name=name) for name, query in self.queries.items()
+            ),
+            sources=self._source_statistics(),
+            late=sum(counts.get("late", 0) for counts in letters),
+            dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
+            ended=all(query.finished for query in self.queries.values()),
+        )
+
+    def stop(self) -> None:
+        """Stop sources, then groups; nothing that was taken is lost."""
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+        for source in self._ingests.values():
+            source.stop()
+        self._let_go()
+        stoppers = [threading.Thread(target=query.stop) for query in self._versions.everything]
+        for thread in stoppers:
+            thread.start()
+        for thread in stoppers:
+            thread.join()
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    # Set-up
+
+    def _sources(self) -> dict[str, s.Source]:
+        """The sources of all versions, as the newest has them, with the partitions that none has too many of.
+
+        So a journal grows once the version that wants it runs alone, and until then can be what the
+        other one has.
+        """
+        found: dict[str, s.Source] = {}
+        for version in self._versions.flows:
+            for stage in version.flow.stages.values():
+                if isinstance(stage, s.Source):
+                    least = min(stage.partitions, found.get(stage.name, stage).partitions)
+                    found[stage.name] = replace(stage, partitions=least)
+        return found
+
+    def _start_sources(self) -> None:
+        """Start the sources that are wanted, and stop those that no version has any more."""
+        wanted = self._sources()
+        for name in [name for name in self._ingests if name not in wanted]:
+            self._ingests.pop(name).stop()
+        for name, stage in wanted.items():
+            if name in self._ingests and self._ingests[name].outgrown(stage):
+                self._ingests.pop(name).stop()
+                passing("outgrown")
+            if name not in self._ingests:
+                path = self._versions.current.journal(name)
+                self._ingests[name] = ingest.open(
+                    stage, path, root=self._options.root, clock=self._clock
+                )
+                passing("source-opened")
+                self._ingests[name].start()
+                self._let_inboxes_go(name)
+        self._host_inboxes()
+
+    def _let_inboxes_go(self, name: str) -> None:
+        """Open the inboxes anew if there are more, or one gets more partitions."""
+        if self._host is not None and name in self._inboxes:
+            self._host.close()
+            self._host, self._host_at = None, 0.0
+
+    @property
+    def _inboxes(self) -> list[str]:
+        return [name for name, stage in self._sources().items() if isinstance(stage.origin, Inbox)]
+
+    def _host_inboxes(self) -> None:
+        """Host the flow's inboxes; while a client does, events come in through it, and we try again."""
+        if (
+            not self._options.hosting
+            or self._host is not None
+            or not self._inboxes
+            or time.monotonic() < self._host_at
+        ):
+            return
+        self._host_at = time.monotonic() + HOST_EVERY_S
+        try:
+            found = self._grown_inboxes()
+            self._host = Host(
+                self._folder.resolve(),
+                found,
+                listening_at=self._options.listening,
+                clock=self._clock,
+            )
+        except AlreadyWriting:
+            return
+
+    def _grown_inboxes(self) -> dict[str, HostedSource]:
+        """Return the flow's inboxes, with the partitions that they shall have."""
+        wanted = self._sources()
+        return {
+            name: (
+                ingest.grow(description, settings, wanted[name].partitions, self._clock),
+                settings,
+            )
+            for name, (description, settings) in declared_inboxes(self._folder).items()
+            if name in self._inboxes
+        }
+
+    @property
+    def address(self) -> Address | None:
+        """Where this run takes events; None if it has no inboxes, or another process has them now."""
+        return None if self._host is None else self._host.address
+
+    @property
+    def host(self) -> Host:
+        """The inboxes of this run.
+
+        Raises:
+            RunError: Another process has them.
+        """
+        if self._host is None:
+            raise RunError(f'another process has the inboxes of flow "{self.flow.name}"')
+        return self._host
+
+    def _source_statistics(self) -> dict[str, ingest.IngestStatistics]:
+        found = {name: source.statistics() for name, source in self._ingests.items()}
+        if self._host is None:
+            return found
+        for name, inboxes in self._host.statistics().items():
+            rows, refused = sum(one.rows for one in inboxes), sum(one.refused for one in inboxes)
+            error = next((one.error for one in inboxes if one.error is not None), None)
+            found[name] = replace(found[name], rows=rows, refused=refused, error=error)
+        return found
+
+    # While it runs
+
+    def _failure_of(self, query: GroupQuery) -> MillstreamError | None:
+        """Return why a query has died, if it has; the message says which stage, if that can be told."""
+        if query.query is None or query.query.isActive or query.finished:
+            return None
+        ours = query.sink.error
+        if isinstance(ours, MillstreamError):
+            return ours
+        failure = query.query.exception()
+        if ours is None and query.restart_after(str(failure)):
+            return None
+        said, hint = cause(ours or failure)
+        log = self._options.log or self._folder / "run.log"
+        error = GroupFailed(
+            f'group "{query.group.name}" of {self._versions.whose(query)} failed: {said}',
+            hint=hint or f"the whole story is in {log}; a new start goes on where it stopped",
+        )
+        error.__cause__ = ours or failure
+        return error
+
+    def _notice_ends(self) -> None:
+        for query in self.queries.values():
+            if query.finished or query.paired:
+                continue
+            if query.ended():
+                query.finish()
+            elif self._cycle_ended(query):
+                # All of them stop before the first says so: the end goes round too.
+                ring = [self.queries[name] for name in cycle(self.plan, query.group.name)]
+                for member in ring:
+                    member.halt()
+                for member in ring:
+                    member.finish()
+
+    def _trim(self) -> None:
+        """Remove what all groups have read and nobody wants to keep, every now and then."""
+        if time.monotonic() < self._trim_at:
+            return
+        self._trim_at = time.monotonic() + TRIM_EVERY_S
+        for version in self._versions.flows:
+            version.trim()
+
+    def _cycle_ended(self, query: GroupQuery) -> bool:
+        """Tell whether a group in a cycle has ended: the way in has, and nothing goes round any more."""
+        ring = cycle(self.plan, query.group.name)
+        if not ring:
+            return False
+        written = {self.queries[name].group.journal for name in ring}
+        for name in ring:
+            other = self.queries[name]
+            outside = [journal for journal in other.sink.inputs if journal not in written]
+            if not other.inputs_ended(outside) or not other.caught_up():
+                return False
+        return True
+
+
+def cause(error: Any) -> tuple[str, str | None]:
+    """Return the few words of an error of Spark's that tell what happened, and the hint of one of ours."""
+    text = str(error)
+    raised = list(
+        re.finditer(
+            r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", text, flags=re.MULTILINE
+        )
+    )
+    python = [one for one in raised if _is_error(one[1])] if "Traceback" in text else []
+    if python:
+        name, message = python[-1][1], python[-1][2].strip()
+        noted = re.match(r"\s*hint: (.+)", text[python[-1].end() :])
+        ours = isinstance(getattr(errors, name, None), type)
+        return (message if ours else f"{name}: {message}"), noted[1].strip() if noted else None
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    spark = re.search(r"\[([A-Z_]+)[A-Z_.]*\] (.+?)(?: SQLSTATE.*)?$", first)
+    said = spark[2] if spark else first
+    # Spark computes as the SQL standard says: a bad cast or a division by zero is an error, not a
+    # null.
+    arithmetic = spark is not None and spark[1] in (
+        "CAST_INVALID_INPUT",
+        "DIVIDE_BY_ZERO",
+        "ARITHMETIC_OVERFLOW",
+    )
+    return said[
+        :400
+    ], "use try_cast, try_divide and the like where a value may not fit" if arithmetic else None
+
+
+def _is_error(name: str) -> bool:
+    return name.endswith(("Error", "Exception", "Warning")) or isinstance(
+        getattr(errors, name, None), type
+    )

@@ -1,0 +1,1 @@
+"""Journals as Spark sources, and where results go: each epoch once."""

@@ -1,0 +1,147 @@
+"""A group's checkpoint: what it is for, and how far it has got.
+
+    groups/<group>/group.json        the checkpoint id and the description it was made for
+    groups/<group>/<id>/             Spark's own: offsets, commits, state
+    groups/<group>@<version>/        that of a version which took the place of another
+
+Spark logs a batch's offsets and watermark before it runs the batch, so both
+can be read while it runs and again after a crash, and are the same each time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from millstream.errors import GroupChanged, RunError
+from millstream.plan.fingerprint import difference
+from millstream.spark.io.source import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What Spark logged for a batch: the watermark it runs with and where it ends, per journal."""
+
+    batch: int
+    watermark_ms: int
+    offsets: Mapping[str, Offset]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The checkpoint of one group."""
+
+    folder: Path
+    group: str
+    id: str
+    description: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, group: str, description: dict[str, Any]) -> Checkpoint:
+        """Return the group's checkpoint, or a new one that `begin` will write down.
+
+        Raises:
+            GroupChanged: it was made for a group that means something else.
+        """
+        record = folder / "group.json"
+        if not record.exists():
+            return cls(folder, group, uuid.uuid4().hex[:12], description)
+        known = json.loads(record.read_text())
+        changes = difference(known["description"], description)
+        if changes:
+            raise GroupChanged(
+                f'group "{group}" has changed since its checkpoint was made:\n'
+                + "\n".join(f"  {c}" for c in changes),
+                hint=f"undo the change, or remove {folder} to run the group again from the beginning of its journals; "
+                "it then publishes all its results once more, so clear what its sinks have written too",
+            )
+        return cls(folder, group, known["checkpoint"], description)
+
+    def begin(self) -> Checkpoint:
+        """Write down what the checkpoint is for, if it is new."""
+        record = self.folder / "group.json"
+        if not record.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(
+                record,
+                json.dumps({"checkpoint": self.id, "description": self.description}, indent=1),
+            )
+        return self
+
+    def handed_to(self, description: dict[str, Any]) -> Checkpoint:
+        """Give the checkpoint, with all its state, to a version of the group that means something else."""
+        record = self.folder / "group.json"
+        write_whole(
+            record, json.dumps({"checkpoint": self.id, "description": description}, indent=1)
+        )
+        return Checkpoint(self.folder, self.group, self.id, description)
+
+    @classmethod
+    def belongs(cls, folder: Path, description: dict[str, Any]) -> bool:
+        """Tell whether there is a checkpoint in a folder that was made for, or handed to, such a group."""
+        record = folder / "group.json"
+        return record.exists() and not difference(
+            json.loads(record.read_text())["description"], description
+        )
+
+    @property
+    def location(self) -> Path:
+        return self.folder / self.id
+
+    def sender(self, job: str) -> str:
+        """Return the name under which this checkpoint's epochs are published."""
+        return f"{job}/{self.group}/{self.id}"
+
+    def reader(self, job: str) -> str:
+        """Return the name under which the group reads: two versions of it may read at the same time."""
+        return f"{job}.{self.folder.name}"
+
+    def logged(self, batch: int) -> Logged | None:
+        """Read what Spark logged for a batch, None if it did not get that far."""
+        try:
+            text = (self.location / "offsets" / str(batch)).read_text()
+        except FileNotFoundError:
+            return None
+        version, metadata, *lines = text.strip().split("\n")
+        if version != "v1":
+            raise RunError(
+                f'the offset log of group "{self.group}" has the unknown version "{version}"'
+            )
+        offsets = [msgspec.json.decode(line, type=Offset) for line in lines if line != "-"]
+        watermark = int(json.loads(metadata)["batchWatermarkMs"])
+        return Logged(batch, watermark, {offset.journal: offset for offset in offsets})
+
+    def committed(self) -> Logged | None:
+        """Read what Spark logged for the last batch that it committed."""
+        last = self.last("commits")
+        return None if last is None else self.logged(last)
+
+    def last(self, log: str) -> int | None:
+        """Return the highest batch id in a log of Spark's."""
+        try:
+            names = [path.name for path in (self.location / log).iterdir()]
+        except FileNotFoundError:
+            return None
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a crash leaves the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,355 @@
+"""Results that go to a source of another flow: from Spark to inboxes, on this host or elsewhere.
+
+    tasks                 the driver                              the inboxes
+    stage, over links --> decide: one synced record, here     --> publish, in every partition, until all have it
+
+Promised: each epoch once, in all partitions or in none, whoever dies meanwhile. Not promised: that
+it appears everywhere at the same moment; a reader of two partitions may see it in one before the
+other. The rows of an epoch are sorted by the receiving source's time, so that none makes another of
+the same epoch late; between epochs, and beside other senders, that source's lateness holds as for
+everybody.
+
+The record is what decides: before it, whatever is staged there is rubbish, and is removed there
+when the next epoch arrives; after it, exactly what it names is published, by whoever runs the group
+next. While the other side is away nothing is lost and nothing fails: the group waits, and says so
+in its log.
+
+    groups/<group>/outboxes/<sink>/<checkpoint>-<batch>.json     decided
+    groups/<group>/outboxes/<sink>/<checkpoint>-<batch>.done     in all partitions
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millstream.errors import AlreadyWriting, LinkClosed, MillstreamError, NoAnswer, SchemaConflict
+from millstream.flow import targets as t
+from millstream.journal import Staged
+from millstream.links import envelope as e
+from millstream.links.client import Client
+from millstream.links.delivery import Delivery
+from millstream.links.keys import KeyPair, read_key, read_public
+from millstream.links.link import schema_of
+from millstream.links.network import Address
+from millstream.spark.daemon import settle
+from millstream.spark.failpoints import passing
+from millstream.spark.io.checkpoint import write_whole
+from millstream.spark.io.source import PLACE
+from millstream.spark.io.staging import run_through
+
+if TYPE_CHECKING:
+    from millstream.spark.io.targets import Epoch
+
+_log = logging.getLogger(__name__)
+_Found = TypeVar("_Found")
+
+#: How long one try takes at most: a run that is stopped waits for no longer.
+TRY_S: Final = 5.0
+#: How long a task waits for an inbox before the driver hears of it.
+TASK_S: Final = 60.0
+_TOLD_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the inboxes are, as the driver and the tasks need it; a task finds the driver's key in it."""
+
+    where: str | Path | Address
+    key: KeyPair | None = field(default=None, repr=False)
+    server: bytes | None = None
+
+    def connect(self, *, sender: str | None = None, time_limit_s: float = TRY_S) -> Client:
+        return Client(
+            self.where, sender=sender, key=self.key, server=self.server, time_limit_s=time_limit_s
+        )
+
+
+class InboxTarget:
+    """The inboxes of a source of another flow; see the module's first lines."""
+
+    def __init__(self, target: t.Outbox, name: str, root: Path, folder: Path) -> None:
+        """Write to `target`, which is called `name` in the flow; keep decisions in `folder`."""
+        self._target = target
+        self._name = name
+        self._place = _place(target, root)
+        self._records = folder / "outboxes" / name
+        self._client: Client | None = None
+        self._stopping = threading.Event()
+        self._ending: threading.Thread | None = None
+
+    # writing
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        record = self._records / f"{epoch.checkpoint}-{epoch.batch:09d}.json"
+        if record.exists() or _done(record).exists():
+            # A repeated epoch: what was decided stands, whatever would be staged now.
+            run_through(frame)
+            if record.exists():
+                self._until(lambda: self._publish(record))
+            return 0
+        sender = f"{epoch.sender}/{self._name}"
+        staged = self._stage(frame.drop(PLACE), sender, epoch.batch)
+        passing("staged")
+        if staged:
+            decision = {
+                "sender": sender,
+                "epoch": epoch.batch,
+                "staged": [asdict(one) for one in staged],
+            }
+            write_whole(record, json.dumps(decision))
+        passing("decided")
+        if staged:
+            self._until(lambda: self._publish(record))
+        passing("published")
+        # Spark repeats the last batch only.
+        _done(self._records / f"{epoch.checkpoint}-{epoch.batch - 2:09d}.json").unlink(
+            missing_ok=True
+        )
+        self._rest()
+        return sum(one.rows for one in staged)
+
+    def _stage(self, frame: DataFrame, sender: str, epoch: int) -> list[Staged]:
+        while True:
+            card = self._until(self._card)
+            rows = routed(frame, card, self._target.source)
+            work = StageInbox(self._reached(card), self._target.source, sender, epoch, TASK_S)
+            found = rows.mapInArrow(work, "staged string, silent string").collect()
+            silent = [row.silent for row in found if row.silent]
+            if not silent:
+                return [Staged(**json.loads(row.staged)) for row in found if row.staged]
+            _log.warning(
+                'sink "%s" stages epoch %s again: a task got no answer: %s',
+                self._name,
+                epoch,
+                silent[0],
+            )
+            self._stopping.wait(1.0)
+
+    def _card(self) -> e.Card:
+        """Ask all inboxes whether they are there: a task that waits for one holds a core."""
+        client, source = self._opened(), self._target.source
+        card = client.card(source)
+        places: dict[Any, int] = {place: number for number, place in enumerate(card.inboxes)}
+        for partition in places.values():
+            answer = client.ask(source, partition, lambda n: e.Ask(n, source), time_limit_s=TRY_S)
+            assert isinstance(answer, e.Card)
+            card = answer
+        return card
+
+    def _reached(self, card: e.Card) -> Place:
+        """Return where tasks find the inboxes: they do not look for who has a data folder, or open it themselves."""
+        if not isinstance(self._place.where, Path):
+            return self._place
+        first = card.inboxes[0]
+        return Place(Address(first.ip, first.port, first.node, first.folder))
+
+    def _publish(self, record: Path) -> None:
+        decision = json.loads(record.read_text())
+        staged = [Staged(**one) for one in decision["staged"]]
+        delivery = Delivery(
+            self._opened(),
+            self._target.source,
+            decision["sender"],
+            decision["epoch"],
+            time_limit_s=TRY_S,
+        )
+        delivery.publish(staged)
+        # Not synced: if it is forgotten, publishing again finds the epoch in every partition.
+        record.rename(_done(record))
+
+    def recover(self) -> None:
+        self._records.mkdir(parents=True, exist_ok=True)
+        for record in sorted(self._records.glob("*.json")):
+            try:
+                self._publish(record)
+            except _AWAY as error:
+                # Spark runs this batch again, since it was not committed, and that waits for as
+                # long as it takes.
+                _log.warning(
+                    'sink "%s" has an epoch that waits for %s: %s',
+                    self._name,
+                    self._place.where,
+                    error,
+                )
+                return
+
+    # ending
+
+    def end(self, sender: str, _: int) -> None:
+        """End the source there, if the flow says so; goes on behind while it does not answer."""
+        if self._target.end and self._ending is None:
+            self._ending = threading.Thread(
+                target=self._end, args=(sender,), name="outbox end", daemon=True
+            )
+            self._ending.start()
+            self._ending.join(TRY_S)
+
+    def _end(self, sender: str) -> None:
+        def attempt() -> None:
+            # A sender of its own, whose only event has the number 0: ending twice changes nothing.
+            with self._place.connect(sender=f"{sender}/{self._name}") as client:
+                client.end(self._target.source)
+
+        try:
+            self._until(attempt)
+        except LinkClosed:
+            _log.warning(
+                'sink "%s" has not ended "%s": the next run does', self._name, self._target.source
+            )
+        except MillstreamError:
+            _log.exception('sink "%s" could not end "%s"', self._name, self._target.source)
+
+    # waiting
+
+    def interrupt(self) -> None:
+        """Wait for nobody any more: the run is being stopped, and the next one goes on."""
+        if self._ending is not None:
+            self._ending.join(TRY_S)
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Let go of the links."""
+        self.interrupt()
+        if self._client is not None:
+            self._client.abort()
+            self._client = None
+
+    def _opened(self) -> Client:
+        if self._client is None:
+            self._client = self._place.connect()
+        return self._client
+
+    def _rest(self) -> None:
+        """Let the flow there open its inboxes itself: nobody had them, so this run has, for the length of an epoch."""
+        if self._client is not None and self._client.hosting:
+            self._client.close()
+            self._client = None
+
+    def _until(self, attempt: Callable[[], _Found]) -> _Found:
+        """Try until there is an answer."""
+        told = -_TOLD_EVERY_S
+        while not self._stopping.is_set():
+            try:
+                return attempt()
+            except _AWAY as error:
+                if time.monotonic() - told >= _TOLD_EVERY_S:
+                    told = time.monotonic()
+                    _log.warning('sink "%s" waits for %s: %s', self._name, self._place.where, error)
+                self._stopping.wait(0.2)
+        raise LinkClosed(f'sink "{self._name}" was stopped while it waited for {self._place.where}')
+
+
+#: Errors that mean: not now.
+_AWAY: Final = (NoAnswer, AlreadyWriting)
+
+
+def _done(record: Path) -> Path:
+    return record.with_suffix(".done")
+
+
+def _place(target: t.Outbox, root: Path) -> Place:
+    where = target.address if target.address.startswith("tcp://") else root / target.address
+    if target.key_file is None or target.server_file is None:
+        return Place(where)
+    return Place(
+        where,
+        read_key(str(root / target.key_file)),
+        read_public(str(root / target.server_file)).public,
+    )
+
+
+def routed(frame: DataFrame, card: e.Card, source: str) -> DataFrame:
+    """Return the rows with those of each partition in one task, in the order of the receiving source's time.
+
+    Raises:
+        SchemaConflict: That source has no such columns, or its time or key would be null in every
+            row.
+    """
+    _check_columns(frame.columns, card, source)
+    count = len(card.inboxes)
+    if card.key is None or count == 1:
+        spread = frame.repartition(count)
+    else:
+        place = F.pmod(F.xxhash64(F.col(_quoted(card.key)).cast("string")), F.lit(count)).cast(
+            "int"
+        )
+        spread = frame.repartitionById(count, place)
+    return spread if card.time is None else spread.sortWithinPartitions(F.col(_quoted(card.time)))
+
+
+def _check_columns(columns: Sequence[str], card: e.Card, source: str) -> None:
+    known = schema_of(card).names
+    unknown = [name for name in columns if name not in known]
+    if unknown:
+        msg = f'results have column "{unknown[0]}", which "{source}" does not have'
+        raise SchemaConflict(
+            msg, hint=f"its columns are {', '.join(known)}; choose and rename with a sql stage"
+        )
+    for what, name in (("time", card.time), ("key", card.key)):
+        if name is not None and name not in columns:
+            msg = f'results have no column "{name}", which is the {what} of "{source}"'
+            raise SchemaConflict(
+                msg, hint=f"they have {', '.join(columns)}; choose and rename with a sql stage"
+            )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# In the executors
+
+
+@dataclass(frozen=True, slots=True)
+class StageInbox:
+    """Stage rows in the inboxes of a source; what does not answer is told to the driver, which knows how to wait."""
+
+    place: Place
+    source: str
+    sender: str
+    epoch: int
+    limit_s: float
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        context = TaskContext.get()
+        client = _client(self.source, self.place, self.limit_s)
+        delivery = Delivery(client, self.source, self.sender, self.epoch, time_limit_s=self.limit_s)
+        staged: list[str | None] = []
+        silent: list[str | None] = []
+        try:
+            found = delivery.stage(batches, 0 if context is None else context.partitionId())
+            staged = [json.dumps(asdict(one)) for one in found]
+            silent = [None] * len(staged)
+        except NoAnswer as error:
+            for _ in batches:
+                """Spark expects a task to read its rows."""
+            staged, silent = [None], [str(error)]
+        if staged:
+            columns = [pa.array(staged, pa.string()), pa.array(silent, pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, names=["staged", "silent"])
+
+
+_clients: dict[str, tuple[Place, Client]] = {}
+
+
+def _client(source: str, place: Place, limit_s: float) -> Client:
+    """Return this process's client for a source: it is kept for the tasks to come, unless the source has moved."""
+    known = _clients.get(source)
+    if known is None or known[0] != place:
+        if known is not None:
+            known[1].abort()
+        known = _clients[source] = (place, place.connect(time_limit_s=limit_s))
+    return known[1]

@@ -1,0 +1,218 @@
+"""The end of a group: one call per micro-batch that publishes its epoch, once.
+
+The order of writes is Spark's and ours together: Spark logs the offsets, tasks
+stage output and write state, the decision record makes the epoch exist, it is
+published, Spark commits the batch. State counts only once the commit names it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from millstream.errors import InternalError
+from millstream.journal import DeadLetter, DeadLetters, Reader, commit
+from millstream.spark.failpoints import passing
+from millstream.spark.io.checkpoint import Checkpoint, Logged
+from millstream.spark.io.owned import owned
+from millstream.spark.io.sink_order import Turns
+from millstream.spark.io.source import Offset, has_late, late_rows
+from millstream.spark.io.targets import Epoch, Target
+from millstream.switch.cut import newest
+from millstream.switch.starts import MATCH_START
+
+if TYPE_CHECKING:
+    from millstream.spark.io.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A journal that a group reads."""
+
+    name: str
+    path: Path
+    time: str | None
+    lateness: int
+    grouped: bool
+
+
+@dataclass
+class GroupSink:
+    """Publishes the epochs of one group; Spark calls it with every micro-batch."""
+
+    job: str
+    checkpoint: Checkpoint
+    targets: Sequence[Target]
+    inputs: Mapping[str, Input]
+    stateful: bool
+    behind: timedelta
+    #: By which column results are owned, and their key, if versions are switched.
+    start: str | None = None
+    key: str | None = None
+    #: The order in which it and another version publish, while there is one.
+    turns: Turns | None = None
+    #: Takes down what is published, while a version runs in the shadow of another.
+    recorder: Recorder | None = None
+    #: It is of a version in the shadow: what is late is the other's to tell.
+    shadow: bool = False
+    rows_out: int = 0
+    error: BaseException | None = None
+    _readers: dict[str, Reader] = field(default_factory=dict)
+    _publishing: threading.Lock = field(default_factory=threading.Lock)
+    _shut: bool = False
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        try:
+            with self._publishing:
+                if self._shut:
+                    raise InternalError(f'group "{self.checkpoint.group}" publishes after its end')
+                self._publish(frame, batch)
+        except BaseException as error:
+            # Spark would only hand on its text; the flow's run shows the error itself.
+            self.error = error
+            raise
+
+    def shut(self, limit_s: float | None = None) -> bool:
+        """Publish nothing more: when this returns, what was being published is out, or has failed.
+
+        Returns whether that was so within `limit_s` seconds.
+        """
+        # Spark stops a query without waiting for what Python does.
+        self._shut = True
+        quiet = self._publishing.acquire(timeout=-1 if limit_s is None else limit_s)
+        if quiet:
+            self._publishing.release()
+        return quiet
+
+    def recover(self) -> None:
+        """Finish what was decided before the last stop."""
+        for target in self.targets:
+            target.recover()
+
+    def _publish(self, frame: DataFrame, batch: int) -> None:
+        passing("logged")
+        logged = self.checkpoint.logged(batch)
+        if logged is None:
+            raise InternalError(
+                f'Spark runs batch {batch} of group "{self.checkpoint.group}" without having logged it'
+            )
+        before = self.checkpoint.logged(batch - 1) if batch else None
+        epoch = Epoch(
+            self.job, self.checkpoint.group, self.checkpoint.id, batch, self.floor(logged)
+        )
+        if before is not None:
+            self.mark_read(before)
+        if self.turns is not None:
+            self.turns.wait(self.checkpoint.id, self.reached(logged))
+        frame, recorder = self._owned(frame, logged), self.recorder
+        several = len(self.targets) + (recorder is not None) > 1
+        if several:
+            frame.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            written = [target.write(frame.drop(MATCH_START), epoch) for target in self.targets]
+            if recorder is not None:
+                self._take_down(frame, epoch, recorder)
+        finally:
+            if several:
+                frame.unpersist()
+        self.rows_out += max(written, default=0)
+        if not self.shadow:
+            self._record_late(before, logged)
+        passing("before-commit")
+
+    def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
+        """Leave out what another version owns, by what was logged for the batch."""
+        parts = newest(offset.owns for offset in logged.offsets.values() if offset.owns is not None)
+        return (
+            frame
+            if parts is None or self.start is None
+            else frame.where(owned(parts, self.start, self.key))
+        )
+
+    def _take_down(self, frame: DataFrame, epoch: Epoch, recorder: Recorder) -> None:
+        """Take down what was published: if that fails, it is the shadow that ends."""
+        assert self.start is not None
+        try:
+            recorder.take(frame, self.start, epoch)
+        except Exception as error:
+            if not self.targets:
+                raise
+            recorder.error = error
+
+    def floor(self, logged: Logged) -> int | None:
+        """Return the lowest time that may still come out of the group after this batch."""
+        if self.stateful:
+            # State lets results go as the watermark passes them, and the batch
+            # runs with the watermark that was logged for it.
+            if logged.watermark_ms <= 0:
+                return None
+            return logged.watermark_ms * 1000 - self.behind // timedelta(microseconds=1)
+        floors = [offset.floor for offset in logged.offsets.values()]
+        known = [floor for floor in floors if floor is not None]
+        return min(known) if known and len(known) == len(floors) else None
+
+    def reached(self, logged: Logged) -> int | None:
+        """Return up to where the group has put out all that it will, after this batch."""
+        if self.stateful:
+            return logged.watermark_ms * 1000 if logged.watermark_ms > 0 else None
+        return self.floor(logged)
+
+    def mark_read(self, logged: Logged) -> None:
+        """Tell the journals how far this group has got for good, so that they may trim."""
+        for name, offset in logged.offsets.items():
+            commit(self.inputs[name].path, self.checkpoint.reader(self.job), offset.positions)
+
+    def _record_late(self, before: Logged | None, logged: Logged) -> None:
+        for name, offset in logged.offsets.items():
+            source = self.inputs[name]
+            if source.time is None or source.grouped:
+                continue
+            known = before.offsets.get(name) if before else None
+            start = offset.begun(known) or self._beginnings(source, len(offset.positions))
+            letters = self._late_of(source, start, offset)
+            if letters:
+                with DeadLetters.open(source.path) as dead:
+                    dead.put_all(letters)
+
+    def _late_of(self, source: Input, start: Sequence[int], end: Offset) -> list[DeadLetter]:
+        """Return the late rows of a batch, under their positions: a repetition adds nothing."""
+        letters: list[DeadLetter] = []
+        reader = self._reader(source, len(end.positions))
+        for partition, (a, z) in enumerate(zip(start, end.positions, strict=True)):
+            for entry in reader.partition(partition).entries(a, z):
+                if has_late(entry, source.lateness):
+                    letters += self._late_rows(
+                        source, partition, max(a, entry.position), min(z, entry.stop)
+                    )
+        return letters
+
+    def _late_rows(
+        self, source: Input, partition: int, start: int, stop: int
+    ) -> Iterator[DeadLetter]:
+        for part in self._reader(source, partition + 1).partition(partition).read(start, stop):
+            if part.batch is None or source.time is None:
+                continue
+            for place in late_rows(part, source.time, source.lateness).nonzero()[0].tolist():
+                record = json.dumps(part.batch.slice(place, 1).to_pylist()[0], default=str)
+                yield DeadLetter(
+                    f"late:{source.name}", part.position + place, "late", record, partition
+                )
+
+    def _reader(self, source: Input, partitions: int) -> Reader:
+        """Return a reader of our own, which knows so many partitions: the journal may have got more."""
+        known = self._readers.get(source.name)
+        if known is None or known.description.partitions < partitions:
+            known = self._readers[source.name] = Reader(source.path)
+        return known
+
+    def _beginnings(self, source: Input, partitions: int) -> list[int]:
+        reader = self._reader(source, partitions)
+        return [reader.partition(n).begin for n in range(partitions)]

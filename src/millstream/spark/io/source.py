@@ -1,0 +1,416 @@
+"""A journal as a Spark source: by position, aligned, with markers that move the watermark.
+
+Spark's own watermark depends on speed, batch boundaries and restarts. Here
+the rows never move it: `withWatermark` is given a delay of a hundred years
+(`DELAY`), and only markers, rows dated floor + `DELAY`, lift it, to the lowest
+time that may still come by the journal's own account. What Spark takes as late
+is then a function of the journal alone, and no batch can be split so that
+Spark drops a row that a source has let through.
+
+An offset is `{"journal", "positions", "floor", "starts"}`. Spark logs it before it uses it, so a
+batch that is run again reads the same rows and hands out the same marker. `starts` grows with every
+start of the query: it makes a first batch happen even if nothing new is in the journal, because
+Spark begins each source's watermark at nothing after a restart and waits for the slowest. A journal
+may have got more partitions since an offset was logged: those that it has no position in are unread
+(`padded`). While versions are switched, an offset also says where its version began (`first`) and
+what it owns (`owns`): copies of its orders, see `control`.
+
+The methods that choose offsets run in a Python process beside the driver,
+`read` runs in the executors.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import structs
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from millstream.errors import PositionUnwritten
+from millstream.journal import Entry, PartitionReader, Reader, Slice, align, late_mask
+from millstream.spark.daemon import settle
+from millstream.spark.io.arrays import Numbers, flags, numbers
+from millstream.spark.io.control import Answer, Control, Orders, Question
+from millstream.switch.cut import Part, handed_out, passed, promised_floor
+
+MARKER: Final = "__marker"
+PLACE: Final = "__place"
+#: What `withWatermark` is told; see the module's docstring.
+DELAY: Final = "36500 days"
+DELAY_US: Final = 36500 * 86_400 * 1_000_000
+#: Rows in one Arrow batch on the way to the JVM.
+CHUNK: Final = 65_536
+#: And their bytes, if rows are large.
+CHUNK_BYTES: Final = 64 << 20
+#: How long a reader waits for what the driver has already seen.
+BEHIND_S: Final = 20.0
+#: A task is not worth starting for fewer rows.
+SMALLEST_TASK: Final = 50_000
+#: The bits of a place that hold the position; above them partition and input.
+POSITION_BITS: Final = 44
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a source is told, as one JSON option."""
+
+    journal: str
+    path: str
+    columns: tuple[str, ...]
+    schema: str
+    time: str | None
+    lateness: int
+    grouped: bool
+    limit: int
+    tasks: int
+    #: How far the watermark stays below the floor: see `watermark_ms`.
+    slack_ms: int = 1
+    #: The number of this input in its group, for the order among equal times; None: no place column.
+    place: int | None = None
+    #: The checkpoint under whose name orders are found; None: there are none.
+    control: str | None = None
+
+
+class Offset(msgspec.Struct, frozen=True):
+    """How far a source has been read."""
+
+    journal: str
+    positions: tuple[int, ...]
+    floor: int | None
+    starts: int
+    #: Where a version began that did not begin with its journal.
+    first: tuple[int, ...] | None = None
+    #: What its version owns; None: everything.
+    owns: tuple[Part, ...] | None = None
+
+    def begun(self, before: Offset | None) -> tuple[int, ...] | None:
+        """Return where a batch begins that ends here, None if that is the beginning of the journal."""
+        jumps = self.first is not None and (before is None or before.first is None)
+        found = self.first if jumps else None if before is None else before.positions
+        return None if found is None else padded(found, len(self.positions))
+
+
+def padded(positions: Sequence[int], partitions: int) -> tuple[int, ...]:
+    """Return positions in so many partitions: in those that a journal has got since, the beginning.
+
+    Nothing is removed of a partition in which a reader has no position.
+    """
+    return (*positions, *(0 for _ in range(partitions - len(positions))))
+
+
+@dataclass
+class Range(InputPartition):
+    """Rows of one partition for one task; `marker` is a watermark to hand out after them."""
+
+    partition: int
+    start: int
+    stop: int
+    marker: int | None = None
+
+
+class JournalSource(DataSource):
+    """The data source `millstream`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.settings = msgspec.json.decode(options["settings"], type=Settings)
+
+    @classmethod
+    def name(cls) -> str:
+        return "millstream"
+
+    def schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self.settings.schema))
+
+    def streamReader(self, schema: StructType) -> JournalStreamReader:
+        return JournalStreamReader(self.settings)
+
+
+class JournalStreamReader(DataSourceStreamReader):
+    """Chooses batches and reads them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._starts: int | None = None
+        self._control = None if settings.control is None else Control(settings.control)
+
+    def initialOffset(self) -> dict[str, Any]:
+        views = _views(self.settings.path)
+        return _plain(Offset(self.settings.journal, tuple(view.begin for view in views), None, 0))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.settings.limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        began = msgspec.convert(start, Offset)
+        if self._starts is None:
+            self._starts = began.starts + 1
+        rows = self.settings.limit if isinstance(limit, ReadAllAvailable) else limit.max_rows  # type: ignore[attr-defined]
+        if self._control is not None:
+            return _plain(self._ordered(began, self._control.orders(), rows))
+        reached = self._reach(began.positions, rows)
+        floor = reached.floor if self.settings.time else None
+        return _plain(Offset(began.journal, reached.positions, floor, self._starts))
+
+    def _ordered(self, began: Offset, orders: Orders, rows: int) -> Offset:
+        """Return the next offset of a version that is given orders."""
+        assert self._starts is not None
+        first = orders.first.get(began.journal)
+        jump = first is not None and began.first is None
+        start = first if jump and first is not None else began.positions
+        if orders.held:
+            return structs.replace(began, starts=self._starts)
+        if orders.question is not None and orders.question.stop:
+            self._answer(began, began, orders.question)
+            return structs.replace(began, starts=self._starts)
+        reached = self._below(self._reach(start, rows), start, began, orders.question)
+        floors = [
+            one
+            for one in (reached.floor, orders.close_us)
+            if one is not None and self.settings.time
+        ]
+        found = Offset(
+            began.journal,
+            reached.positions,
+            max(floors, default=None),
+            self._starts,
+            first if jump else began.first,
+            orders.owns,
+        )
+        if orders.question is not None:
+            self._answer(began, found, orders.question)
+        return found
+
+    def _answer(self, began: Offset, found: Offset, question: Question) -> None:
+        assert self._control is not None
+        # A batch of a backlog may span many windows: a report that left out the one that begins now
+        # would always be outrun.
+        highest = self._highest(found if question.kind == "report" else began, question.step_us)
+        over = question.kind == "confirm" and any(passed(one, question.bound) for one in highest)
+        self._control.answer(began.journal, Answer(question.kind, question.round, highest, over))
+
+    def _highest(self, offset: Offset, step_us: int) -> tuple[int | None, ...]:
+        """Return the highest window of each partition that is in an offset."""
+        views = _views(self.settings.path)
+        positions = padded(offset.positions, len(views))
+        states = [view.state_at(at) for view, at in zip(views, positions, strict=True)]
+        return tuple(handed_out(state.running_max, offset.floor, step_us) for state in states)
+
+    def _below(
+        self, reached: align.Reach, start: Sequence[int], began: Offset, question: Question | None
+    ) -> align.Reach:
+        """Keep a promise: hand out nothing that starts at or after the cut, as long as the question stands."""
+        if question is None or question.kind != "confirm":
+            return reached
+        if any(passed(one, question.bound) for one in self._highest(began, question.step_us)):
+            return reached
+        views = _views(self.settings.path)[: len(reached.positions)]
+        begun = padded(start, len(views))
+        stops = [
+            view.first_above(question.cut_us - 1, a, z) if a < z else a
+            for view, a, z in zip(views, begun, reached.positions, strict=True)
+        ]
+        inside = self.settings.grouped or self.settings.time is None
+        floor = (
+            align.epoch_floor_at(views, stops)
+            if inside
+            else align.floor_at(views, stops, self.settings.lateness)
+        )
+        return align.Reach(tuple(stops), promised_floor(floor, question.cut_us))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
+        before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
+        begun = after.begun(before) or before.positions
+        ranges = split(begun, after.positions, self.settings.tasks)
+        moved = after.floor is not None and (
+            after.floor != before.floor or after.starts != before.starts
+        )
+        if not moved:
+            return ranges
+        # The marker rides with a range where there is one: a task of its own costs more than it
+        # does.
+        last = ranges[-1] if ranges else Range(0, begun[0], begun[0])
+        return [*ranges[:-1], Range(last.partition, last.start, last.stop, after.floor)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        settle()
+        schema = _arrow_schema(self.settings)
+        for parts in _chunks(_kept(self.settings, partition)):
+            yield _joined(parts, schema)
+        if partition.marker is not None:
+            yield marker(schema, self.settings, partition.marker)
+
+    def _reach(self, start: Sequence[int], limit: int) -> align.Reach:
+        views = _views(self.settings.path)
+        start = padded(start, len(views))
+        if self.settings.grouped or self.settings.time is None:
+            return align.reach_of_epochs(views, start, limit)
+        return align.reach_of_rows(views, start, self.settings.lateness, limit)
+
+
+def split(start: Sequence[int], stop: Sequence[int], tasks: int) -> list[Range]:
+    """Cut the rows of a batch into ranges for about `tasks` tasks."""
+    total = sum(stop) - sum(start)
+    size = max(SMALLEST_TASK, -(-total // max(1, tasks)))
+    ranges: list[Range] = []
+    for partition, (a, z) in enumerate(zip(start, stop, strict=True)):
+        pieces = max(1, round((z - a) / size)) if z > a else 0
+        edges = [a + (z - a) * i // pieces for i in range(pieces + 1)] if pieces else []
+        ranges += [Range(partition, low, high) for low, high in pairwise(edges)]
+    return ranges
+
+
+def watermark_ms(floor: int, slack_ms: int) -> int:
+    """Return the watermark for a floor.
+
+    A row may still come exactly at the floor. A window that ends there cannot
+    take it and may close, so the watermark of windows is the floor. Joins drop
+    rows that are exactly at the watermark*, and stages in event-time order let
+    them go: theirs stays a millisecond below. (* as Spark 4.3 does)
+    """
+    return floor // 1000 - slack_ms
+
+
+def marker(schema: pa.Schema, settings: Settings, floor: int) -> pa.RecordBatch:
+    """Return the one row that lifts the watermark to `floor`."""
+    at = watermark_ms(floor, settings.slack_ms) * 1000 + DELAY_US
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == settings.time:
+            return numbers(np.array([at]), field.type)
+        return flags(True, 1) if field.name == MARKER else pa.nulls(1, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def _views(path: str) -> list[PartitionReader]:
+    reader = Reader.cached(path)
+    return [reader.partition(n) for n in range(reader.description.partitions)]
+
+
+def _plain(offset: Offset) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(offset)
+    # Only a version that is switched has these: others log what they always did.
+    return {
+        name: value
+        for name, value in plain.items()
+        if value is not None or name not in ("first", "owns")
+    }
+
+
+def _arrow_schema(settings: Settings) -> pa.Schema:
+    stored = Reader.cached(settings.path).description.schema
+    fields = [stored.field(name) for name in settings.columns]
+    if settings.place is not None:
+        fields.append(pa.field(PLACE, pa.int64()))
+    if settings.time is not None:
+        fields.append(pa.field(MARKER, pa.bool_()))
+    return pa.schema(fields)
+
+
+class _Part(NamedTuple):
+    """Rows on the way to Spark, and their places where the group needs them."""
+
+    batch: pa.RecordBatch
+    places: Numbers | None
+
+
+def _reaching(path: str, piece: Range) -> PartitionReader:
+    """Return a reader that sees all rows of a range.
+
+    On another host a shared file system may show what was written a moment later. Reading less than
+    the offset says would lose rows, so a reader that stays behind fails its task, and Spark tries
+    it again.
+    """
+    view = Reader.cached(path).partition(piece.partition)
+    deadline = time.monotonic() + BEHIND_S
+    while view.end < piece.stop:
+        if time.monotonic() > deadline:
+            raise PositionUnwritten(
+                f"partition {piece.partition} of journal {path} ends at {view.end} here, and {piece.stop} was asked for",
+                hint="do all hosts see the same folder?",
+            )
+        time.sleep(0.1)
+        view = Reader(path).partition(piece.partition)
+    return view
+
+
+def _kept(settings: Settings, piece: Range) -> Iterator[_Part]:
+    """Yield the rows that are not late, with the columns that Spark asked for."""
+    view = _reaching(settings.path, piece)
+    for part in view.read(piece.start, piece.stop, columns=list(settings.columns)):
+        if part.batch is None or part.batch.num_rows == 0:
+            continue
+        places = _places(settings.place, piece.partition, part.position, part.batch.num_rows)
+        if settings.time is None or settings.grouped or not has_late(part, settings.lateness):
+            yield _Part(part.batch, places)
+            continue
+        on_time = np.flatnonzero(~late_rows(part, settings.time, settings.lateness))
+        batch = part.batch.take(numbers(on_time, pa.int64()))
+        yield _Part(batch, None if places is None else places[on_time])
+
+
+def _places(place: int | None, partition: int, position: int, rows: int) -> Numbers | None:
+    """Return the places of consecutive rows."""
+    if place is None:
+        return None
+    first = (place << (POSITION_BITS + 12)) + (partition << POSITION_BITS) + position
+    return np.arange(first, first + rows, dtype=np.int64)
+
+
+def _chunks(parts: Iterator[_Part]) -> Iterator[list[_Part]]:
+    """Gather small batches: each one costs both sides of the pipe some 100 us."""
+    pending: list[_Part] = []
+    rows = size = 0
+    for part in parts:
+        more, bytes_more = part.batch.num_rows, part.batch.get_total_buffer_size()
+        # Columns of text are joined with 32-bit offsets: they must not grow beyond those.
+        if pending and (rows + more > CHUNK or size + bytes_more > CHUNK_BYTES):
+            yield pending
+            pending, rows, size = [], 0, 0
+        pending.append(part)
+        rows, size = rows + more, size + bytes_more
+    if pending:
+        yield pending
+
+
+def has_late(part: Slice | Entry, lateness_us: int) -> bool:
+    """Tell whether any row can be late, without looking at the rows."""
+    return part.max_lag is not None and part.max_lag > lateness_us
+
+
+def late_rows(part: Slice, time: str, lateness_us: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Tell for each row of a slice whether it is late."""
+    if part.batch is None:
+        return np.zeros(0, dtype=np.bool_)
+    times = pc.cast(part.batch.column(time), pa.int64()).to_numpy(zero_copy_only=False)
+    return late_mask(times, part.running_max_before, lateness_us, part.floor_before)
+
+
+def _joined(parts: list[_Part], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of several parts as one batch, with the columns of ours that the group needs."""
+    rows = sum(part.batch.num_rows for part in parts)
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == MARKER:
+            return flags(False, rows)
+        if field.name == PLACE:
+            return numbers(
+                np.concatenate([part.places for part in parts if part.places is not None]),
+                field.type,
+            )
+        arrays = [part.batch.column(field.name) for part in parts]
+        array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        return array if array.type == field.type else pc.cast(array, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)

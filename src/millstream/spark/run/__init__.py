@@ -1,0 +1,1 @@
+"""One version of a flow on Spark: its queries, checkpoints and journals."""

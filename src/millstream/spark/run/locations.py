@@ -1,0 +1,68 @@
+"""Where the groups and journals of a version will be: what it does not change stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from millstream.spark.run.version import FlowVersion
+from millstream.switch.changes import Change
+from millstream.switch.plan import SwitchPlan
+from millstream.switch.record import Homes
+
+
+def homes_of(version: FlowVersion) -> Homes:
+    """Return where everything of a version is, by name."""
+    groups, journals = version.homes.groups, version.homes.journals
+    return Homes(
+        {group.name: groups.get(group.name, "") for group in version.plan.groups},
+        {name: journals.get(name, "") for name in _written(version)},
+        version.homes.by_time,
+    )
+
+
+def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
+    """Return where everything of the next version will be: what it changes is its own, unless it takes it over as it is."""
+    known = homes_of(old)
+    kept = {group.name for group in plan.groups if group.change is Change.KEPT}
+    kept |= {name for unit in plan.units if unit.moved for name in unit.groups}
+    private = {name for unit in plan.units for name in unit.private}
+    groups = {
+        group.name: known.groups[group.name] if group.name in kept else new.name
+        for group in new.plan.groups
+    }
+    journals = {}
+    for name in _written(new):
+        fresh = name not in known.journals and not (new.ground.folder / "journals" / name).exists()
+        own = name in private or name not in known.journals
+        journals[name] = "" if fresh else new.name if own else known.journals[name]
+    return Homes(groups, journals, _by_time(known, plan))
+
+
+def _by_time(known: Homes, plan: SwitchPlan) -> tuple[str, ...]:
+    """Return the groups whose results are owned by their time: those that were, and those whose results are replaced."""
+    replaced = {group.name for group in plan.changed} if plan.since is not None else set()
+    return tuple(
+        group.name for group in plan.new.groups if group.name in replaced | set(known.by_time)
+    )
+
+
+def shadow_homes(old: FlowVersion, new: FlowVersion, groups: Collection[str]) -> Homes:
+    """Return where everything of a version in the shadow of another is: what these groups have and write is its own."""
+    known = homes_of(old)
+    written = {name: new.plan.journals[name].writer for name in _written(new)}
+    return Homes(
+        {
+            one.name: new.name if one.name in groups else known.groups.get(one.name, "")
+            for one in new.plan.groups
+        },
+        {
+            name: new.name if writer in groups else known.journals.get(name, "")
+            for name, writer in written.items()
+        },
+        tuple(one.name for one in new.plan.groups if one.name in known.by_time),
+    )
+
+
+def _written(version: FlowVersion) -> list[str]:
+    """Return the journals that the groups of a version write."""
+    return [name for name, use in version.plan.journals.items() if use.kind == "group"]

@@ -1,0 +1,372 @@
+"""One group as a running Spark query."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from millstream.flow import stages as s
+from millstream.flow.flow import Flow
+from millstream.journal import Reader
+from millstream.journal.align import FOREVER_US
+from millstream.plan.groups import Group, journal_read
+from millstream.spark.io.checkpoint import Checkpoint, Logged
+from millstream.spark.io.control import Control
+from millstream.spark.io.outflow import InboxTarget
+from millstream.spark.io.sink import GroupSink, Input
+from millstream.spark.io.source import MARKER, Settings, padded, watermark_ms
+from millstream.spark.io.targets import JournalTarget
+from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
+from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
+from millstream.spark.stages.build import Builder, place_field
+
+MOST_RESTARTS: Final = 3
+#: How long a stop waits for a target that does not answer.
+STOP_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatistics:
+    """The numbers of a group that people watch."""
+
+    name: str
+    batch: int
+    rows_in: int
+    rows_out: int
+    batch_seconds: float
+    watermark_ms: int | None
+    lag_rows: int
+    lag_seconds: float
+    state_rows: int
+    finished: bool
+
+
+@dataclass
+class GroupQuery:
+    """A group, its checkpoint and, once started, its Spark query."""
+
+    spark: SparkSession
+    flow: Flow
+    group: Group
+    analysis: Analysis
+    checkpoint: Checkpoint
+    sink: GroupSink
+    root: Path
+    #: The journal that it writes, if it writes one.
+    written: Path | None
+    limit: int
+    state: str | None = None
+    #: Programs that an engine keeps, by the names that the flow has for them.
+    binaries: Mapping[str, Path] = field(default_factory=dict)
+    #: Another version of it runs, or will: what it writes does not end with it.
+    paired: bool = False
+    #: Where dead letters go instead of the journals that they come from, if it is of a version in a shadow.
+    letters: Path | None = None
+    query: StreamingQuery | None = None
+    finished: bool = False
+    rows_in: int = 0
+    restarts: int = 0
+    _seen: str = ""
+    _batch_seconds: float = 0.0
+    _state_rows: int = 0
+
+    def start(self) -> None:
+        """Start the query where its checkpoint left off; a group that has ended is not started again."""
+        self.sink.recover()
+        if not self.paired and (self.ended() or self._journal_ended()):
+            self.finish()
+            return
+        builder = Builder(
+            self.spark, self.flow, self._entry, self.root, self._letters, self.binaries
+        )
+        frame = builder.results(self.group.output)
+        # Spark copies these from the session when a query starts; a restart takes those of the
+        # checkpoint.
+        self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
+        writer = (
+            frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
+        )
+        self.query = writer.option("checkpointLocation", str(self.checkpoint.location)).start()
+
+    def wait_for_sources(self, timeout: float = 60.0) -> None:
+        """Wait until the query has its sources, has failed, or `timeout` seconds are over."""
+        deadline = time.monotonic() + timeout
+        while self.query is not None and self.query.isActive and time.monotonic() < deadline:
+            if self.query.status["message"] != "Initializing sources":
+                return
+            time.sleep(0.02)
+
+    def restart_after(self, failure: str) -> bool:
+        """Start the query once more if only a Python process of Spark's was too slow to come up.
+
+        That happens on a busy machine and says nothing about the flow; the checkpoint makes it
+        harmless.
+        """
+        if "failed to connect back" not in failure or self.restarts >= MOST_RESTARTS:
+            return False
+        self.restarts += 1
+        self.start()
+        self.wait_for_sources()
+        return True
+
+    def stop(self) -> None:
+        """Stop between or inside a batch; what is not committed is run again at the next start."""
+        if self.sink.turns is not None:
+            self.sink.turns.end()  # a batch that waits for another version would let the query wait too
+        for target in self.sink.targets:
+            if isinstance(target, InboxTarget):
+                target.interrupt()  # a batch that waits for another host would let the query wait too
+        if self.query is not None:
+            self.query.stop()
+        # What Python still publishes would write the same small files as we do now, and to targets
+        # that are closed.
+        self.sink.shut(STOP_S)
+        committed = self.checkpoint.committed()
+        if committed is not None:
+            self.sink.mark_read(committed)
+        for target in self.sink.targets:
+            target.close()
+        if self.sink.recorder is not None:
+            self.sink.recorder.close()
+
+    def caught_up(self) -> bool:
+        """Tell whether everything that is in the journals has been read and committed."""
+        committed = self.checkpoint.committed()
+        return self.finished or (
+            committed is not None
+            and all(self._at_end(committed, name) for name in self.sink.inputs)
+        )
+
+    def ended(self) -> bool:
+        """Tell whether the group has read all its inputs to their end and put out all it will."""
+        if not self.inputs_ended(list(self.sink.inputs)):
+            return False
+        if not self.group.stateful or not self.group.timed:
+            return True
+        committed = self.checkpoint.committed()
+        return committed is not None and committed.watermark_ms >= watermark_ms(
+            FOREVER_US, self._slack_ms
+        )
+
+    def inputs_ended(self, names: Sequence[str]) -> bool:
+        """Tell whether these inputs have been read, to their end, for good."""
+        committed = self.checkpoint.committed()
+        return committed is not None and all(
+            self._at_end(committed, name, ended=True) for name in names
+        )
+
+    def halt(self) -> None:
+        """Stop the query of a group that has nothing left to do."""
+        self.finished = True
+        if self.query is not None:
+            self.query.stop()
+
+    def finish(self) -> None:
+        """Note the end, and tell those who read this group's journal that nothing more will come."""
+        self.halt()
+        for target in self.sink.targets:
+            if isinstance(target, JournalTarget | InboxTarget):
+                # An epoch after all others, under a sender of its own: the group's numbers are
+                # Spark's.
+                target.end(f"{self.checkpoint.sender(self.flow.name)}/end", 0)
+
+    def statistics(self, now_us: int) -> GroupStatistics:
+        """Return the numbers as they are now."""
+        if self.query is not None:
+            self._count(self.query.recentProgress)
+        committed = self.checkpoint.committed()
+        rows, seconds = self._lag(committed, now_us)
+        return GroupStatistics(
+            name=self.group.name,
+            batch=committed.batch if committed else -1,
+            rows_in=self.rows_in,
+            rows_out=self.sink.rows_out,
+            batch_seconds=self._batch_seconds,
+            watermark_ms=committed.watermark_ms
+            if committed and committed.watermark_ms > 0
+            else None,
+            lag_rows=rows,
+            lag_seconds=seconds,
+            state_rows=self._state_rows,
+            finished=self.finished,
+        )
+
+    def _count(self, recent: Sequence[Any]) -> None:
+        for progress in recent:
+            # By the time of the trigger: one that found nothing has the id of the batch to come.
+            if progress["timestamp"] > self._seen:
+                self._seen = progress["timestamp"]
+                self.rows_in += sum(row["rows"] for row in progress["observedMetrics"].values())
+                if "addBatch" in progress["durationMs"]:
+                    self._batch_seconds = progress["durationMs"]["triggerExecution"] / 1000
+                    self._state_rows = sum(
+                        operator["numRowsTotal"] for operator in progress["stateOperators"]
+                    )
+
+    def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
+        rows, oldest = 0, now_us
+        for name, source in self.sink.inputs.items():
+            reader = Reader.cached(source.path)
+            offset = committed.offsets.get(name) if committed else None
+            count = reader.description.partitions
+            begun = padded(offset.positions, count) if offset else None
+            for number in range(count):
+                view = reader.partition(number)
+                position = view.begin if begun is None else begun[number]
+                behind = view.rows(position, view.end)
+                rows += behind
+                if behind > 0:
+                    oldest = min(
+                        oldest, next(iter(view.entries(position, position + 1))).appended_at
+                    )
+        return rows, (now_us - oldest) / 1e6
+
+    def _journal_ended(self) -> bool:
+        """Tell whether this group's own journal has been ended: then nothing may follow."""
+        if self.written is None:
+            return False
+        reader = Reader.cached(self.written)
+        views = [reader.partition(number) for number in range(reader.description.partitions)]
+        return all(view.state_at(view.end).ended for view in views)
+
+    def _at_end(self, committed: Logged, name: str, *, ended: bool = False) -> bool:
+        reader = Reader.cached(self.sink.inputs[name].path)
+        offset = committed.offsets.get(name)
+        if offset is None:
+            return False
+        for number, position in enumerate(padded(offset.positions, reader.description.partitions)):
+            view = reader.partition(number)
+            if position < view.end or (ended and not view.state_at(position).ended):
+                return False
+        return True
+
+    def _provider(self) -> str:
+        if self._has(s.Distinct, s.Fold, s.Match):
+            return ROCKSDB  # Spark has no other for stages with a state of their own
+        if self.state is not None:
+            return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
+        # Windows are small beside their rows, and the in-memory store is twice as fast; joins keep
+        # whole rows.
+        return ROCKSDB if self._has(s.Join) else IN_MEMORY
+
+    @property
+    def _name(self) -> str:
+        """The query's name: two versions of a group run side by side."""
+        return self.checkpoint.folder.name
+
+    @property
+    def control(self) -> Control:
+        """Where its sources find orders while versions are switched."""
+        return Control(self.checkpoint.location)
+
+    @property
+    def _slack_ms(self) -> int:
+        return 1 if self._has(s.Distinct, s.Fold, s.Match, s.Join) else 0
+
+    def _has(self, *kinds: type) -> bool:
+        return any(isinstance(self.flow.stages[name], kinds) for name in self.group.stages)
+
+    def _letters(self, name: str) -> Path:
+        """Return the journal whose dead letters take what a stage below entry point `name` fails at."""
+        return self.letters or Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
+
+    def _entry(self, name: str) -> DataFrame:
+        stream, source = (
+            self.flow.stream(name),
+            self.sink.inputs[journal_read(self.flow.stages[name])],
+        )
+        columns = self.analysis.columns[self.group.name, name]
+        whole = entry_schema(self.flow, name, self.analysis.schemas)
+        fields = [StructField(column, whole[column].dataType) for column in columns]
+        place = self.group.inputs.index(source.name) if needs_place(self.flow, self.group) else None
+        fields += [place_field()] if place is not None else []
+        fields += [StructField(MARKER, BooleanType())] if stream.time else []
+        settings = Settings(
+            journal=source.name,
+            path=str(source.path),
+            columns=columns,
+            schema=json.dumps(StructType(fields).jsonValue()),
+            time=stream.time,
+            lateness=source.lateness,
+            grouped=source.grouped,
+            limit=self.limit,
+            tasks=cores(self.spark),
+            place=place,
+            slack_ms=self._slack_ms,
+            control=str(self.checkpoint.location),
+        )
+        option = msgspec.json.encode(settings).decode()
+        frame = self.spark.readStream.format("millstream").option("settings", option).load()
+        # A column that no result depends on is not read, but a stage may name it.
+        unread = [field for field in whole.fields if field.name not in frame.columns]
+        return (
+            frame.select(
+                *(F.col(f"`{name}`") for name in frame.columns),
+                *(F.lit(None).cast(field.dataType).alias(field.name) for field in unread),
+            )
+            if unread
+            else frame
+        )
+
+
+def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[str, Input]:
+    """Describe the journals that a group reads."""
+    inputs = {}
+    for name in group.stages:
+        stage = flow.stages[name]
+        if not isinstance(stage, s.Source | s.Reads | s.Journal):
+            continue
+        journal = journal_read(stage)
+        lateness = stage.lateness if isinstance(stage, s.Source) else timedelta(0)
+        inputs[journal] = Input(
+            journal,
+            where(journal),
+            flow.stream(name).time,
+            lateness // timedelta(microseconds=1),
+            not isinstance(stage, s.Source),
+        )
+    return inputs
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """Return the Arrow schema of a journal with these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def ship_modules(root: Path) -> None:
+    """Let functions of the user's own files travel to executors whole: these cannot import them."""
+    folder = root.resolve()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        package = name.partition(".")[0]
+        if (
+            file is None
+            or package in ("__main__", "millstream")
+            or package in sys.stdlib_module_names
+        ):
+            continue
+        if name not in _shipped and _beside(Path(file), folder):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+            _shipped.add(name)
+
+
+_shipped: set[str] = set()
+
+
+def _beside(file: Path, folder: Path) -> bool:
+    installed = {"site-packages", "dist-packages"} & set(file.parts)
+    return file.is_relative_to(folder) and not installed

@@ -1,0 +1,364 @@
+"""One version of a flow on Spark: where its checkpoints and journals are, and its queries.
+
+    groups/<group>                a group of the first version
+    groups/<group>@<version>      one that a later version made, or changed
+    journals/<journal>@<version>  a journal between two changed groups: each version has its own
+
+A version that takes the place of another keeps the queries of groups that mean the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from millstream import journal
+from millstream.errors import InvalidOption
+from millstream.flow import binary
+from millstream.flow import stages as s
+from millstream.flow.flow import Flow
+from millstream.flow.site import Site
+from millstream.plan import fingerprint
+from millstream.plan.groups import Group, plan
+from millstream.spark.failpoints import passing
+from millstream.spark.io.checkpoint import Checkpoint
+from millstream.spark.io.sink import GroupSink
+from millstream.spark.io.targets import (
+    FilesTarget,
+    JournalTarget,
+    MemoryTarget,
+    PostgresTarget,
+    Target,
+    open_target,
+)
+from millstream.spark.run.query import GroupQuery, arrow_schema, inputs_of
+from millstream.spark.stages.analyse import Analysis, analyse
+from millstream.switch.changes import Version
+from millstream.switch.keys import key_of
+from millstream.switch.record import Homes
+from millstream.switch.starts import start_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Static tables above this size are not read to tell whether they changed.
+LARGE_BYTES: Final = 64 << 20
+
+
+@dataclass
+class Ground:
+    """What all versions of a run have in common: Spark, the folder, and the targets that two of them write."""
+
+    spark: SparkSession
+    folder: Path
+    root: Path
+    rows_per_batch: int
+    state: str | None = None
+    terminal: Console | None = None
+    binaries: Mapping[str, Path] = field(default_factory=dict)
+    memory: dict[str, MemoryTarget] = field(default_factory=dict)
+    _journals: dict[Path, JournalTarget] = field(default_factory=dict)
+    _sinks: dict[tuple[str, str], Target] = field(default_factory=dict)
+
+    def journal_target(self, path: Path, key: str | None) -> JournalTarget:
+        """Return who writes a journal: there can be only one."""
+        known = self._journals.get(path)
+        if known is not None and not known.closed:
+            return known.share()
+        self._journals[path] = JournalTarget(path, key=key)
+        return self._journals[path]
+
+    def sink_target(self, flow: Flow, name: str, folder: Path) -> Target:
+        """Return who writes a sink; versions whose sinks are the same share it where it has something to share."""
+        spec = flow.sinks[name].target
+        known = self._sinks.get((name, repr(spec)))
+        if known is not None:
+            return known
+        target = open_target(flow.name, name, spec, self.root, folder, self.terminal)
+        if isinstance(target, FilesTarget | MemoryTarget):
+            self._sinks[name, repr(spec)] = target
+        if isinstance(target, MemoryTarget):
+            self.memory[name] = target
+        return target
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What makes a version one in the shadow of another: the groups that have no targets, and where dead letters go."""
+
+    groups: frozenset[str]
+    letters: Path
+
+
+@dataclass
+class FlowVersion:
+    """A version of a flow; its queries are there once they are made, and run once they are started."""
+
+    ground: Ground
+    name: str
+    flow: Flow
+    homes: Homes = field(default_factory=Homes)
+    aside: Aside | None = None
+    queries: dict[str, GroupQuery] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plan = plan(self.flow)
+
+    # what it means
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """What Spark says about the flow.
+
+        Raises:
+            FlowError: It has a mistake that only Spark can see.
+        """
+        return analyse(self.ground.spark, self.plan, self.ground.root)
+
+    @property
+    def meanings(self) -> Version:
+        """What each group means, to compare it with other versions."""
+        return Version(self.plan, self._meanings, frozenset(self.homes.by_time))
+
+    @cached_property
+    def _meanings(self) -> dict[str, dict[str, Any]]:  # JSON
+        return {group.name: self._meaning(group) for group in self.plan.groups}
+
+    def _meaning(self, group: Group) -> dict[str, Any]:  # JSON
+        description = fingerprint.fingerprint(self.plan, group.name, self._snapshots)
+        for name, stage in description["stages"].items():
+            needed = self.analysis.columns.get((group.name, name))
+            if needed is not None and stage.get("schema"):
+                # A column that a group does not use may come and go.
+                stage["schema"] = [column for column in stage["schema"] if column[0] in needed]
+        return description
+
+    @cached_property
+    def _snapshots(self) -> dict[str, str]:
+        tables = [
+            stage.table.path for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)
+        ]
+        shipped = [name for stage in self._actions for name in fingerprint.shipped(stage)]
+        found = {name: self.ground.root / name for name in (*tables, *shipped)}
+        return {name: snapshot(path) for name, path in {**found, **self.ground.binaries}.items()}
+
+    @property
+    def _actions(self) -> list[s.Action]:
+        return [stage for stage in self.flow.stages.values() if isinstance(stage, s.Action)]
+
+    def check_binaries(self) -> None:
+        """Refuse a version whose programs are not here.
+
+        Raises:
+            InvalidOption: One is not.
+        """
+        for stage in self._actions:
+            if (
+                binary.parse(stage.argv[0]) is not None
+                and stage.argv[0] not in self.ground.binaries
+            ):
+                site = Site(self.flow.name, stage.name, "stage", stage.where)
+                hint = "millstream actions add brings it to an engine, millstream deploy runs the flow there"
+                raise site.mistake(
+                    InvalidOption, f'runs "{stage.argv[0]}", which is not here', hint=hint
+                )
+
+    # where it is
+
+    def group_folder(self, group: str) -> Path:
+        """Return the folder of a group's checkpoint."""
+        return self.ground.folder.resolve() / "groups" / placed(group, self.homes.groups)
+
+    def journal(self, name: str) -> Path:
+        """Return the folder of a journal."""
+        return self.ground.folder.resolve() / "journals" / placed(name, self.homes.journals)
+
+    def reader(self, group: str) -> str:
+        """Return the name under which a group reads journals."""
+        return f"{self.flow.name}.{self.group_folder(group).name}"
+
+    @property
+    def readers(self) -> set[tuple[Path, str]]:
+        """Who reads which journal."""
+        uses = self.plan.journals.items()
+        return {
+            (self.journal(name), self.reader(group)) for name, use in uses for group in use.readers
+        }
+
+    # setting up
+
+    def checkpoints(self, groups: Iterable[str]) -> dict[str, Checkpoint]:
+        """Return the checkpoints of groups; nothing is written.
+
+        Raises:
+            GroupChanged: A group means something else than when its checkpoint was made.
+        """
+        meanings = self.meanings.meanings
+        return {
+            name: Checkpoint.open(self.group_folder(name), name, meanings[name]) for name in groups
+        }
+
+    def make_journals(self) -> None:
+        """Make the journals that are not there, and widen those that are."""
+        for name, stage in self.flow.stages.items():
+            if self.aside is not None and self.homes.journals.get(name) != self.name:
+                continue  # in a shadow, what others use stays as it is
+            if isinstance(stage, s.Source):
+                schema, time, by = stage.schema.arrow(), stage.time, "inbox"
+            elif isinstance(stage, s.Journal):
+                schema, time, by = (
+                    arrow_schema(self.analysis.schemas[name]),
+                    self.flow.stream(name).time,
+                    "group",
+                )
+            else:
+                continue
+            journal.create(
+                self.journal(name), schema, partitions=stage.partitions, time=time, written_by=by
+            )
+
+    def register(self) -> None:
+        """Let every journal know who reads it before anything may be removed."""
+        for path, reader in sorted(self.readers):
+            if reader not in {one.reader for one in journal.committed(path)}:
+                views = [
+                    journal.Reader(path).partition(n)
+                    for n in range(journal.describe(path).partitions)
+                ]
+                journal.commit(path, reader, [view.begin for view in views])
+
+    def make(self, group: str, checkpoint: Checkpoint) -> GroupQuery:
+        """Make the query of a group; it does not run yet."""
+        found = self.plan.group(group)
+        start = start_of(self.flow, found.stages, found.output, by_time=group in self.homes.by_time)
+        sink = GroupSink(
+            job=self.flow.name,
+            checkpoint=checkpoint.begin(),
+            targets=self._targets(found),
+            inputs=inputs_of(self.flow, found, self.journal),
+            stateful=found.stateful,
+            behind=found.behind,
+            start=None if start is None else start.column,
+            key=key_of(self.flow, found.output),
+            shadow=self.aside is not None,
+        )
+        query = GroupQuery(
+            spark=self.ground.spark,
+            flow=self.flow,
+            group=found,
+            analysis=self.analysis,
+            checkpoint=checkpoint,
+            sink=sink,
+            root=self.ground.root,
+            written=None if found.journal is None else self.journal(found.journal),
+            limit=self.ground.rows_per_batch,
+            state=self.ground.state,
+            binaries=self.ground.binaries,
+            letters=None if self.aside is None else self.aside.letters,
+        )
+        self.queries[group] = query
+        return query
+
+    def _targets(self, group: Group) -> Sequence[Target]:
+        if self.aside is not None and group.name in self.aside.groups:
+            return []
+        if group.journal is not None:
+            stage = self.flow.stages[group.journal]
+            assert isinstance(stage, s.Journal)
+            return [self.ground.journal_target(self.journal(group.journal), stage.key)]
+        targets = []
+        for name in group.sinks:
+            target = self.ground.sink_target(self.flow, name, self.group_folder(group.name))
+            if isinstance(target, PostgresTarget):
+                target.prepare(self.analysis.schemas[self.flow.sinks[name].input])
+            targets.append(target)
+        return targets
+
+    # while it runs
+
+    def trim(self) -> None:
+        """Remove what all groups have read and nobody wants to keep."""
+        for name, use in self.plan.journals.items():
+            stage = self.flow.stages[name]
+            assert isinstance(stage, s.Source | s.Journal)
+            if stage.keep_for is not None or stage.keep_bytes is not None:
+                backs = [
+                    self.plan.group(reader).look_back or timedelta(0) for reader in use.readers
+                ]
+                back = max(backs, default=timedelta(0))
+                journal.trim(
+                    self.journal(name),
+                    keep_for=stage.keep_for,
+                    keep_bytes=stage.keep_bytes,
+                    look_back=back,
+                )
+
+
+def at_rest(query: GroupQuery) -> bool:
+    """Tell whether no batch of a query runs, and none is about to for what is known now."""
+    if query.finished or query.query is None:
+        return True
+    committed = query.checkpoint.last("offsets") == query.checkpoint.last("commits")
+    return committed and not query.query.status["isDataAvailable"]
+
+
+def found_nothing(query: GroupQuery) -> bool:
+    """Tell whether Spark looked for something to do just now, and found nothing: neither rows, nor a watermark that has moved.
+
+    It says so for a moment between two looks only; ask again. Right after a batch `at_rest` may be
+    true and the next batch begin.
+    """
+    return query.query is not None and query.query.status["message"] == "Waiting for data to arrive"
+
+
+def placed(name: str, homes: Mapping[str, str]) -> str:
+    """Return the name of the folder of a group or a journal."""
+    home = homes.get(name, "")
+    return f"{name}@{home}" if home else name
+
+
+def forget_readers(paths: Iterable[Path], flow: str, known: set[tuple[Path, str]]) -> None:
+    """Let journals know which groups of a flow do not read them any more."""
+    for path in paths:
+        for one in journal.committed(path) if path.exists() else ():
+            if one.reader.startswith(f"{flow}.") and (path, one.reader) not in known:
+                journal.forget(path, one.reader)
+
+
+def remove_unless(folder: Path, gone: Homes, stays: Homes, *, new: bool) -> None:
+    """Remove the checkpoints and journals of a version that another one does not have; may be repeated.
+
+    Named journals that the other version has no use for stay, unless a `new` version made them and
+    never ran.
+    """
+    for name, home in gone.groups.items():
+        if stays.groups.get(name) != home:
+            shutil.rmtree(folder / "groups" / placed(name, gone.groups), ignore_errors=True)
+            passing("switch-removed-group")
+    for name, home in gone.journals.items():
+        if stays.journals.get(name, None if new else home) != home:
+            shutil.rmtree(folder / "journals" / placed(name, gone.journals), ignore_errors=True)
+            passing("switch-removed-journal")
+
+
+def snapshot(path: Path) -> str:
+    """Return a text that changes with the content of a static table."""
+    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+    total = hashlib.sha256()
+    for file in files:
+        status = file.stat()
+        total.update(f"{file.relative_to(path.parent)} {status.st_size}\n".encode())
+        # A large file is known by when it was written: reading it at every start would take too
+        # long.
+        total.update(
+            file.read_bytes() if status.st_size < LARGE_BYTES else str(status.st_mtime_ns).encode()
+        )
+    return total.hexdigest()

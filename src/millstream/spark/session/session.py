@@ -1,0 +1,201 @@
+"""The Spark session: embedded by default, any cluster by its master."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import psutil
+from pyspark.sql import SparkSession
+
+from millstream.errors import RunError
+from millstream.spark.io.source import JournalSource
+from millstream.spark.session import home
+
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+#: What is added to our options for Spark's Java, say "-Xss4m -XX:+UseG1GC".
+JAVA_OPTIONS: Final = "MILLSTREAM_JAVA_OPTIONS"
+
+RENAMING: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+_LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+
+def session(
+    name: str,
+    *,
+    master: str | None = None,
+    log: Path | None = None,
+    conf: dict[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark, or return the session that is running.
+
+    Everything that Spark has to say goes to `log`, so that the terminal stays ours.
+
+    Raises:
+        RunError: There is no Java 17 or newer, or Spark did not start.
+    """
+    check_java()
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # Each prints Spark's whole story as one line of JSON to the terminal; our errors tell it in
+        # a few words.
+        logging.getLogger(logger).disabled = True
+    embedded = master is None or master == "local" or master.startswith("local[")
+    # Workers would otherwise run whatever python3 the PATH has.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(f"millstream {name}").master(master or "local[*]")
+    with ExitStack() as stack:
+        place = stack.enter_context(home.used()) if embedded else None
+        for key, value in (_settings(master, log, place) | (conf or {})).items():
+            builder = builder.config(key, value)
+        stack.enter_context(_stderr_to(log))
+        try:
+            spark = builder.getOrCreate()
+        except Exception as error:
+            said = str(error).strip().split("\n")[0]
+            raise RunError(
+                f"Spark did not start: {said}", hint=f"see {log}" if log else None
+            ) from error
+    spark.dataSource.register(JournalSource)
+    return spark
+
+
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks run at once."""
+    return spark.sparkContext.defaultParallelism
+
+
+def check_java() -> int:
+    """Return the version of the Java that Spark will use.
+
+    Raises:
+        RunError: There is none, or it is older than 17.
+    """
+    said = _said_by(_java())
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found[1]) < 17:
+        raise RunError(
+            f"Spark needs Java 17 or newer, and {_java()} is {said.splitlines()[:1]}", hint=_INSTALL
+        )
+    return int(found[1])
+
+
+_INSTALL: Final = "install one, on Debian: apt-get install default-jre-headless; or set JAVA_HOME"
+
+
+def _java() -> str:
+    place = os.environ.get("JAVA_HOME")
+    return str(Path(place) / "bin" / "java") if place else shutil.which("java") or "java"
+
+
+@cache
+def _said_by(java: str) -> str:
+    """Return what a Java says of itself."""
+    try:
+        return subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=20, check=False
+        ).stderr
+    except OSError as error:
+        raise RunError(
+            "Spark needs Java 17 or newer, and no java was found", hint=_INSTALL
+        ) from error
+
+
+def class_archive(place: Path) -> Path:
+    """Return where Java's archive of Spark's loaded classes lies; it takes seconds off a start."""
+    return home.archive(place, _said_by(_java()))
+
+
+def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        # What is new in a journal can wait a moment; an idle flow must not keep a core busy.
+        "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.sql.streaming.numRecentProgressUpdates": "50",
+        "spark.sql.streaming.minBatchesToRetain": "10",
+        "spark.sql.streaming.maxBatchesToRetainInMemory": "1",
+        # Spark's default starts a `readlink` process for every step of a rename, 44 of them a
+        # batch. Renames in a folder are atomic here as well, and nobody else writes to our
+        # checkpoints.
+        "spark.sql.streaming.checkpointFileManagerClass": RENAMING,
+        # A process that dies while Spark writes its very first offsets leaves an unfinished file,
+        # which is no reason to refuse every start after it.
+        "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+        # Micro-batches plan the same small query over and over.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.python.daemon.module": "millstream.spark.daemon",
+        # For every column expression it would look up the caller's line, 2 ms each; our errors name
+        # the stage.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.driver.extraJavaOptions": " ".join(_java_options(log, place)),
+    }
+    if master is None or master.startswith("local"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": f"{max(1, min(8, psutil.virtual_memory().total >> 32))}g",
+        }
+    return settings
+
+
+def _java_options(log: Path | None, place: Path | None) -> list[str]:
+    given = os.environ.get(JAVA_OPTIONS, "").split()
+    options = (
+        []
+        if any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in given)
+        else ["-XX:+UseParallelGC"]
+    )
+    if place is not None and home.usable(archive := class_archive(place)):
+        # Java passes over an archive that does not fit, and need not say so.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        config = log.parent / "log4j2.properties"
+        config.write_text(_LOGGING.format(log=log.resolve()))
+        options.append(f"-Dlog4j2.configurationFile=file:{config.resolve()}")
+    return options + given
+
+
+@contextmanager
+def _stderr_to(log: Path | None) -> Iterator[None]:
+    """Let the Java process that is started meanwhile write its errors to `log`."""
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)

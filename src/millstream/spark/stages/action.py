@@ -1,0 +1,467 @@
+"""`action`: rows through a program in any language, and back to columns.
+
+One program runs in each of Spark's Python workers and is kept between tasks. Rows of an Arrow batch
+go to it as frames in bulk, and its answers are matched by order:
+
+    batch ── encoded ──▶ payloads ──▶ program ──▶ answers ── decoded ──▶ rows of the batch, with the answers' columns
+                                        │
+                             failed messages, and answers that are not what `output` says ──▶ dead letters
+
+A dead letter is written by the worker, under the row's place in its journal, so a batch that is run
+again adds nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import xxhash
+from pyspark import SparkFiles, TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from millstream.actions.program import Limits, Program
+from millstream.actions.worker import Answered, Failed, Patience, Worker
+from millstream.errors import InvalidOption, RunError
+from millstream.flow import binary
+from millstream.flow.schema import Schema
+from millstream.flow.site import Site
+from millstream.flow.stages import Action
+from millstream.ingest import parse_rows
+from millstream.journal import DeadLetter, DeadLetters
+from millstream.plan.fingerprint import shipped
+from millstream.spark.io.source import PLACE, POSITION_BITS
+
+ROW: Final = "_row"
+_MOST_PROGRAMS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shipping:
+    """Where the programs and files of a flow come from: its folder, and what its engine keeps, by name."""
+
+    flow: str
+    root: Path
+    binaries: Mapping[str, Path]
+
+
+def action(
+    frame: DataFrame, stage: Action, shipping: Shipping, *, letters: str | None
+) -> DataFrame:
+    """Return the rows of `frame` with what the stage's program answers to each.
+
+    Args:
+        frame: The input.
+        stage: The stage.
+        shipping: Where its program and files come from.
+        letters: The journal whose dead letters take failed messages; None: a failed message fails
+            the batch.
+    """
+    answers = stage.output.names
+    gone = {name.lower() for name in answers}
+    kept = [field for field in frame.schema.fields if field.name.lower() not in gone]
+    added = StructType.fromDDL(stage.output.ddl)
+    assert isinstance(added, StructType)
+    fields = [*kept, *(StructField(field.name, field.dataType) for field in added.fields)]
+    columns = stage.columns or tuple(name for name in frame.columns if name != PLACE)
+    kept_by_engine = binary.parse(stage.argv[0])
+    program = Program(
+        stage.argv if kept_by_engine is None else (f"./{kept_by_engine.name}", *stage.argv[1:]),
+        stage.contract,
+        stage.env,
+        Limits(memory_bytes=stage.memory_bytes, cpu_seconds=stage.cpu_seconds),
+        stage.user,
+        stage.conn_whitelist,
+    )
+    work = ActionWork(
+        flow=shipping.flow,
+        stage=stage.name,
+        program=program,
+        format=stage.format,
+        columns=columns,
+        kept=tuple(field.name for field in kept),
+        output=stage.output,
+        files=_shipped(frame, stage, shipping),
+        patience=Patience(stage.time_limit / timedelta(seconds=1), stage.attempts),
+        letters=letters,
+    )
+    return frame.mapInArrow(work, StructType(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A file that executors get: its name there, and how it is called beside the program."""
+
+    stored: str
+    name: str
+    executable: bool
+
+
+def _shipped(frame: DataFrame, stage: Action, shipping: Shipping) -> tuple[Shipped, ...]:
+    """Give Spark the program, if it is a file of the flow's or the engine's, and the files beside it."""
+    found = []
+    for name in shipped(stage):
+        if (named := binary.parse(name)) is not None:
+            # Where a flow is only looked at there is no engine.
+            if name in shipping.binaries:
+                path = shipping.binaries[name]
+                found.append(
+                    Shipped(_given_to_spark(frame, path, named.name), named.name, executable=True)
+                )
+            continue
+        path = shipping.root / name
+        if not path.is_file():
+            site = Site(shipping.flow, stage.name, "stage", stage.where)
+            hint = f"it is looked for in {shipping.root}"
+            raise site.mistake(InvalidOption, f'ships "{name}", which is not there', hint=hint)
+        stored = _given_to_spark(frame, path, path.name)
+        found.append(Shipped(stored, _beside(name, path), os.access(path, os.X_OK)))
+    return tuple(found)
+
+
+def _given_to_spark(frame: DataFrame, path: Path, name: str) -> str:
+    """Let executors get a file; return what it is called there."""
+    context = frame.sparkSession.sparkContext
+    stored = f"{_hashed(path)}-{name}"
+    link = _stage_folder() / stored
+    if not link.exists():
+        shutil.copy(path, link)
+    if (context.applicationId, stored) not in _added:
+        context.addFile(str(link))
+        _added.add((context.applicationId, stored))
+    return stored
+
+
+def _beside(name: str, path: Path) -> str:
+    """Return where a file lies in the program's folder: as the flow says it, if that is within."""
+    return path.name if Path(name).is_absolute() or ".." in Path(name).parts else str(Path(name))
+
+
+def _hashed(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+_folder: list[Path] = []
+_added: set[tuple[str, str]] = set()
+
+
+def _stage_folder() -> Path:
+    if not _folder:
+        _folder.append(Path(tempfile.mkdtemp(prefix="millstream-files-")))
+        atexit.register(shutil.rmtree, _folder[0], ignore_errors=True)
+    return _folder[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionWork:
+    """What a worker does with the batches of a task: called by Spark with an iterator of them."""
+
+    flow: str
+    stage: str
+    program: Program
+    format: str
+    columns: tuple[str, ...]
+    kept: tuple[str, ...]
+    output: Schema
+    files: tuple[Shipped, ...]
+    patience: Patience
+    letters: str | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        worker = _worker_of(self)
+        for batch in batches:
+            if batch.num_rows:
+                yield self.answered(worker, batch)
+
+    def answered(self, worker: Worker, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that have an answer, each with it."""
+        given = batch.select(list(self.columns))
+        codec = _CODECS[self.format](given, self.output)
+        result = codec.run(worker)
+        if result.failed:
+            self._bury(batch, given, result.failed)
+        rows = batch.select(list(self.kept))
+        if not _all_in_order(result.inputs, batch.num_rows):
+            rows = rows.take(pa.array(result.inputs, pa.int64()))
+        arrays = [*rows.columns, *(result.columns[name] for name in self.output.names)]
+        return pa.RecordBatch.from_arrays(arrays, names=[*self.kept, *self.output.names])
+
+    def _bury(
+        self, batch: pa.RecordBatch, given: pa.RecordBatch, failed: tuple[Failed, ...]
+    ) -> None:
+        if self.letters is None:
+            raise RunError(f'stage "{self.stage}" of flow "{self.flow}" failed: {failed[0].reason}')
+        records = [
+            msgspec.json.encode(_plain(given.slice(one.index, 1))[0]).decode() for one in failed
+        ]
+        places = [
+            _place(batch, one.index, record) for one, record in zip(failed, records, strict=True)
+        ]
+        with DeadLetters.open(self.letters) as letters:
+            letters.put_all(
+                DeadLetter(
+                    f"action:{self.stage}",
+                    position,
+                    f'action "{self.stage}": {one.reason}',
+                    record,
+                    partition,
+                )
+                for one, record, (partition, position) in zip(failed, records, places, strict=True)
+            )
+
+
+def _all_in_order(inputs: Any, count: int) -> bool:
+    """Tell whether each row has one answer: then there is nothing to pick, and nothing to copy."""
+    return len(inputs) == count and bool((inputs == np.arange(count)).all())
+
+
+def _place(batch: pa.RecordBatch, index: int, record: str) -> tuple[int, int]:
+    """Return what a failed row is known by: its place in its journal, or what it says, where that got lost."""
+    if PLACE in batch.schema.names:
+        place = batch.column(PLACE)[index].as_py()
+        if place is not None:
+            return place >> POSITION_BITS, place & ((1 << POSITION_BITS) - 1)
+    return 0, xxhash.xxh3_64_intdigest(record.encode()) >> 1
+
+
+# programs, kept between tasks
+
+_workers: OrderedDict[tuple[int, ActionWork], Worker] = OrderedDict()
+
+
+def _worker_of(work: ActionWork) -> Worker:
+    """Return the program of a stage in this process."""
+    key = (os.getpid(), work)
+    if key not in _workers:
+        while len(_workers) >= _MOST_PROGRAMS:
+            _workers.popitem(last=False)[1].close()
+        _workers[key] = Worker(work.program, _unpacked(work.files), _log(work), work.patience)
+    _workers.move_to_end(key)
+    return _workers[key]
+
+
+def _unpacked(files: tuple[Shipped, ...]) -> Path:
+    """Return a working directory of its own for a program, with the files that were shipped."""
+    # Spark removes this folder with its executor, also if a worker is killed.
+    folder = Path(tempfile.mkdtemp(prefix="action-", dir=SparkFiles.getRootDirectory()))
+    folder.chmod(0o755)
+    for file in files:
+        target = folder / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SparkFiles.get(file.stored), target)
+        target.chmod(0o755 if file.executable else 0o644)
+    return folder
+
+
+def _log(work: ActionWork) -> Callable[[str], None]:
+    """Return what passes a line on to the job's log, which is the worker's standard error."""
+
+    def write(line: str) -> None:
+        context = TaskContext.get()
+        task = "" if context is None else f" partition {context.partitionId()}"
+        sys.stderr.write(f"{work.flow}.{work.stage}{task} worker {os.getpid()}: {line}\n")
+        sys.stderr.flush()
+
+    return write
+
+
+# formats
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Which row of the batch each answer is of, the answers' columns, and the rows that failed."""
+
+    inputs: Any  # a numpy array
+    columns: dict[str, pa.Array]
+    failed: tuple[Failed, ...]
+
+
+class _Rows:
+    """A frame for each row."""
+
+    def __init__(self, given: pa.RecordBatch, output: Schema) -> None:
+        self._given = given
+        self._output = output.arrow()
+
+    def run(self, worker: Worker) -> Decoded:
+        answered = worker.answer(self.payloads())
+        return self.decoded(answered)
+
+    def payloads(self) -> pa.Array:
+        raise NotImplementedError
+
+    def texts(self, answered: Answered) -> list[bytes]:
+        raise NotImplementedError
+
+    def decoded(self, answered: Answered) -> Decoded:
+        rows = parse_rows(self.texts(answered), self._output)
+        refused = [
+            Failed(
+                int(answered.inputs[one.number]),
+                f"its answer is not what output= says: {one.reason}",
+            )
+            for one in rows.refused
+        ]
+        columns = dict(zip(rows.batch.schema.names, rows.batch.columns, strict=True))
+        inputs = answered.inputs[rows.numbers] if len(rows) else np.empty(0, np.int64)
+        return Decoded(inputs, columns, (*answered.failed, *refused))
+
+
+class _Json(_Rows):
+    def payloads(self) -> pa.Array:
+        encode = msgspec.json.encode
+        return pa.array([encode(row) for row in _plain(self._given)], pa.binary())
+
+    def texts(self, answered: Answered) -> list[bytes]:
+        return [text.replace(b"\n", b" ") for text in answered.outputs.to_pylist()]
+
+
+class _MessagePack(_Rows):
+    def payloads(self) -> pa.Array:
+        encode = msgspec.msgpack.encode
+        return pa.array([encode(row) for row in _plain(self._given)], pa.binary())
+
+    def texts(self, answered: Answered) -> list[bytes]:
+        return [_as_json(payload) for payload in answered.outputs.to_pylist()]
+
+
+def _as_json(payload: bytes) -> bytes:
+    """Return what MessagePack says as JSON, so that the same rules read both; what is neither is refused by them."""
+    try:
+        return msgspec.json.encode(msgspec.msgpack.decode(payload))
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return b"no MessagePack: " + payload[:40].hex().encode()
+
+
+class _Raw:
+    """One column of bytes or text, as it is."""
+
+    def __init__(self, given: pa.RecordBatch, output: Schema) -> None:
+        self._given = given
+        self._field = output.arrow().field(0)
+
+    def run(self, worker: Worker) -> Decoded:
+        answered = worker.answer(_bytes(self._given.column(0)))
+        try:
+            return Decoded(
+                answered.inputs,
+                {self._field.name: answered.outputs.cast(self._field.type)},
+                answered.failed,
+            )
+        except pa.ArrowInvalid:
+            return self._texts(answered)
+
+    def _texts(self, answered: Answered) -> Decoded:
+        """Put aside the answers that are no text."""
+        good, failed = [], list(answered.failed)
+        for number, payload in enumerate(answered.outputs.to_pylist()):
+            try:
+                payload.decode()
+            except UnicodeDecodeError:
+                failed.append(Failed(int(answered.inputs[number]), "its answer is not text"))
+            else:
+                good.append(number)
+        values = answered.outputs.take(pa.array(good, pa.int64())).cast(self._field.type)
+        return Decoded(
+            answered.inputs[np.array(good, np.int64)], {self._field.name: values}, tuple(failed)
+        )
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    """Return text or bytes as bytes, in offsets of the width that they have: nothing is copied."""
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    return column.cast(pa.large_binary() if wide else pa.binary())
+
+
+class _Arrow:
+    """A frame for the whole batch: an Arrow IPC stream each way, row for row, or by a column `_row`."""
+
+    def __init__(self, given: pa.RecordBatch, output: Schema) -> None:
+        self._given = given
+        self._output = output.arrow()
+
+    def run(self, worker: Worker) -> Decoded:
+        parts = list(self._halving(worker, 0, self._given.num_rows))
+        failed = tuple(one for part in parts for one in part.failed)
+        inputs = np.concatenate([part.inputs for part in parts])
+        names = self._output.names
+        columns = {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in names}
+        return Decoded(inputs, columns, failed)
+
+    def _halving(self, worker: Worker, begin: int, count: int) -> Iterator[Decoded]:
+        """Yield what becomes of the batch; one that fails is tried again in halves, so that only the bad rows do."""
+        answered = worker.answer(pa.array([_ipc(self._given.slice(begin, count))], pa.binary()))
+        reason = answered.failed[0].reason if answered.failed else None
+        if reason is None:
+            if not len(answered.outputs):
+                yield self._nothing(())
+                return
+            try:
+                yield self._read(answered.outputs[0].as_py(), begin, count)
+                return
+            except (pa.ArrowException, ValueError) as error:
+                reason = f"its answer is not what output= says: {error}"
+        if count > 1:
+            yield from self._halving(worker, begin, count // 2)
+            yield from self._halving(worker, begin + count // 2, count - count // 2)
+        else:
+            yield self._nothing((Failed(begin, reason),))
+
+    def _nothing(self, failed: tuple[Failed, ...]) -> Decoded:
+        empty = {field.name: pa.array([], field.type) for field in self._output}
+        return Decoded(np.empty(0, np.int64), empty, failed)
+
+    def _read(self, data: bytes, begin: int, count: int) -> Decoded:
+        table = pa.ipc.open_stream(pa.py_buffer(data)).read_all().combine_chunks()
+        if ROW in table.column_names:
+            rows = table.column(ROW).to_numpy().astype(np.int64)
+            if len(rows) and (rows.min() < 0 or rows.max() >= count or (np.diff(rows) < 0).any()):
+                raise ValueError(f'"{ROW}" does not grow from 0 to {count - 1}')
+        elif table.num_rows != count:
+            raise ValueError(f"{table.num_rows} rows for {count}")
+        else:
+            rows = np.arange(count)
+        columns = {}
+        for field in self._output:
+            column = table.column(field.name).cast(field.type)
+            columns[field.name] = (
+                pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], field.type)
+            )
+        return Decoded(rows + begin, columns, ())
+
+
+def _ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as JSON and MessagePack can hold them."""
+    rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
+    return rows
+
+
+_CODECS: Final[dict[str, Callable[[pa.RecordBatch, Schema], Any]]] = {
+    "json": _Json,
+    "msgpack": _MessagePack,
+    "raw": _Raw,
+    "arrow": _Arrow,
+}

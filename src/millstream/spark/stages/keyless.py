@@ -1,0 +1,61 @@
+"""Rows that have no key where a pattern needs one: they go to the dead letters of the journal that they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from millstream.journal import DeadLetter, DeadLetters
+from millstream.spark.io.source import PLACE, POSITION_BITS
+from millstream.spark.stages.ordered import pack
+
+#: Such a row as JSON; missing in all others.
+RECORD: Final = "__record"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyless:
+    """Packs rows for the shuffle, and keeps those that have no key from it.
+
+    A row is known by its place in its journal, so that a batch that is run again adds nothing.
+    """
+
+    stage: str
+    columns: tuple[str, ...]
+    letters: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return pack(self._keyed(batch) for batch in batches)
+
+    def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        lost = pc.is_valid(batch.column(RECORD))
+        if pc.any(lost).as_py():
+            self._bury(batch.filter(lost))
+            batch = batch.filter(pc.invert(lost))
+        return batch.drop_columns([RECORD])
+
+    def _bury(self, rows: pa.RecordBatch) -> None:
+        records = rows.column(RECORD).to_pylist()
+        places = (
+            rows.column(PLACE).to_pylist() if PLACE in rows.schema.names else [None] * len(records)
+        )
+        reason = f'pattern "{self.stage}": the event has no {" and ".join(self.columns)}'
+        with DeadLetters.open(self.letters) as letters:
+            letters.put_all(
+                DeadLetter(f"match:{self.stage}", position, reason, record, partition)
+                for record, (partition, position) in zip(
+                    records, map(_place, places, records), strict=True
+                )
+            )
+
+
+def _place(place: int | None, record: str) -> tuple[int, int]:
+    """Return what a row is known by: its place in its journal, or what it says, where that got lost."""
+    if place is None:
+        return 0, xxhash.xxh3_64_intdigest(record.encode()) >> 1
+    return place >> POSITION_BITS, place & ((1 << POSITION_BITS) - 1)

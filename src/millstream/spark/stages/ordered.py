@@ -1,0 +1,409 @@
+"""`fold` and `distinct`: stages of our own that see rows in event-time order.
+
+Keys are spread over shards by the stable hash, and one shard is one key for
+Spark: a call for state costs a millisecond, so it must not be paid per key.
+Rows are packed per shard as Arrow data before the shuffle, wait in the shard's
+state until the watermark has passed them, and are then taken in (time, place)
+order. What comes out is therefore independent of batch boundaries. `place` is
+(input, partition, position) where the rows still carry it; rows that lost it in
+an `apply` or `sql` are put in order of their content, which is as repeatable.
+
+The rules (`Folding`, `Keeping`) know nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final, Protocol
+from zoneinfo import ZoneInfo
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
+
+from millstream.errors import RunError
+from millstream.spark.daemon import settle
+from millstream.spark.io.source import PLACE
+
+SHARD: Final = "__shard"
+#: So many rows are gathered before they are packed by shard.
+PACKED: Final = 1 << 17
+#: State values are stored in pieces of at most this size.
+PIECE: Final = 16 << 20
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
+
+State = dict[bytes, Any]
+
+
+class Rule(Protocol):
+    """What a stage does with rows that are in order: reads and changes `state`, returns rows."""
+
+    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]: ...
+    def expire(self, state: State, watermark: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Call the user's step on every row with the state of its key."""
+
+    stage: str
+    by: tuple[str, ...]
+    step: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any] | None]]
+    initial: Any
+    output: frozenset[str]
+    time: str | None
+
+    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+        results = []
+        given = plain(rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows)
+        for number, (key, row) in enumerate(zip(keys(rows, self.by), given, strict=True)):
+            before = state[key] if key in state else _fresh(self.initial)
+            after, result = self._step(before, row)
+            if key not in state or number % 1000 == 0:
+                self._check(after)
+            state[key] = after
+            if result is not None:
+                results.append(result)
+        return results
+
+    def expire(self, state: State, watermark: int) -> None:
+        """Nothing expires: the state of a key is kept for good."""
+
+    def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+        """Call the user's function, and say which stage and row an error of it belongs to."""
+        try:
+            after, result = self.step(state, row)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise RunError(
+                f'stage "{self.stage}" failed on {row}: {said}',
+                hint="mend its step, or let a stage before it leave such rows out; the group goes on from this row",
+            ) from error
+        if result is not None and self.time is not None and result.get(self.time) is None:
+            raise RunError(
+                f'stage "{self.stage}" puts out a row without "{self.time}"',
+                hint="put the time of the row into it",
+            )
+        if result is not None and not result.keys() <= self.output:
+            unknown = sorted(result.keys() - self.output)
+            raise RunError(
+                f'stage "{self.stage}" puts out a column "{unknown[0]}" that its output does not have',
+                hint=f"its columns are {', '.join(sorted(self.output))}",
+            )
+        if result is not None and self.time is not None and result.get(self.time) < row[self.time]:
+            raise RunError(
+                f'stage "{self.stage}" dates a row back: {result.get(self.time)} for {row}',
+                hint=f'put out the "{self.time}" of the row, or a later one',
+            )
+        return after, result
+
+    def _check(self, value: Any) -> None:
+        # A tuple would come back from disk as a list, but only after a batch's
+        # end: results would depend on batch boundaries.
+        try:
+            same = decode(encode(value)) == value
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RunError(
+                f'stage "{self.stage}" keeps a state that cannot be stored: {error}', hint=_PLAIN
+            ) from None
+        if not same:
+            raise RunError(
+                f'stage "{self.stage}" keeps a state that changes when stored: {value!r}',
+                hint=_PLAIN,
+            )
+
+
+_PLAIN: Final = "use dicts with text keys, lists, text, numbers, booleans and None"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Keep the first row of a key, and drop those that follow it within a time."""
+
+    by: tuple[str, ...]
+    time: str
+    within: int
+
+    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+        times = micros(rows.column(self.time))
+        kept = []
+        for place, (key, at) in enumerate(zip(keys(rows, self.by), times.tolist(), strict=True)):
+            if key not in state or at - state[key] >= self.within:
+                state[key] = at
+                kept.append(place)
+        return plain(rows.take(pa.array(kept, pa.int64()))) if kept else []
+
+    def expire(self, state: State, watermark: int) -> None:
+        for key in [key for key, at in state.items() if at + self.within <= watermark]:
+            del state[key]
+
+
+def plain(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as dictionaries."""
+    columns = [values(column) for column in rows.columns]
+    names = rows.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; as `to_pylist` does, which takes 3 us for every moment with a time zone."""
+    kind = column.type
+    if (
+        not pa.types.is_timestamp(kind)
+        or kind.unit != "us"
+        or kind.tz != "UTC"
+        or column.null_count
+    ):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return [EPOCH + since for since in micros(column).view("timedelta64[us]").tolist()]
+
+
+def keys(rows: pa.Table, by: tuple[str, ...]) -> list[bytes]:
+    """Return each row's key as bytes."""
+    if not by:
+        return [b""] * len(rows)
+    if len(by) == 1:
+        # Few keys come often: each is encoded once.
+        coded = rows.column(by[0]).combine_chunks().dictionary_encode()
+        known = [encode([value]) for value in coded.dictionary.to_pylist()]
+        absent = encode([None])
+        return [absent if place is None else known[place] for place in coded.indices.to_pylist()]
+    columns = [rows.column(name).to_pylist() for name in by]
+    return [encode(list(values)) for values in zip(*columns, strict=True)]
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decode(data: bytes) -> Any:
+    return msgspec.msgpack.decode(data)
+
+
+def micros(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a timestamp column as microseconds since 1970."""
+    result: np.ndarray[Any, np.dtype[np.int64]] = pc.cast(column, pa.int64()).to_numpy()
+    return result
+
+
+def in_order(rows: pa.Table, time: str) -> pa.Table:
+    """Sort rows by time, then by place, or by content where they have no place."""
+    if PLACE in rows.column_names:
+        return rows.take(
+            pc.sort_indices(rows, sort_keys=[(time, "ascending"), (PLACE, "ascending")])
+        )
+    times = micros(rows.column(time)).tolist()
+    content = [repr(list(row.values())) for row in rows.to_pylist()]
+    order = sorted(range(len(times)), key=lambda i: (times[i], content[i]))
+    return rows.take(pa.array(order, pa.int64()))
+
+
+def in_place(rows: pa.Table) -> pa.Table:
+    """Sort rows as they arrived, where they still know it."""
+    return rows.sort_by(PLACE) if PLACE in rows.column_names else rows
+
+
+def released(rows: pa.Table, time: str, watermark: int) -> tuple[pa.Table, pa.Table]:
+    """Split rows into those that the watermark has passed, in order, and the rest."""
+    ready = micros(rows.column(time)) <= watermark
+    return in_order(rows.filter(pa.array(ready)), time), rows.filter(pa.array(~ready))
+
+
+# The border to Spark
+
+
+def ordered(
+    frame: DataFrame,
+    rule: Rule,
+    *,
+    by: tuple[str, ...],
+    time: str | None,
+    output: StructType,
+    shards: int,
+    wait: bool,
+) -> DataFrame:
+    """Run `rule` over `frame`, shard by shard; in order of arrival if it need not `wait` for the watermark."""
+    names = ", ".join(f"cast(`{name}` as string)" for name in by)
+    hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
+    packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
+    processor = _Shard(rule, time, output.fieldNames(), wait=wait)
+    return packed.groupBy(SHARD).transformWithStateInPandas(
+        processor,
+        output,
+        outputMode="append",
+        timeMode="none" if time is None else "eventTime",
+        eventTimeColumnName=time or "",
+    )
+
+
+def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn rows into Arrow messages, each of one shard and of many rows: a message costs more than the rows of a small one."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= PACKED:
+            yield from _packed(waiting)
+            waiting = []
+    yield from _packed(waiting)
+
+
+def _packed(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if not any(batch.num_rows for batch in batches):
+        return
+    rows = pa.Table.from_batches(batches)
+    numbers = rows.column(SHARD).to_numpy()
+    # Numbers as short as can be: those of up to 16 bits are sorted in one pass.
+    order = np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable")
+    rows, numbers = rows.take(pa.array(order)), numbers[order]
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    plain = rows.drop_columns([SHARD])
+    parts = [to_bytes(plain.slice(a, z - a)) for a, z in pairwise(edges)]
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(numbers[edges[:-1]], pa.int32()), pa.array(parts, pa.binary())],
+        names=[SHARD, "rows"],
+    )
+
+
+@dataclass
+class _Shard(StatefulProcessor):
+    """One shard: rows that wait, and the state of its keys."""
+
+    rule: Rule
+    time: str | None
+    columns: list[str]
+    wait: bool
+    _handle: Any = field(default=None, repr=False)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        settle()
+        self._handle = handle
+        self._waiting = handle.getListState("waiting", "data binary")
+        self._keys = handle.getListState("keys", "data binary")
+        self._next = handle.getValueState("next", "time bigint")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
+        if self.wait:
+            yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
+        elif fresh:
+            yield from self._take(in_place(pa.concat_tables(fresh)))
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[pd.DataFrame]:
+        yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _advance(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+        lowest = self._lowest(fresh)
+        if lowest is None:
+            return
+        if lowest > watermark:
+            if fresh:
+                self._waiting.appendList([(to_bytes(table),) for table in fresh])
+                wake_at(self._handle, self._next, lowest)
+            return
+        ready, rest = released(pa.concat_tables([*self._stored(), *fresh]), self._timed, watermark)
+        self._keep(rest)
+        yield from self._take(ready, watermark)
+
+    def _take(self, ready: pa.Table, watermark: int | None = None) -> Iterator[pd.DataFrame]:
+        """Let the rule have rows, and store what it remembers."""
+        state: State = self._load_keys()
+        results = self.rule.take(ready, state)
+        if watermark is not None:
+            self.rule.expire(state, watermark)
+        data = encode(list(state.items()))
+        self._keys.put([(data[at : at + PIECE],) for at in range(0, len(data), PIECE)])
+        if results:
+            yield _frame(results, self.columns)
+
+    @property
+    def _timed(self) -> str:
+        assert self.time is not None, "who waits has a time"
+        return self.time
+
+    def _lowest(self, fresh: list[pa.Table]) -> int | None:
+        """Return the time of the first row that waits."""
+        times = [int(micros(table.column(self._timed)).min()) for table in fresh if table.num_rows]
+        stored = self._next.get()
+        return min([*times, *(stored[:1] if stored else ())], default=None)
+
+    def _stored(self) -> list[pa.Table]:
+        return [from_bytes(data) for (data,) in self._waiting.get()]
+
+    def _load_keys(self) -> State:
+        data = b"".join(bytes(piece) for (piece,) in self._keys.get())
+        return dict(decode(data)) if data else {}
+
+    def _keep(self, rest: pa.Table) -> None:
+        """Let rows wait."""
+        if rest.num_rows == 0:
+            self._waiting.clear()
+            self._next.clear()
+            return
+        step = max(1, rest.num_rows * PIECE // max(1, rest.nbytes))
+        self._waiting.put(
+            [(to_bytes(rest.slice(at, step)),) for at in range(0, rest.num_rows, step)]
+        )
+        wake_at(self._handle, self._next, int(micros(rest.column(self._timed)).min()))
+
+
+def wake_at(handle: StatefulProcessorHandle, known: Any, moment: int) -> None:
+    """Let a shard's timer go off when `moment` has passed; `known` is the value of state that holds the last one."""
+    stored = known.get()
+    if stored and stored[0] == moment:
+        return
+    if stored:
+        handle.deleteTimer(timer(stored[0]))
+    known.update((moment,))
+    handle.registerTimer(timer(moment))
+
+
+def timer(moment: int) -> int:
+    """Return the timer that fires just when the watermark lets a row of `moment` go.
+
+    Timers and watermarks are whole milliseconds, so rounding up is exact: not early (a timer that
+    is set again while it fires is lost in Spark 4.3) and not late.
+    """
+    return -(-moment // 1000)
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """Return rows as an Arrow stream, compressed: on its way through Spark and its state a byte costs more than to press it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
+    ) as writer:
+        writer.write_table(table.combine_chunks())
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(bytes(data))).read_all()
+
+
+def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    # Objects, not numpy's types: a null would turn a column of integers into floats.
+    return pd.DataFrame(
+        {name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns}
+    )
+
+
+def _fresh(initial: Any) -> Any:
+    return initial() if callable(initial) else decode(encode(initial))
