@@ -2,9 +2,10 @@
 
     import millstream as ms
 
-    flow = ms.Flow("flights", window="1 hour") departures = flow.source("departures",
-    ms.inbox("origin string, delay double, at timestamp"), time="at", key="origin") hourly =
-    departures.window("hourly", every="1 hour", flights="count(*)", delay="avg(delay)")
+    flow = ms.Flow("flights", window="1 hour")
+    events = ms.inbox("origin string, delay double, at timestamp")
+    departures = flow.source("departures", events, time="at", key="origin")
+    hourly = departures.window("hourly", every="1 hour", flights="count(*)", delay="avg(delay)")
     hourly.sink("hourly", ms.parquet("out/hourly"))
 
 These are the public names, and nothing else.

@@ -29,7 +29,7 @@ import httpx
 import msgspec
 
 from millstream import errors
-from millstream.engine.http import tokens
+from millstream.engine import tokens
 from millstream.engine.http.openapi import JSON, OCTETS
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.jobs.package import pack

@@ -22,9 +22,9 @@ import yaml
 
 from millstream.actions.queue import Queue
 from millstream.cluster import Cluster
-from millstream.engine.http.tokens import token_of
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import JobStatus, RuntimeStatus
+from millstream.engine.tokens import token_of
 from millstream.journal import Reader
 from support.actions import ROOT
 from support.engines import drivers_of, wait_until

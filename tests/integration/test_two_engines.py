@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from millstream.cluster import Cluster, EngineClient
-from millstream.engine.http.tokens import token_of
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import JobStatus
+from millstream.engine.tokens import token_of
 from millstream.journal import Reader
 from millstream.links.client import connect
 from millstream.links.keys import new_keys

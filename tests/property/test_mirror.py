@@ -20,7 +20,7 @@ from millstream.journal.description import create, describe
 from millstream.journal.layout import data_file, index_file, partition_folder, segment_positions
 from millstream.journal.mirror import Mirror
 from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.replica_source import Original
+from millstream.journal.replica_source import ReplicaSource
 from millstream.journal.retention import commit, commit_for, trim, trim_to
 from millstream.journal.writer import Writer
 from property.faulty_disk import Crash, FaultyDisk
@@ -192,7 +192,7 @@ class Machines:
                 writer.trim(keep_for=timedelta(seconds=2))
 
     def follow(self, step: Follow) -> None:
-        mirror, original = self.mirror, Original(self.original, 0, most=step.most)
+        mirror, original = self.mirror, ReplicaSource(self.original, 0, most=step.most)
         assert mirror is not None
         for number in range(step.pieces):
             piece = original.after(mirror.reached)

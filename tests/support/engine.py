@@ -29,7 +29,7 @@ from millstream.engine.jobs.status import (
     VersionStatus,
 )
 from millstream.engine.jobs.store import Binary, JobSettings, Store, Version
-from millstream.engine.jobs.switch_record import Planned, Switch, SwitchState, Told, heard
+from millstream.engine.jobs.switch_record import Planned, Switch, SwitchReport, SwitchState, heard
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.engine.switch_service import Wanted, switch_status, version_statuses
@@ -299,7 +299,7 @@ class PeerEngine:
 
     # switching
 
-    def told(self, name: str, told: Told) -> None:
+    def told(self, name: str, told: SwitchReport) -> None:
         """Let the driver of a job speak of its switch."""
         with self._changed:
             versions = self._versions[name]
@@ -347,7 +347,9 @@ class PeerEngine:
         ):
             self.told(
                 name,
-                Told(str(last.number), "asking", share=last.switch.share, wanted=wanted.share or 0),
+                SwitchReport(
+                    str(last.number), "asking", share=last.switch.share, wanted=wanted.share or 0
+                ),
             )
             status = self.status(name)
             self.after_switch(name)
@@ -382,7 +384,7 @@ class PeerEngine:
         last = self._versions[name][-1]
         if last.switch is None or last.switch.over:
             raise SwitchRefused(f'no switch of job "{name}" is going on')
-        self.told(name, Told(str(last.number), ended="given up", why="it was asked to end"))
+        self.told(name, SwitchReport(str(last.number), ended="given up", why="it was asked to end"))
         return self.status(name)
 
     def versions(self, job: str) -> list[VersionStatus]:

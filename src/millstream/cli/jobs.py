@@ -218,7 +218,7 @@ def stop(
 def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Cluster]:
     """Return the engines that the command, or else the environment, names."""
     from millstream.cluster import DEFAULT, Cluster
-    from millstream.engine.http.tokens import read_token
+    from millstream.engine.tokens import read_token
 
     named = engines or engines_of_environment()
     token = (

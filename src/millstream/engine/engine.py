@@ -37,7 +37,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.engine.driver.main import Command, Declare, Describe, Described
 from millstream.engine.driver.process import Driver
 from millstream.engine.inboxes.inboxes import Inboxes
-from millstream.engine.job_runner import Folders, Keeper, Kept
+from millstream.engine.job_runner import Folders, JobRunner, ManagedJob
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs import package as packages
 from millstream.engine.jobs.lifecycle import Event, Job, JobState
@@ -167,7 +167,7 @@ class Engine:
             )
             stack.callback(inboxes.close)
             binaries = Binaries(self._folders.actions, store, self._clock)
-            keeper = Keeper(
+            runner = JobRunner(
                 self._folders,
                 store,
                 inboxes,
@@ -176,10 +176,10 @@ class Engine:
                 master=self._master,
                 spares=self._spares,
             )
-            stack.callback(keeper.close, 0.0)
-            keeper.start()
+            stack.callback(runner.close, 0.0)
+            runner.start()
             inboxes.start()
-            self._parts = _Parts(store, inboxes, keeper, binaries)
+            self._parts = _Parts(store, inboxes, runner, binaries)
             stack.pop_all()
 
     def _check_node(self, store: Store) -> None:
@@ -212,9 +212,9 @@ class Engine:
             stack.callback(parts.inboxes.close)
             for client in self._clients.values():
                 stack.callback(client.abort)
-            parts.keeper.close(drain_s)
-        with parts.keeper.changed:
-            parts.keeper.changed.notify_all()
+            parts.runner.close(drain_s)
+        with parts.runner.changed:
+            parts.runner.changed.notify_all()
 
     @property
     def address(self) -> Address:
@@ -252,7 +252,7 @@ class Engine:
             # done.
             job, _ = life.advance(self._new_job(arrival), life.Deployed(), self._now())
             kept = self._add(arrival, job)
-        self._open.keeper.call(partial(self._open.keeper.happened, kept, life.EngineStarted()))
+        self._open.runner.call(partial(self._open.runner.happened, kept, life.EngineStarted()))
         return self._status(kept)
 
     @contextlib.contextmanager
@@ -301,12 +301,12 @@ class Engine:
         binaries: Mapping[str, str] | None = None,
     ) -> Iterator[_Arrival]:
         """Unpack a flow, have a driver read it and make its journals; take all of it back if that fails."""
-        given, keeper = _checked(options or {}), self._open.keeper
+        given, runner = _checked(options or {}), self._open.runner
         folder = self._folders.packages / uuid.uuid4().hex
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             flow = packages.unpack(package, folder)
-            driver = keeper.call(keeper.drivers.start)
+            driver = runner.call(runner.drivers.start)
             stack.callback(driver.kill)
             described = driver.ask(
                 Command(describe=Describe(str(flow), name)), _DESCRIBE_S
@@ -332,7 +332,7 @@ class Engine:
     def _reserved(self, name: str) -> Iterator[None]:
         """Keep a name for a job that is being deployed."""
         with self._guard:
-            there = self._open.keeper.jobs.get(name)
+            there = self._open.runner.jobs.get(name)
             if there is not None or name in self._names:
                 state = (
                     "being deployed" if there is None else f"{there.job.state}, {there.stored.id}"
@@ -348,20 +348,20 @@ class Engine:
     def _new_job(self, arrival: _Arrival) -> Job:
         return Job(arrival.described.name, since=self._now(), hosted=arrival.described.hosted)
 
-    def _add(self, arrival: _Arrival, job: Job) -> Kept:
+    def _add(self, arrival: _Arrival, job: Job) -> ManagedJob:
         parts, name, now = self._open, arrival.described.name, self._now()
         its_id, number = parts.store.next_id(name)
         stored = Stored(
             id=its_id, name=name, number=number, deployed_at=now, settings=arrival.settings, job=job
         )
 
-        def add() -> Kept:
+        def add() -> ManagedJob:
             for sha256 in arrival.settings.binaries.values():
                 parts.binaries.contents.status(sha256)  # nobody has removed it meanwhile
             noted = Noted(now, JobState.DEPLOYED, arrival.settings.flow)
-            return parts.keeper.add(stored, arrival.package, noted, arrival.driver)
+            return parts.runner.add(stored, arrival.package, noted, arrival.driver)
 
-        return parts.keeper.call(add)
+        return parts.runner.call(add)
 
     def _now(self) -> float:
         return self._clock.now_us() / 1e6
@@ -392,11 +392,11 @@ class Engine:
             if kept.job.state is JobState.DEPLOYED:
                 self._open.store.update(kept.stored.id, kept.job, settings=settings)
                 kept.stored = msgspec.structs.replace(kept.stored, settings=settings)
-            self._open.keeper.apply(kept, life.Deployed(driver))
+            self._open.runner.apply(kept, life.Deployed(driver))
             if not driver:
-                self._open.keeper.dismiss(kept)
+                self._open.runner.dismiss(kept)
 
-        self._open.keeper.call(begin)
+        self._open.runner.call(begin)
         return self._status(kept)
 
     def host(self, job: str, node: str, order: GuestOrder) -> GuestStatus:
@@ -408,24 +408,24 @@ class Engine:
             InvalidScheme: It is no scheme.
             RequestRefused: There is no such node.
         """
-        kept, keeper = self._kept(job), self._open.keeper
+        kept, runner = self._kept(job), self._open.runner
         if kept.job.driver:
             raise InvalidTransition(f'job "{kept.name}" has its driver here, or has not begun')
 
         def obey() -> Guest:
-            guest = keeper.guests.of(kept.name)
+            guest = runner.guests.of(kept.name)
             guest.check(node, order)
             guest.obey(node, order)
             return guest
 
-        return keeper.call(obey).status(node, order.command)
+        return runner.call(obey).status(node, order.command)
 
     # looking
 
     def jobs(self) -> list[JobStatus]:
         """Return the jobs that are deployed, in the order of their deployment."""
         deployed = sorted(
-            self._open.keeper.jobs.values(),
+            self._open.runner.jobs.values(),
             key=lambda kept: (kept.stored.deployed_at, kept.stored.id),
         )
         return [self._status(kept) for kept in deployed]
@@ -438,9 +438,9 @@ class Engine:
         """
         return self._status(self._found(job))
 
-    def _kept(self, job: str) -> Kept:
+    def _kept(self, job: str) -> ManagedJob:
         """Return a deployed job by its name or id."""
-        jobs = self._open.keeper.jobs
+        jobs = self._open.runner.jobs
         found = jobs.get(job) or next(
             (kept for kept in list(jobs.values()) if kept.stored.id == job), None
         )
@@ -452,7 +452,7 @@ class Engine:
         hint = f'did you mean "{close[0]}"?' if close else f"jobs that are deployed: {deployed}"
         raise NoSuchJob(f'there is no job "{job}"', hint=hint)
 
-    def _found(self, job: str) -> Kept:
+    def _found(self, job: str) -> ManagedJob:
         """Return a job by its name or id, also one that is undeployed."""
         try:
             return self._kept(job)
@@ -460,9 +460,9 @@ class Engine:
             stored = self._open.store.job(job)
             if stored is None:
                 raise
-            return Kept(stored)
+            return ManagedJob(stored)
 
-    def _status(self, kept: Kept) -> JobStatus:
+    def _status(self, kept: ManagedJob) -> JobStatus:
         stored, job, driver = kept.stored, kept.job, kept.driver
         numbers = msgspec.convert(kept.statistics, _Numbers)
         gone = job.state is JobState.UNDEPLOYED
@@ -491,7 +491,7 @@ class Engine:
             runtimes=numbers.runtimes if kept.running else tuple(map(_stopped, numbers.runtimes)),
         )
 
-    def _unprocessed(self, kept: Kept, numbers: _Numbers) -> int:
+    def _unprocessed(self, kept: ManagedJob, numbers: _Numbers) -> int:
         """Return how many rows of the sources are not processed: as the driver says, without one by the journals.
 
         The driver's engine, which has copies of all partitions, counts them; the others count
@@ -506,7 +506,7 @@ class Engine:
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobStatus:
         """Wait until a job is FINISHED, DRAINED, FAILED or UNDEPLOYED, or the time is over; return it as it is then."""
-        kept, keeper = self._found(job), self._open.keeper
+        kept, runner = self._found(job), self._open.runner
 
         def settled() -> bool:
             return (
@@ -515,8 +515,8 @@ class Engine:
                 or kept.job.state is JobState.UNDEPLOYED
             )
 
-        with keeper.changed:
-            keeper.changed.wait_for(settled, timeout_s)
+        with runner.changed:
+            runner.changed.wait_for(settled, timeout_s)
         return self._status(kept)
 
     def logs(self, job: str, lines: int = 100) -> list[str]:
@@ -557,13 +557,13 @@ class Engine:
         kept = self._kept(job)
         if flush:
             check_undivided(kept)
-        self._open.keeper.call(partial(self._open.keeper.apply, kept, life.DrainAsked(flush)))
+        self._open.runner.call(partial(self._open.runner.apply, kept, life.DrainAsked(flush)))
         self._open.inboxes.settle(kept.name)
         return self._status(kept)
 
     def _apply(self, job: str, event: Event) -> JobStatus:
         kept = self._kept(job)
-        self._open.keeper.call(partial(self._open.keeper.apply, kept, event))
+        self._open.runner.call(partial(self._open.runner.apply, kept, event))
         return self._status(kept)
 
     def settled(self, job: str, state: JobState) -> JobStatus:
@@ -605,7 +605,7 @@ class Engine:
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
         """
-        return self._open.keeper.switches.plan(self._kept(job), wanted)
+        return self._open.runner.switches.plan(self._kept(job), wanted)
 
     def switch(self, job: str, wanted: Wanted) -> JobStatus:
         """Begin to put another version in the place of the one that runs; `status` tells how that goes.
@@ -618,7 +618,7 @@ class Engine:
             InvalidTransition: The job does not run.
         """
         kept = self._kept(job)
-        self._open.keeper.switches.begin(kept, wanted)
+        self._open.runner.switches.begin(kept, wanted)
         return self._status(kept)
 
     def give_up(self, job: str) -> JobStatus:
@@ -628,7 +628,7 @@ class Engine:
             SwitchRefused: There is none, or it is past its cut.
         """
         kept = self._kept(job)
-        self._open.keeper.switches.give_up(kept)
+        self._open.runner.switches.give_up(kept)
         return self._status(kept)
 
     def versions(self, job: str) -> list[VersionStatus]:
@@ -644,7 +644,7 @@ class Engine:
         """
         running = [
             kept.name
-            for kept in list(self._open.keeper.jobs.values())
+            for kept in list(self._open.runner.jobs.values())
             if kept.job.state in life.ALIVE
         ]
         if running and not force:
@@ -663,7 +663,7 @@ class Engine:
     def users(self) -> dict[str, list[str]]:
         """Return, by the hash of a program, the jobs that have it, in any version that one may go back to."""
         found: dict[str, list[str]] = {}
-        for kept in list(self._open.keeper.jobs.values()):
+        for kept in list(self._open.runner.jobs.values()):
             settings = [
                 kept.stored.settings,
                 *(version.settings for version in list(kept.versions.values())),
@@ -679,8 +679,8 @@ class Engine:
             NoSuchAction: There is none.
             ActionInUse: A job was deployed with it.
         """
-        # On the keeper's thread, as deployments are: nobody is deployed with what is being removed.
-        return self._open.keeper.call(lambda: self.binaries.remove(name, version, self.users))
+        # On the runner's thread, as deployments are: nobody is deployed with what is being removed.
+        return self._open.runner.call(lambda: self.binaries.remove(name, version, self.users))
 
     def drop_content(self, sha256: str) -> None:
         """Forget the bytes of a program whose name another engine has removed.
@@ -688,7 +688,7 @@ class Engine:
         Raises:
             ActionInUse: A job was deployed with it.
         """
-        self._open.keeper.call(lambda: self.binaries.drop(sha256, self.users))
+        self._open.runner.call(lambda: self.binaries.drop(sha256, self.users))
 
     # sending
 
@@ -708,7 +708,7 @@ class _Parts:
 
     store: Store
     inboxes: Inboxes
-    keeper: Keeper
+    runner: JobRunner
     binaries: Binaries
 
 

@@ -1,4 +1,4 @@
-"""The keeper of jobs: one thread that applies events, writes jobs down and carries out orders.
+"""The runner of jobs: one thread that applies events, writes jobs down and carries out orders.
 
     reports and exits of drivers ─┐
     calls of the engine          ─┼─▶ lifecycle.advance ─▶ store ─▶ orders: drivers, inboxes, files
@@ -62,7 +62,7 @@ _ENDING_S: Final = 0.02
 
 
 @dataclass(slots=True)
-class Kept:
+class ManagedJob:
     """A job, with its processes."""
 
     stored: Stored
@@ -153,7 +153,7 @@ class Folders:
         return given if given is not None and given.is_dir() else self.package(settings)
 
 
-class Keeper:
+class JobRunner:
     """The jobs of an engine, kept as the lifecycle says."""
 
     def __init__(
@@ -169,7 +169,7 @@ class Keeper:
     ) -> None:
         self._folders, self._store, self._inboxes, self._clock = folders, store, inboxes, clock
         self._binaries = binaries
-        self.jobs: dict[str, Kept] = {}
+        self.jobs: dict[str, ManagedJob] = {}
         self.drivers = Drivers(
             folders.data,
             on_report=lambda driver, report: self._soon(lambda: self._heard(driver, report)),
@@ -181,10 +181,10 @@ class Keeper:
         self.guests = Guests(self._guest)
         self.changed = threading.Condition()
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._refused: list[tuple[Kept, Event]] = []
+        self._refused: list[tuple[ManagedJob, Event]] = []
         self._over = self._closing = False
         self._tick_at = 0.0
-        self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="runner", daemon=True)
 
     # the thread
 
@@ -192,7 +192,7 @@ class Keeper:
         """Go on with the jobs that the store has; their inboxes are open when this returns."""
         self.drivers.clear()
         for stored in self._store.jobs():
-            self.jobs[stored.name] = Kept(stored, versions=self._versions(stored.id))
+            self.jobs[stored.name] = ManagedJob(stored, versions=self._versions(stored.id))
         self._sweep_packages()
         self._thread.start()
         for kept in list(self.jobs.values()):
@@ -201,23 +201,23 @@ class Keeper:
     def _versions(self, id: str) -> dict[int, Version]:
         return {version.number: version for version in self._store.versions(id)}
 
-    def add(self, stored: Stored, package: bytes, noted: Noted, driver: Driver) -> Kept:
+    def add(self, stored: Stored, package: bytes, noted: Noted, driver: Driver) -> ManagedJob:
         """Write down a new job, and keep it."""
         first = first_version(self._folders.flow(stored.name))
         self._store.add(stored, package, noted, first=first)
-        kept = self.jobs[stored.name] = Kept(
+        kept = self.jobs[stored.name] = ManagedJob(
             stored, driver=driver, versions=self._versions(stored.id)
         )
         return kept
 
-    def _go_on(self, kept: Kept) -> None:
+    def _go_on(self, kept: ManagedJob) -> None:
         """Go on with a job of an engine before, which may have been killed without a word."""
         with contextlib.suppress(StoreBroken):
             self._store.update(kept.stored.id, kept.job, Noted(self._now(), "engine started"))
         self.happened(kept, life.EngineStarted())
 
     def call(self, work: Callable[[], _T]) -> _T:
-        """Do something on the keeper's thread, and return what it returns."""
+        """Do something on the runner's thread, and return what it returns."""
         if threading.current_thread() is self._thread:
             return work()
         answer: Future[_T] = Future()
@@ -246,7 +246,7 @@ class Keeper:
         try:
             task()
         except Exception:  # noqa: BLE001 (one job's trouble is not the others')
-            _log.exception("the keeper of jobs failed unexpectedly")
+            _log.exception("the runner of jobs failed unexpectedly")
 
     def _pause(self) -> float:
         now, real = self._now(), time.monotonic()
@@ -285,7 +285,7 @@ class Keeper:
             if not self._closing:
                 self.drivers.fill()
 
-    def _miss_peers(self, kept: Kept, now: float, real: float) -> None:
+    def _miss_peers(self, kept: ManagedJob, now: float, real: float) -> None:
         """Notice which engines a job that drains has waited for long enough."""
         if not kept.job.driver:
             if now - kept.job.since > PEERS_S:
@@ -302,7 +302,7 @@ class Keeper:
 
     # events
 
-    def apply(self, kept: Kept, event: Event) -> None:
+    def apply(self, kept: ManagedJob, event: Event) -> None:
         """Let something happen to a job: write down what becomes of it, then do what is to be done.
 
         Raises:
@@ -336,7 +336,7 @@ class Keeper:
             self._now(), after.state, after.reason or ("with flush" if after.flush else None)
         )
 
-    def happened(self, kept: Kept, event: Event) -> None:
+    def happened(self, kept: ManagedJob, event: Event) -> None:
         """Let something happen that nobody has asked for: if it cannot be written down, again in a moment."""
         try:
             self.apply(kept, event)
@@ -349,7 +349,7 @@ class Keeper:
         for kept, event in refused:
             self.happened(kept, event)
 
-    def _owner(self, driver: Driver) -> Kept | None:
+    def _owner(self, driver: Driver) -> ManagedJob | None:
         return next(
             (kept for kept in self.jobs.values() if driver in (kept.driver, kept.leaving)), None
         )
@@ -371,7 +371,7 @@ class Keeper:
         elif report.failed is not None and kept.running:
             self._lost(kept, driver)
 
-    def _heard_of_switch(self, kept: Kept, report: Report) -> None:
+    def _heard_of_switch(self, kept: ManagedJob, report: Report) -> None:
         if report.standing is not None:
             self.switches.standing(kept, report.standing)
         if report.switch is not None:
@@ -392,7 +392,7 @@ class Keeper:
         else:
             kept.driver = None  # prepared, and not needed yet
 
-    def _lost(self, kept: Kept, driver: Driver) -> None:
+    def _lost(self, kept: ManagedJob, driver: Driver) -> None:
         kept.driver, kept.running, kept.held = None, False, None
         driver.kill()
         failed = driver.failed
@@ -406,12 +406,12 @@ class Keeper:
 
     # orders
 
-    def _carry_out(self, kept: Kept, orders: list[Order]) -> None:
+    def _carry_out(self, kept: ManagedJob, orders: list[Order]) -> None:
         for order in orders:
             if not self._attempt(kept, order, partial(self._do, kept, order)):
                 return
 
-    def _attempt(self, kept: Kept, order: Order, work: Callable[[], None]) -> bool:
+    def _attempt(self, kept: ManagedJob, order: Order, work: Callable[[], None]) -> bool:
         """Carry out an order; return whether those after it still make sense."""
         try:
             work()
@@ -426,7 +426,7 @@ class Keeper:
                 return False
         return True
 
-    def _do(self, kept: Kept, order: Order) -> None:
+    def _do(self, kept: ManagedJob, order: Order) -> None:
         match order:
             case life.StartDriver():
                 if order.after_s == 0 and not (kept.driver is not None and kept.running):
@@ -442,7 +442,7 @@ class Keeper:
             case _:
                 self._do_intake(kept, order)
 
-    def _do_intake(self, kept: Kept, order: Order) -> None:
+    def _do_intake(self, kept: ManagedJob, order: Order) -> None:
         match order:
             case life.OpenInboxes():
                 settings, folder = kept.stored.settings, self._folders.flow(kept.name)
@@ -468,7 +468,7 @@ class Keeper:
             case life.EndIntake():
                 self._inboxes.end(kept.name)
 
-    def _start_soon(self, kept: Kept, order: life.StartDriver) -> None:
+    def _start_soon(self, kept: ManagedJob, order: life.StartDriver) -> None:
         start = partial(self._start_driver, kept)
         waits: list[Callable[[], object]] = []
         if self._inboxes.elsewhere(kept.name):
@@ -484,7 +484,7 @@ class Keeper:
         else:
             start()
 
-    def _programs(self, kept: Kept) -> dict[str, str]:
+    def _programs(self, kept: ManagedJob) -> dict[str, str]:
         """Return the programs of the versions that are needed: the content of each name."""
         return {
             name: sha
@@ -492,7 +492,7 @@ class Keeper:
             for name, sha in kept.versions[n].settings.binaries.items()
         }
 
-    def _drain_soon(self, kept: Kept, order: life.DrainDriver) -> None:
+    def _drain_soon(self, kept: ManagedJob, order: life.DrainDriver) -> None:
         name, drain = kept.name, partial(self._drain_driver, kept, order.flush)
         # With a flush the driver reads up to the end that is written into every partition, behind
         # all that was taken.
@@ -503,7 +503,7 @@ class Keeper:
         self._hold(kept, order, partial(self._inboxes.catch_up, name), drain)
 
     def _hold(
-        self, kept: Kept, order: Order, wait: Callable[[], None], then: Callable[[], None]
+        self, kept: ManagedJob, order: Order, wait: Callable[[], None], then: Callable[[], None]
     ) -> None:
         """Carry out an order when `wait` is over, which is done elsewhere: other jobs are not held up by it."""
         mark = kept.held = object()
@@ -519,7 +519,7 @@ class Keeper:
             try:
                 wait()
                 waited.set_result(None)
-            except Exception as error:  # noqa: BLE001 (it belongs to the keeper)
+            except Exception as error:  # noqa: BLE001 (it belongs to the runner)
                 waited.set_exception(error)
             self._soon(lambda: self._attempt(kept, order, partial(work, waited)))
 
@@ -527,11 +527,11 @@ class Keeper:
             target=wait_for_it, name=f"{type(order).__name__} {kept.name}", daemon=True
         ).start()
 
-    def _drain_driver(self, kept: Kept, flush: bool) -> None:
+    def _drain_driver(self, kept: ManagedJob, flush: bool) -> None:
         if kept.driver is not None:
             kept.driver.send(Command(drain=Drain(flush)))
 
-    def _start_driver(self, kept: Kept) -> None:
+    def _start_driver(self, kept: ManagedJob) -> None:
         self._kill_leaving(kept)
         if self._full():
             raise NoRoom(
@@ -578,7 +578,7 @@ class Keeper:
             engine=self._folders.data,
         )
 
-    def _unpacked(self, kept: Kept, number: int) -> Path:
+    def _unpacked(self, kept: ManagedJob, number: int) -> Path:
         """Return the file of a version's flow."""
         settings = kept.versions[number].settings
         folder = self._folders.package(settings)
@@ -592,7 +592,7 @@ class Keeper:
             package.unpack(packed, folder)
         return folder / settings.flow
 
-    def _stop_driver(self, kept: Kept) -> None:
+    def _stop_driver(self, kept: ManagedJob) -> None:
         kept.held = None
         if kept.driver is None:
             return
@@ -602,23 +602,23 @@ class Keeper:
         kept.running = False
         kept.leaving.stop()
 
-    def dismiss(self, kept: Kept) -> None:
+    def dismiss(self, kept: ManagedJob) -> None:
         """End the driver that has read a flow which another engine will run."""
         self._kill_driver(kept)
 
-    def _kill_driver(self, kept: Kept) -> None:
+    def _kill_driver(self, kept: ManagedJob) -> None:
         driver, kept.driver, kept.running, kept.held = kept.driver, None, False, None
         self.guests.close_job(kept.name)
         if driver is not None:
             _killed(driver)
         self._kill_leaving(kept)
 
-    def _kill_leaving(self, kept: Kept) -> None:
+    def _kill_leaving(self, kept: ManagedJob) -> None:
         leaving, kept.leaving = kept.leaving, None
         if leaving is not None:
             _killed(leaving)
 
-    def _remove(self, kept: Kept, *, purge: bool) -> None:
+    def _remove(self, kept: ManagedJob, *, purge: bool) -> None:
         for version in kept.versions.values():
             shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
         folder = self._folders.job(kept.name)

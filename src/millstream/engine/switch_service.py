@@ -35,14 +35,14 @@ from millstream.engine.jobs.switch_record import (
     Begin,
     Compare,
     Planned,
+    RecoveredState,
     Share,
-    Standing,
     Switch,
+    SwitchReport,
     SwitchState,
-    Told,
     Trial,
-    came_up,
     heard,
+    reconcile,
 )
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import (
@@ -61,7 +61,7 @@ from millstream.switch.probation import Sample, verdict
 from millstream.switch.record import decode
 
 if TYPE_CHECKING:
-    from millstream.engine.job_runner import Folders, Keeper, Kept
+    from millstream.engine.job_runner import Folders, JobRunner, ManagedJob
 
 _log = logging.getLogger(__name__)
 #: How long a driver may take to plan a switch: it asks Spark, between two polls.
@@ -97,7 +97,7 @@ class _New:
 
 
 class Switches:
-    """What an engine does about switches. `plan`, `begin` and `give_up` are for any thread, the rest for the keeper's."""
+    """What an engine does about switches. `plan`, `begin` and `give_up` are for any thread, the rest for the runner's."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Switches:
         store: Store,
         inboxes: Inboxes,
         binaries: Binaries,
-        keeper: Keeper,
+        runner: JobRunner,
         now: Callable[[], float],
     ) -> None:
         self._folders, self._store, self._inboxes, self._binaries = (
@@ -114,7 +114,7 @@ class Switches:
             inboxes,
             binaries,
         )
-        self._keeper, self._now = keeper, now
+        self._keeper, self._now = runner, now
         self._one = threading.Lock()
         self._unsaved: dict[tuple[str, int], tuple[Version, list[Noted]]] = {}
         #: Of versions on probation, by job and version.
@@ -122,7 +122,7 @@ class Switches:
 
     # asking
 
-    def plan(self, kept: Kept, wanted: Wanted) -> Planned:
+    def plan(self, kept: ManagedJob, wanted: Wanted) -> Planned:
         """Say what a switch would do; nothing is touched.
 
         Raises:
@@ -141,7 +141,7 @@ class Switches:
             finally:
                 shutil.rmtree(new.folder, ignore_errors=True)
 
-    def begin(self, kept: Kept, wanted: Wanted) -> None:
+    def begin(self, kept: ManagedJob, wanted: Wanted) -> None:
         """Begin a switch; the driver's reports tell how it goes.
 
         Raises:
@@ -162,7 +162,7 @@ class Switches:
             settings = self._settings(kept, new, planned)
             self._keeper.call(lambda: self._add(kept, wanted, new, settings))
 
-    def _share(self, kept: Kept, wanted: Wanted) -> None:
+    def _share(self, kept: ManagedJob, wanted: Wanted) -> None:
         """Give the new version another share, or nothing."""
         switch = kept.switch
         if switch is None or not _shares(kept):
@@ -182,7 +182,7 @@ class Switches:
             raise DriverFailed("the driver answered what it was not asked")
         self._keeper.call(lambda: self.told(kept, shared))
 
-    def give_up(self, kept: Kept) -> None:
+    def give_up(self, kept: ManagedJob) -> None:
         """Have the driver give a switch, or another share, up, which it does until the cut.
 
         Raises:
@@ -199,7 +199,7 @@ class Switches:
             kept.driver.send(Command(give_up=Nothing()))
 
     @contextmanager
-    def _arrived(self, kept: Kept, wanted: Wanted) -> Iterator[_New]:
+    def _arrived(self, kept: ManagedJob, wanted: Wanted) -> Iterator[_New]:
         """Unpack the new version; take that back if something is raised."""
         if not kept.job.driver:
             fact = f'job "{kept.name}" has its driver on another engine, which does its switches'
@@ -232,7 +232,7 @@ class Switches:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def _planned(self, kept: Kept, wanted: Wanted, new: _New) -> Planned:
+    def _planned(self, kept: ManagedJob, wanted: Wanted, new: _New) -> Planned:
         driver = kept.driver
         if driver is None:
             raise DriverFailed(
@@ -248,7 +248,7 @@ class Switches:
             raise DriverFailed("the driver answered what it was not asked")
         return self._with_notes(kept, wanted, answer.planned)
 
-    def _with_notes(self, kept: Kept, wanted: Wanted, planned: Planned) -> Planned:
+    def _with_notes(self, kept: ManagedJob, wanted: Wanted, planned: Planned) -> Planned:
         root = kept.stored.settings.root
         if wanted.root is None or root is None or wanted.root == root:
             return planned
@@ -256,7 +256,7 @@ class Switches:
         plan = {**planned.plan, "notes": [*planned.plan["notes"], note]}
         return replace(planned, plan=plan, text=f"{planned.text}\n{note}")
 
-    def _settings(self, kept: Kept, new: _New, planned: Planned) -> JobSettings:
+    def _settings(self, kept: ManagedJob, new: _New, planned: Planned) -> JobSettings:
         now = kept.stored.settings
         if kept.stored.settings.places and planned.inboxes != now.inboxes:
             raise SwitchImpossible(
@@ -283,7 +283,7 @@ class Switches:
             binaries=pinned,
         )
 
-    def _add(self, kept: Kept, wanted: Wanted, new: _New, settings: JobSettings) -> None:
+    def _add(self, kept: ManagedJob, wanted: Wanted, new: _New, settings: JobSettings) -> None:
         _check_idle(kept)
         if kept.driver is None:
             raise DriverFailed(
@@ -333,19 +333,19 @@ class Switches:
 
     # hearing
 
-    def told(self, kept: Kept, told: Told) -> None:
+    def told(self, kept: ManagedJob, told: SwitchReport) -> None:
         """Hear from a driver how a switch goes."""
         version = kept.versions.get(int(told.version)) if told.version.isdigit() else None
         if version is not None and version.switch is not None:
             self._became(kept, version, heard(version.switch, told, self._now()))
 
-    def standing(self, kept: Kept, standing: Standing) -> None:
+    def standing(self, kept: ManagedJob, standing: RecoveredState) -> None:
         """Hear from a driver that has come up how the record stands."""
         for version in list(kept.versions.values()):
             if version.switch is not None:
-                self._became(kept, version, came_up(version.switch, standing, self._now()))
+                self._became(kept, version, reconcile(version.switch, standing, self._now()))
 
-    def _became(self, kept: Kept, version: Version, switch: Switch) -> None:
+    def _became(self, kept: ManagedJob, version: Version, switch: Switch) -> None:
         before = version.switch
         assert before is not None
         if switch == before:
@@ -360,7 +360,7 @@ class Switches:
         if switch.state is not before.state:
             self._turned(kept, version)
 
-    def _turned(self, kept: Kept, version: Version) -> None:
+    def _turned(self, kept: ManagedJob, version: Version) -> None:
         """Do what is due when a switch begins and when it ends."""
         switch = version.switch
         assert switch is not None
@@ -384,7 +384,7 @@ class Switches:
                 self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
                 shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
 
-    def _sweep(self, kept: Kept) -> None:
+    def _sweep(self, kept: ManagedJob) -> None:
         """Remove what was unpacked of versions that no driver will need: their packages are in the store."""
         root = kept.stored.settings.root
         for version in kept.versions.values():
@@ -392,7 +392,7 @@ class Switches:
             if version.number not in kept.needed and str(folder) != root:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _save(self, kept: Kept, version: Version, noted: list[Noted]) -> None:
+    def _save(self, kept: ManagedJob, version: Version, noted: list[Noted]) -> None:
         key = (kept.stored.id, version.number)
         noted = [*self._unsaved.pop(key, (version, []))[1], *noted]
         try:
@@ -403,7 +403,7 @@ class Switches:
 
     # from time to time
 
-    def tick(self, kept: Kept) -> None:
+    def tick(self, kept: ManagedJob) -> None:
         """Write down what could not be, and look after a version on probation."""
         for version in list(kept.versions.values()):
             if (kept.stored.id, version.number) in self._unsaved:
@@ -422,7 +422,7 @@ class Switches:
             # It runs since the cut, and what it does from there counts once it is the current one.
             self._look(kept, coming)
 
-    def _look(self, kept: Kept, switch: Switch) -> list[Sample] | None:
+    def _look(self, kept: ManagedJob, switch: Switch) -> list[Sample] | None:
         """Take a sample of a version's numbers if it is time; return all of them, None if it is not."""
         now, samples = self._now(), self._samples.setdefault((kept.stored.id, switch.version), [])
         if samples and now - samples[-1].at < SAMPLE_S:
@@ -431,7 +431,7 @@ class Switches:
             samples.append(_sample(kept, now))
         return samples
 
-    def _watch(self, kept: Kept, switch: Switch, trial: Trial) -> None:
+    def _watch(self, kept: ManagedJob, switch: Switch, trial: Trial) -> None:
         if trial.ended is not None or switch.ended_at is None:
             return
         samples = self._look(kept, switch)
@@ -443,7 +443,7 @@ class Switches:
         elif self._now() >= switch.ended_at + trial.seconds:
             self._end_trial(kept, replace(trial, ended="passed"), "it has passed its probation")
 
-    def _failed(self, kept: Kept, switch: Switch, trial: Trial, wrong: str) -> None:
+    def _failed(self, kept: ManagedJob, switch: Switch, trial: Trial, wrong: str) -> None:
         if not trial.back:
             self._end_trial(
                 kept, replace(trial, ended=wrong), f"version {switch.version} is unwell: {wrong}"
@@ -451,12 +451,12 @@ class Switches:
         elif kept.job.state is JobState.RUNNING and kept.driver is not None:
             text = f"version {switch.version} is unwell, and {switch.previous} comes back: {wrong}"
             self._end_trial(kept, replace(trial, ended=wrong), text)
-            # The driver plans it first, which takes longer than the keeper may wait.
+            # The driver plans it first, which takes longer than the runner may wait.
             threading.Thread(
                 target=self._back, args=(kept,), name=f"back {kept.name}", daemon=True
             ).start()
 
-    def _back(self, kept: Kept) -> None:
+    def _back(self, kept: ManagedJob) -> None:
         try:
             self.begin(kept, Wanted())
         except MillstreamError as error:
@@ -465,7 +465,7 @@ class Switches:
             with _logged():
                 self._store.note(kept.stored.id, Noted(self._now(), "switch refused", text))
 
-    def _end_trial(self, kept: Kept, trial: Trial, text: str) -> None:
+    def _end_trial(self, kept: ManagedJob, trial: Trial, text: str) -> None:
         version = kept.versions[kept.current]
         assert version.switch is not None
         version = replace(version, switch=replace(version.switch, trial=trial))
@@ -501,13 +501,13 @@ def _mode(wanted: Wanted) -> Mode:
     return "share" if wanted.share not in (None, WHOLE) else "switch"
 
 
-def _shares(kept: Kept) -> bool:
+def _shares(kept: ManagedJob) -> bool:
     """Tell whether a switch goes on that shares out the keys."""
     switch = kept.switch
     return switch is not None and not switch.over and switch.share is not None
 
 
-def check_undivided(kept: Kept) -> None:
+def check_undivided(kept: ManagedJob) -> None:
     """Refuse to end a job whose keys two versions share: neither would know that it is the last.
 
     Raises:
@@ -522,7 +522,7 @@ def check_undivided(kept: Kept) -> None:
         )
 
 
-def _check_idle(kept: Kept) -> None:
+def _check_idle(kept: ManagedJob) -> None:
     switch = kept.switch
     if switch is not None and not switch.over:
         told = f"from version {switch.previous} to {switch.version}, which is {switch.phase}"
@@ -532,7 +532,7 @@ def _check_idle(kept: Kept) -> None:
         raise SwitchRefused(f'a switch of job "{kept.name}" is going on {told}', hint=hint)
 
 
-def _check_plan(kept: Kept, planned: Planned) -> None:
+def _check_plan(kept: ManagedJob, planned: Planned) -> None:
     obstacles = planned.plan["obstacles"]
     if obstacles:
         more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
@@ -553,7 +553,7 @@ def _notes(before: Switch, now: Switch) -> Iterator[Noted]:
         yield Noted(now.ended_at, f"switch {now.state}", now.why or f"version {now.version}")
 
 
-def _sample(kept: Kept, now: float) -> Sample:
+def _sample(kept: ManagedJob, now: float) -> Sample:
     numbers = kept.statistics
     lag = max(
         (float(group.get("lag_seconds", 0.0)) for group in numbers.get("groups", ())), default=0.0

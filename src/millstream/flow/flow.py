@@ -34,9 +34,10 @@ from millstream.flow.windows import service_window
 class Flow:
     """A named graph of stages; building it runs nothing.
 
-        flow = Flow("flights", window="1 hour") departures = flow.source("departures",
-        ms.inbox("origin string, at timestamp"), time="at") departures.window("hourly", every="1
-        hour", by="origin", flights="count(*)").sink("hourly", ms.console())
+        flow = Flow("flights", window="1 hour")
+        departures = flow.source("departures", ms.inbox("origin string, at timestamp"), time="at")
+        hourly = departures.window("hourly", every="1 hour", by="origin", flights="count(*)")
+        hourly.sink("hourly", ms.console())
 
     Args:
         name: The flow's name; its files are found under it.

@@ -135,8 +135,7 @@ class Stream:
     ) -> Stream:
         """Return aggregates over windows of event time.
 
-            departures.window("hourly", every="1 hour", by="origin", flights="count(*)",
-            delay="avg(delay)")
+            departures.window("hourly", every="1 hour", by="origin", flights="count(*)")
 
         Args:
             name: The stage's name.
@@ -308,9 +307,8 @@ class Stream:
     ) -> Stream:
         """Return the matches of a pattern in this stream, in the order of event time, behind the watermark.
 
-            slow = ms.Pattern().begin("first", "delay > 60").followed_by("worse", "delay >
-            first.delay").within("2 hours") departures.match("slow", slow, emit="origin, first.at as
-            began, worse.delay as delay")
+            worse = ms.Pattern().begin("a", "delay > 60").followed_by("b", "delay > a.delay")
+            departures.match("slow", worse.within("2 hours"), emit="origin, a.at as began, b.delay")
 
         The time of a match is the moment at which it is certain: its last event, or, where
         something must not come, when the time is up.
@@ -373,8 +371,7 @@ class Stream:
     ) -> Stream:
         """Return this stream's rows with the columns that a program answers to each of them.
 
-            scored = orders.action("score", ["./score", "--model", "m.bin"], input="amount, card",
-            output="score double")
+            scored = orders.action("score", ["./score", "--fast"], output="score double")
 
         The program reads and writes frames (see sdk/). It is kept between batches; it must be
         idempotent, as a batch may be run again, but its answers are published once. A row that it

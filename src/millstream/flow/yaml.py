@@ -74,8 +74,7 @@
         from: departures
         phenomenon:                   # several patterns by name, each with match and what goes with it
           up: {match: [{begin: a, where: delay > 60}, {next: b, where: delay > 90}], within: 1 hour}
-          down: {match: [{begin: a, where: delay > 60}, {next: b, where: delay <= 0}], within: 1
-              hour}
+          down: {match: [{begin: a, where: delay > 60}, {next: b, where: delay <= 0}]}
         emit: origin, b.delay as delay
       kept:
         journal: once                 # the stream that gets a journal; also: partitions, key, keep_for, keep_bytes
@@ -84,8 +83,8 @@
       hourly:
         from: hourly
         parquet: out/hourly           # or jsonl, csv, console (rows), memory, postgres (address) with table,
-                                      # outbox (address or data folder) with source; also: key,
-                                      server, end
+                                      # outbox (address or data folder) with source; also: key, end,
+                                      # server
 
 Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`)
 are written in Python.

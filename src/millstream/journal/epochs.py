@@ -1,7 +1,6 @@
 """Epochs: how a group writes into a journal, once.
 
-    tasks stage files -> decide: one synced record -> publish: one entry per partition -> the record
-    is done with
+    tasks stage files -> decide: one synced record -> publish: one entry per partition
 
 An epoch exists from its decision on. Before it, what tasks have staged is rubbish; after it,
 `recover` publishes exactly the files that it names, whatever a rerun may have staged since. In each

@@ -8,10 +8,9 @@ An entry therefore never points to data that is not there; what is not acknowled
 may be found whole at recovery. Recovery reads the last segment only: a segment is begun after all
 those before it are synced, and its header holds the state at its start.
 
-    recovery: entries up to the first unsound one; of those after the mark, up to the first whose
-        data is unsound;
-              the rest is cut; what lies after the mark is written and synced again, since a page
-              that the disk once refused can look written.
+Recovery keeps the entries up to the first unsound one; of those after the mark, up to the first
+whose data is unsound. It cuts the rest. What lies after the mark is written and synced again, since
+a page that the disk once refused can look written.
 
 An unsound entry *before* the mark is no torn tail but damage: it is not cut, the writer refuses to
 open.

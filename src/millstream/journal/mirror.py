@@ -25,7 +25,7 @@ from millstream.journal.description import adopt, schema_count
 from millstream.journal.index import SIZE, Entries, State, parse_header, sound_run
 from millstream.journal.layout import copy_file, partition_folder, segment_positions
 from millstream.journal.lock import Lock
-from millstream.journal.replica_chunk import Piece
+from millstream.journal.replica_chunk import ReplicaChunk
 from millstream.journal.retention import Trimmed, trim_to
 from millstream.journal.senders import Senders
 
@@ -112,7 +112,7 @@ class Mirror:
 
     # taking
 
-    def take(self, piece: Piece) -> bool:
+    def take(self, piece: ReplicaChunk) -> bool:
         """Take the piece that follows `reached`, and return whether there are rows in it; `sync` shows them.
 
         Raises:
@@ -139,7 +139,7 @@ class Mirror:
         self._senders.write(self._senders.take())
         self.reached = replace(self.reached, senders=len(self._senders.names))
 
-    def _clear(self, piece: Piece) -> None:
+    def _clear(self, piece: ReplicaChunk) -> None:
         if self.begin is not None:
             _log.warning(
                 "%s is copied anew from %d on: its original has no longer what follows",
@@ -149,7 +149,7 @@ class Mirror:
         self._queued.clear()
         self._log.clear()
 
-    def _begun(self, piece: Piece) -> bytes:
+    def _begun(self, piece: ReplicaChunk) -> bytes:
         """Begin the segment of a piece, and return the data that follows its beginning."""
         self.sync()
         header = parse_header(piece.header)
@@ -169,7 +169,7 @@ class Mirror:
         )
         return piece.data[header.data_start :]
 
-    def _checked(self, piece: Piece, data: bytes) -> Entries:
+    def _checked(self, piece: ReplicaChunk, data: bytes) -> Entries:
         """Return the entries of a piece, if they and their data are sound and follow what is there."""
         start = piece.start + len(piece.data) - len(data)
         if (data or piece.index) and (piece.segment, start) != (
@@ -184,7 +184,7 @@ class Mirror:
         self._check_data(piece, memoryview(data), entries)
         return entries
 
-    def _check_data(self, piece: Piece, data: memoryview, entries: Entries) -> None:
+    def _check_data(self, piece: ReplicaChunk, data: memoryview, entries: Entries) -> None:
         at = 0
         for entry in entries[entries["length"] > 0]:
             stop = int(entry["offset"]) + int(entry["length"]) - self.reached.data
@@ -208,7 +208,7 @@ class Mirror:
                 end=int(last["position"]) + int(last["count"]),
             )
 
-    def _damaged(self, piece: Piece, what: str) -> CorruptBatch:
+    def _damaged(self, piece: ReplicaChunk, what: str) -> CorruptBatch:
         return CorruptBatch(
             f"{what} of {self._what} is damaged in its original, or was on the way",
             file=str(self.path),

@@ -32,7 +32,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ReplicaChunk:
     """What follows a place: bytes of one segment, from `start` of its data on, and whole entries of its index.
 
     Its data ends where its last entry's does, unless there are no entries: then it is a part of the

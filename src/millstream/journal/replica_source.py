@@ -20,7 +20,7 @@ from millstream.journal.layout import (
     segment_positions,
 )
 from millstream.journal.mark import Mark, MarkReader
-from millstream.journal.replica_chunk import NOWHERE, Piece, Reached
+from millstream.journal.replica_chunk import NOWHERE, Reached, ReplicaChunk
 from millstream.journal.segments import CHECK_HINT, Segment
 from millstream.journal.senders import read_senders
 
@@ -28,7 +28,7 @@ PIECE_BYTES = 4 * 2**20
 PIECE_ENTRIES = 2**13
 
 
-class Original:
+class ReplicaSource:
     """Hands out one partition; not safe for several threads. Only what the mark covers is ever handed out."""
 
     def __init__(self, path: Path | str, partition: int, *, most: int = PIECE_BYTES) -> None:
@@ -40,7 +40,7 @@ class Original:
         self._opened: _Opened | None = None
         self._description: tuple[int, Description] | None = None
 
-    def after(self, reached: Reached) -> Piece:
+    def after(self, reached: Reached) -> ReplicaChunk:
         """Return what follows `reached`; an empty piece if there is nothing yet.
 
         Raises:
@@ -53,7 +53,7 @@ class Original:
             piece = self._after(reached)
         return replace(piece, description=self._described(reached))
 
-    def _after(self, reached: Reached) -> Piece:
+    def _after(self, reached: Reached) -> ReplicaChunk:
         mark = self._marks.read()
         firsts = (
             []
@@ -64,14 +64,14 @@ class Original:
         if reached.end > end:
             raise self._differs(reached, f"it ends at {end}, its copy at {reached.end}")
         if mark is None or not firsts:
-            return Piece(NOWHERE, 0, 0, 0)
+            return ReplicaChunk(NOWHERE, 0, 0, 0)
         if reached.segment in firsts:
             return self._inside(reached, firsts, mark)
         return self._entering(reached, firsts, mark)
 
     # where the copy is
 
-    def _inside(self, reached: Reached, firsts: list[int], mark: Mark) -> Piece:
+    def _inside(self, reached: Reached, firsts: list[int], mark: Mark) -> ReplicaChunk:
         opened = self._open(reached.segment, mark)
         if reached.header != opened.checksum:
             if reached.entries:
@@ -86,7 +86,7 @@ class Original:
         if reached.entries < len(opened.segment.entries):
             return self._part(opened, reached, firsts)
         if reached.segment == firsts[-1]:
-            return Piece(reached.segment, reached.data, firsts[0], 0)
+            return ReplicaChunk(reached.segment, reached.data, firsts[0], 0)
         following = firsts[firsts.index(reached.segment) + 1]
         if following != reached.end:
             raise self._differs(
@@ -94,7 +94,7 @@ class Original:
             )
         return self._begin(following, reached, firsts, mark)
 
-    def _entering(self, reached: Reached, firsts: list[int], mark: Mark) -> Piece:
+    def _entering(self, reached: Reached, firsts: list[int], mark: Mark) -> ReplicaChunk:
         if reached.end in firsts:
             return self._begin(reached.end, reached, firsts, mark)
         if reached.end < firsts[0]:
@@ -110,12 +110,12 @@ class Original:
 
     # pieces
 
-    def _begin(self, first: int, reached: Reached, firsts: list[int], mark: Mark) -> Piece:
+    def _begin(self, first: int, reached: Reached, firsts: list[int], mark: Mark) -> ReplicaChunk:
         opened = self._open(first, mark)
         fresh = Reached(first, opened.checksum, senders=reached.senders)
         return replace(self._part(opened, fresh, firsts), header=opened.header)
 
-    def _part(self, opened: _Opened, reached: Reached, firsts: list[int]) -> Piece:
+    def _part(self, opened: _Opened, reached: Reached, firsts: list[int]) -> ReplicaChunk:
         segment = opened.segment
         entries = segment.entries[reached.entries : reached.entries + PIECE_ENTRIES]
         stops = entries["offset"] + entries["length"]
@@ -129,7 +129,7 @@ class Original:
                 reached, f"its data of segment {segment.first} does not go to byte {reached.data}"
             )
         entries = entries[:count]
-        return Piece(
+        return ReplicaChunk(
             segment=segment.first,
             start=reached.data,
             begin=firsts[0],

@@ -50,7 +50,7 @@ from millstream.links import window as w
 from millstream.links.admission import Numbers
 from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair, read_key, read_public
-from millstream.links.link import Instruction, Link, Way, open_link
+from millstream.links.link import Instruction, Link, Route, open_link
 from millstream.links.network import Address
 from millstream.links.outbox import Outbox, OutboxStatistics, Ticket
 from millstream.links.router import Event, Router
@@ -178,7 +178,7 @@ class Client:
     def refuse(self, target: str, refused: Iterable[Refused]) -> int:
         """Keep records that are no rows among the source's dead letters, each once; return how many were new."""
         letters = [(one.number, one.reason, one.record) for one in refused]
-        answer = self.ask(target, 0, lambda n: e.Bury(n, target, 0, self.sender, letters))
+        answer = self.ask(target, 0, lambda n: e.PutDeadLetter(n, target, 0, self.sender, letters))
         return answer.rows if isinstance(answer, e.Done) else 0
 
     def ask(
@@ -240,7 +240,7 @@ class Client:
         """Tell whether a source had ended when this client first asked for it."""
         return self._target(target).card.ended
 
-    def card(self, target: str) -> e.Card:
+    def card(self, target: str) -> e.SourceInfo:
         """Return what a source holds, and where its inboxes are."""
         return self._target(target).card
 
@@ -287,7 +287,7 @@ class Client:
         outboxes = []
         for partition, place in enumerate([*card.inboxes, *card.later]):
             link = self._link(Address(place.ip, place.port, place.node, place.folder), card)
-            way = Way(name, partition, self.sender, card.version)
+            way = Route(name, partition, self.sender, card.version)
             outboxes.append(Outbox(link, way, self._limits, self._room))
         policy = self._policy or (Policy.KEY if card.key is not None else Policy.IN_TURN)
         if self._named and len(card.inboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
@@ -302,13 +302,13 @@ class Client:
             self._ring,
         )
 
-    def _card(self, name: str) -> e.Card:
+    def _card(self, name: str) -> e.SourceInfo:
         deadline = self._deadline(None)
         while True:
             link = self._first_link(name)
             with contextlib.suppress(NoAnswer):
                 answer = self._called(link, lambda n: e.Ask(n, name), name, limit_s=_ASK_S)
-                assert isinstance(answer, e.Card)
+                assert isinstance(answer, e.SourceInfo)
                 return answer
             if time.monotonic() > deadline:
                 raise self._nobody()
@@ -337,7 +337,7 @@ class Client:
         found = self._hosts[flow]
         return self._linked(f"flow:{flow}", found.address)
 
-    def _link(self, address: Address, card: e.Card | None = None) -> Link:
+    def _link(self, address: Address, card: e.SourceInfo | None = None) -> Link:
         found = None if card is None else self._hosts.get(card.source.partition(".")[0])
         if found is not None and address.folder == str(found.folder):
             # The card says where the host was: by now another one may listen, elsewhere.

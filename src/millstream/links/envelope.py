@@ -68,7 +68,7 @@ class Instruct(Frame, frozen=True, tag="instruct"):
     floor: Moment | None = None
 
 
-class Bury(Frame, frozen=True, tag="bury"):
+class PutDeadLetter(Frame, frozen=True, tag="bury"):
     """Keep these records as dead letters: (number, reason, record)."""
 
     source: Name
@@ -112,7 +112,7 @@ class Publish(Frame, frozen=True, tag="publish"):
     staged: list[StagedRows]
 
 
-Request = Ask | Rows | Instruct | Bury | Stage | Publish | Follow | Level | Passed
+Request = Ask | Rows | Instruct | PutDeadLetter | Stage | Publish | Follow | Level | Passed
 
 
 # What it answers
@@ -127,7 +127,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     folder: str | None
 
 
-class Card(Frame, frozen=True, tag="card"):
+class SourceInfo(Frame, frozen=True, tag="card"):
     """What a source holds; its inboxes by partition: those that it was made with, and those that it has got `later`.
 
     Who may send a row again in another life spreads its rows over the former alone, so that it
@@ -173,7 +173,7 @@ class Refusal(Frame, frozen=True, tag="refusal"):
     hint: str | None
 
 
-Answer = Card | Taken | Done | Refusal | Followed
+Answer = SourceInfo | Taken | Done | Refusal | Followed
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)

@@ -16,15 +16,15 @@ from functools import partial
 from typing import Final
 
 from millstream.errors import LinkBroken, LinkClosed
-from millstream.journal.replica_chunk import NOWHERE, Piece
-from millstream.journal.replica_source import Original
+from millstream.journal.replica_chunk import NOWHERE, ReplicaChunk
+from millstream.journal.replica_source import ReplicaSource
 from millstream.links.follow import Follow
 from millstream.links.inbox import Inbox
 
 _log = logging.getLogger(__name__)
 _MOST_WAITING: Final = 10_000
 
-Told = Callable[["Piece | BaseException"], None]
+Told = Callable[["ReplicaChunk | BaseException"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,9 @@ class Feeds:
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting: list[_Waiting] = []
-        self._originals: weakref.WeakKeyDictionary[Inbox, Original] = weakref.WeakKeyDictionary()
+        self._originals: weakref.WeakKeyDictionary[Inbox, ReplicaSource] = (
+            weakref.WeakKeyDictionary()
+        )
         self._rung: set[int] = set()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -106,7 +108,7 @@ class Feeds:
 
     def _answered(self, waiting: _Waiting) -> bool:
         """Answer, if there is something to say or it is time."""
-        answer: Piece | BaseException
+        answer: ReplicaChunk | BaseException
         try:
             answer = self._original(waiting.inbox).after(waiting.request.reached.plain())
             if answer.empty and time.monotonic() < waiting.until:
@@ -117,10 +119,10 @@ class Feeds:
         waiting.told(answer)
         return True
 
-    def _original(self, inbox: Inbox) -> Original:
+    def _original(self, inbox: Inbox) -> ReplicaSource:
         found = self._originals.get(inbox)
         if found is None:
-            found = self._originals[inbox] = Original(inbox.described().path, inbox.partition)
+            found = self._originals[inbox] = ReplicaSource(inbox.described().path, inbox.partition)
         return found
 
     def close(self) -> None:
@@ -132,4 +134,4 @@ class Feeds:
             self._thread.join()
         left, self._waiting = self._waiting, []
         for waiting in left:
-            waiting.told(Piece(NOWHERE, 0, 0, 0))
+            waiting.told(ReplicaChunk(NOWHERE, 0, 0, 0))

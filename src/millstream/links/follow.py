@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from millstream.journal.replica_chunk import Piece, Reached
+from millstream.journal.replica_chunk import Reached, ReplicaChunk
 from millstream.links.frame import Checksum, Count, Frame, Moment, Name, Number
 
 LONGEST_S = 60.0
@@ -68,7 +68,7 @@ class Passed(Frame, frozen=True, tag="passed"):
 
 
 class Followed(Frame, frozen=True, tag="followed"):
-    """What comes next: the fields of `journal.piece.Piece`."""
+    """What comes next: the fields of `journal.piece.ReplicaChunk`."""
 
     segment: Number
     start: Count
@@ -82,7 +82,7 @@ class Followed(Frame, frozen=True, tag="followed"):
     anew: bool
 
     @classmethod
-    def of(cls, request: int, piece: Piece) -> Followed:
+    def of(cls, request: int, piece: ReplicaChunk) -> Followed:
         return cls(
             request,
             piece.segment,
@@ -97,7 +97,7 @@ class Followed(Frame, frozen=True, tag="followed"):
             piece.anew,
         )
 
-    def piece(self) -> Piece:
+    def piece(self) -> ReplicaChunk:
         fields = msgspec.structs.asdict(self)
         del fields["request"]
-        return Piece(**fields)
+        return ReplicaChunk(**fields)

@@ -27,7 +27,7 @@ from millstream.ingest import Progress
 from millstream.journal.disk import REAL, Disk
 from millstream.journal.index import State
 from millstream.journal.mirror import Mirror
-from millstream.journal.replica_chunk import Piece, Reached
+from millstream.journal.replica_chunk import Reached, ReplicaChunk
 from millstream.journal.retention import committed
 from millstream.links import envelope as e
 from millstream.links import follow as f
@@ -238,7 +238,7 @@ class Follower:
             self._keep_house(mirror, piece)
         self._sync(mirror)
 
-    def _next(self, mirror: Mirror) -> Piece | None:
+    def _next(self, mirror: Mirror) -> ReplicaChunk | None:
         """Return what follows, None if it is enough.
 
         Raises:
@@ -275,7 +275,7 @@ class Follower:
         mirror.sync()
         self._state, self._reached = mirror.state.copy(), mirror.reached
 
-    def _came(self, piece: Piece, *, rows: bool) -> None:
+    def _came(self, piece: ReplicaChunk, *, rows: bool) -> None:
         """Note that the owner has answered."""
         self._behind = piece.behind
         self._error, self._pause_s = None, _SHORTEST_S
@@ -295,7 +295,7 @@ class Follower:
             if max(passed, default=0) <= self._state.position:
                 self._met.set()
 
-    def _keep_house(self, mirror: Mirror, piece: Piece) -> None:
+    def _keep_house(self, mirror: Mirror, piece: ReplicaChunk) -> None:
         """Remove what the owner has removed, and tell it what it may remove."""
         if time.monotonic() < self._housekeeping_at or mirror.begin is None:
             return

@@ -48,7 +48,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """From whom to which inbox."""
 
     source: str
@@ -66,7 +66,7 @@ class Link(Protocol):
     @property
     def transport(self) -> Transport: ...
 
-    def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+    def enqueue(self, way: Route, order: Send, on_answer: OnAnswer) -> None:
         """Hand rows or an instruction to an inbox. The answer may come late, or never."""
         ...
 
@@ -112,7 +112,7 @@ class LocalLink:
             raise LinkBroken(f"the listener at port {self._port} of this process is closed")
         return found
 
-    def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+    def enqueue(self, way: Route, order: Send, on_answer: OnAnswer) -> None:
         if self._then is not None:
             self._then.enqueue(way, order, on_answer)
             return
@@ -231,7 +231,7 @@ class SocketLink:
 
     # asking
 
-    def enqueue(self, way: Way, order: Send, on_answer: OnAnswer) -> None:
+    def enqueue(self, way: Route, order: Send, on_answer: OnAnswer) -> None:
         if self._refused:
             self.renew()
         number = next(self._ids)
@@ -390,6 +390,6 @@ def open_link(
     return open_socket()
 
 
-def schema_of(card: e.Card) -> pa.Schema:
+def schema_of(card: e.SourceInfo) -> pa.Schema:
     """Return the columns that a source's card names."""
     return pa.ipc.read_schema(pa.py_buffer(card.schema))

@@ -27,7 +27,7 @@ from millstream.errors import (
 )
 from millstream.ingest import Refused
 from millstream.journal import Description, Kind, describe
-from millstream.journal.replica_chunk import Piece
+from millstream.journal.replica_chunk import ReplicaChunk
 from millstream.journal.retention import commit_for, trim_to
 from millstream.links import envelope as e
 from millstream.links import follow as f
@@ -35,7 +35,7 @@ from millstream.links.feeds import Feeds
 from millstream.links.inbox import Inbox, InboxStatistics, Taken
 from millstream.links.keys import KeyPair, producers
 from millstream.links.network import Address, guard, preferred
-from millstream.links.transport import Door, Reply
+from millstream.links.transport import Reply, ServerSocket
 
 _log = logging.getLogger(__name__)
 _STAGING: Final = 32
@@ -106,7 +106,7 @@ class Listener:
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="inbox files")
         self._room_to_stage = threading.Semaphore(_STAGING)
         self.refused_frames = 0
-        self._door = Door(
+        self._door = ServerSocket(
             folder.resolve(),
             ip,
             self._handle,
@@ -163,7 +163,7 @@ class Listener:
 
     # asking, also by plain call
 
-    def card(self, source: str, request: int = 0, producer: str | None = None) -> e.Card:
+    def card(self, source: str, request: int = 0, producer: str | None = None) -> e.SourceInfo:
         """Return what a source holds and where its inboxes are.
 
         Raises:
@@ -175,7 +175,7 @@ class Listener:
         places = [
             e.Place(place.ip, place.port, place.node, place.folder) for place in hosted.places
         ]
-        return e.Card(
+        return e.SourceInfo(
             request=request,
             source=source,
             schema=description.schema.serialize().to_pybytes(),
@@ -266,7 +266,7 @@ class Listener:
                     after=request.after,
                 )
                 self._taken(request.request, taken, reply)
-            case e.Bury():
+            case e.PutDeadLetter():
                 inbox = self.inbox(request.source, request.partition, producer)
                 letters = [Refused(*letter) for letter in request.letters]
                 self._slowly(request.request, lambda: self._bury(inbox, request, letters), reply)
@@ -291,7 +291,7 @@ class Listener:
             request.sender, numbers, batch, after=request.after, message=message
         )
 
-    def _bury(self, inbox: Inbox, request: e.Bury, letters: list[Refused]) -> e.Done:
+    def _bury(self, inbox: Inbox, request: e.PutDeadLetter, letters: list[Refused]) -> e.Done:
         return e.Done(request.request, rows=inbox.bury(request.sender, letters))
 
     # epochs of groups elsewhere
@@ -340,8 +340,8 @@ class Listener:
             case f.Passed():
                 self._slowly(request.request, lambda: _passed(inbox, request), reply)
 
-    def _feed(self, request: int, found: Piece | BaseException, reply: Reply) -> None:
-        if isinstance(found, Piece):
+    def _feed(self, request: int, found: ReplicaChunk | BaseException, reply: Reply) -> None:
+        if isinstance(found, ReplicaChunk):
             reply(e.frames_of(f.Followed.of(request, found)))
         else:
             self._refuse(request, found, reply)

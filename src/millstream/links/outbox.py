@@ -21,7 +21,7 @@ from millstream.links import window as w
 from millstream.links.admission import NOTHING
 from millstream.links.envelope import MOST_ROWS
 from millstream.links.inbox import Taken
-from millstream.links.link import Link, Way
+from millstream.links.link import Link, Route
 
 ROWS: Final = 1 << 18
 BYTES: Final = 32 << 20
@@ -85,7 +85,7 @@ class Outbox:
     """Rows for one inbox."""
 
     def __init__(
-        self, link: Link, way: Way, limits: w.Limits, changed: threading.Condition
+        self, link: Link, way: Route, limits: w.Limits, changed: threading.Condition
     ) -> None:
         """Send over `link`; `changed` is notified when there is more room."""
         self._link = link

@@ -44,7 +44,12 @@ class Target:
     """A source that a client sends to."""
 
     def __init__(
-        self, card: e.Card, router: Router, linger_s: float, room: Room, ring: Callable[[], None]
+        self,
+        card: e.SourceInfo,
+        router: Router,
+        linger_s: float,
+        room: Room,
+        ring: Callable[[], None],
     ) -> None:
         """Hand rows to `router`, waiting in `room` while it has none; `ring` wakes the thread that sends them."""
         self.card = card

@@ -1,7 +1,7 @@
 """Sockets: the only file that knows ZeroMQ.
 
     Loop    one thread that waits for sockets, timers and tasks of other threads; idle, it costs nothing
-    Door    the sockets of a listener: a ROUTER on IPC and one on TCP, the latter with CURVE where there are keys
+    ServerSocket    the sockets of a listener: a ROUTER on IPC and one on TCP, the latter with CURVE where there are keys
     Wire    the DEALER of an outbox, made anew when it is lost
 
 Whatever a peer does, a loop goes on: what a callback raises is logged.
@@ -145,7 +145,7 @@ Handler = Callable[[list[Any], "str | None", Reply], None]
 """Takes a request: its frames, the name of the producer (None: not over TCP with keys), and how to answer."""
 
 
-class Door:
+class ServerSocket:
     """Where requests come in."""
 
     def __init__(

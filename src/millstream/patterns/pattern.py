@@ -1,7 +1,7 @@
 """Patterns: what to look for in the events of a key, built by chained calls, each of which returns a new pattern.
 
-    Pattern().begin("late", "delay > 60").followed_by("later", "delay >
-    late.delay").times(3).within("2 hours")
+    late = Pattern().begin("late", "delay > 60")
+    late.followed_by("later", "delay > late.delay").times(3).within("2 hours")
 
 Building one runs nothing. compile.py makes an automaton of it.
 """

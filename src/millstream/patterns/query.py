@@ -1,7 +1,7 @@
 """A query with a MATCH_RECOGNIZE clause as a stage of a flow: what a flow asks of a pattern, answered by SQL.
 
-    SELECT symbol, bottom, at FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ...)
-    WHERE bottom < 10
+    SELECT symbol, bottom, at
+    FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ...) WHERE bottom < 10
 
 The clause is matched like any pattern; what stands around it is a stateless query over the matches.
 With ONE ROW PER MATCH the time of the result is the stream's time column: the moment at which a

@@ -34,7 +34,7 @@ DEAD_LETTER, EVENT = "dead_letter", "event"
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class PatternPlan:
     """One pattern of a recipe: its tests are `count` bits of mask `word` from bit `shift` on."""
 
     automaton: Automaton
@@ -72,7 +72,7 @@ class Recipe:
             another is named.
     """
 
-    courses: tuple[Course, ...]
+    courses: tuple[PatternPlan, ...]
     keys: tuple[str, ...]
     time: str
     masks: tuple[str, ...]
@@ -261,7 +261,7 @@ def _joined(
             _placed(values, sql) for sql in _filled(automaton.values, automaton.lags)
         )
         own_rows = tuple(_placed(rows, sql) for sql in _filled(outputs.values, outputs.lags))
-        courses.append(Course(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
+        courses.append(PatternPlan(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
     sql = tuple(
         "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)"
         for mask in masks

@@ -39,7 +39,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import MemoryTarget
 from millstream.spark.run.claim import Claim
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
-from millstream.spark.run.version import Ground, at_rest
+from millstream.spark.run.version import RunContext, at_rest
 from millstream.spark.switching.versions import LIMIT, SwitchStatus, Versions
 from millstream.switch.comparison import Comparison
 from millstream.switch.cut import WHOLE
@@ -112,7 +112,7 @@ class FlowRun:
         self._clock = clock or SystemClock()
         self._folder = options.data / flow.name
         self._claim = claim
-        self._ground = Ground(
+        self._ground = RunContext(
             spark,
             self._folder,
             options.root,

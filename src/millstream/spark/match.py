@@ -38,8 +38,8 @@ def match(
 ) -> DataFrame:
     """Return the matches of a pattern in a DataFrame, a batch or a stream: the same rows for both.
 
-        bursts = ms.match(df, ms.Pattern().begin("a", "amount < 1").followed_by("b", "amount >
-        900").within("5 minutes"), key="card")
+        burst = ms.Pattern().begin("a", "amount < 1").followed_by("b", "amount > 900")
+        ms.match(df, burst.within("5 minutes"), key="card")
 
     Events of a key are seen in the order of their times; those of one time in the order of their
     content. A stream needs a watermark on its time column: events wait for it, and those that come
@@ -91,8 +91,8 @@ def sql(
 ) -> DataFrame:
     """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view, of a batch or a stream.
 
-        ms.sql(spark, "SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ...
-        PATTERN (down+ up+) ...)")
+        query = "PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ..."
+        ms.sql(spark, f"SELECT * FROM trades MATCH_RECOGNIZE ({query})")
 
     Events that are late, or without a key or a time, are left out and counted as `match` does.
 

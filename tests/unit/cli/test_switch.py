@@ -15,7 +15,7 @@ from millstream.cli import switch as command
 from millstream.cli.app import app
 from millstream.cli.switch import line, moment, phases
 from millstream.engine.jobs.status import Happening, SwitchStatus
-from millstream.engine.jobs.switch_record import SwitchState, SwitchStep, Told
+from millstream.engine.jobs.switch_record import SwitchReport, SwitchState, SwitchStep
 from millstream.errors import (
     InvalidDuration,
     InvalidOption,
@@ -148,9 +148,10 @@ def test_a_switch_is_waited_for_and_told_with_its_times(
 ) -> None:
     def goes_on(name: str) -> None:
         cut = int(BEGAN * 1e6)
-        served.engine.told(name, Told("2", "overlapping", cut_us=cut, steps=STEPS[:-1]))
+        served.engine.told(name, SwitchReport("2", "overlapping", cut_us=cut, steps=STEPS[:-1]))
         served.engine.told(
-            name, Told("2", "running", steps=(*STEPS, *steps((31, "running"))), ended="done")
+            name,
+            SwitchReport("2", "running", steps=(*STEPS, *steps((31, "running"))), ended="done"),
         )
 
     served.engine.after_switch = goes_on
@@ -175,7 +176,7 @@ def test_a_switch_that_is_given_up_or_refused_has_a_status_of_its_own(
         ("2", "it took too long", "given up", 6),
         ("3", "it has run", "refused", 1),
     ):
-        told = Told(number, ended=state, why=why)
+        told = SwitchReport(number, ended=state, why=why)
         served.engine.after_switch = partial(served.engine.told, told=told)
         shown = run("f", str(new), status=status).splitlines()[-1]
         assert shown == f"the switch was {state}: {why}; version 1 runs on"
@@ -192,7 +193,9 @@ def test_one_switch_at_a_time_which_can_be_given_up(served: Served, new: Path, r
 
 def test_a_share_is_waited_for_raised_and_given_back(served: Served, new: Path, run: Run) -> None:
     def has(share: int, wanted: int) -> Callable[[str], None]:
-        told = Told("2", "sharing", cut_us=1_767_268_800_000_000, share=share, wanted=wanted)
+        told = SwitchReport(
+            "2", "sharing", cut_us=1_767_268_800_000_000, share=share, wanted=wanted
+        )
         return partial(served.engine.told, told=told)
 
     served.engine.after_switch = has(1000, 1000)
@@ -203,10 +206,10 @@ def test_a_share_is_waited_for_raised_and_given_back(served: Served, new: Path, 
     assert (
         run("f", "--share", "50%").splitlines()[1].startswith("version 2 of f has 50% of the keys")
     )
-    stays = Told("2", "sharing", steps=steps((0, "sharing")), share=5000, wanted=5000)
+    stays = SwitchReport("2", "sharing", steps=steps((0, "sharing")), share=5000, wanted=5000)
     served.engine.after_switch = partial(served.engine.told, told=stays)
     assert "has 50% of the keys" in run("f", "--share", "75%", status=6)
-    ended = Told("2", ended="given up", why="the old version has all keys again")
+    ended = SwitchReport("2", ended="given up", why="the old version has all keys again")
     served.engine.after_switch = partial(served.engine.told, told=ended)
     begun, shown = run("f", "--back").splitlines()
     assert begun == "version 1 of f is to have all keys again"
@@ -273,7 +276,7 @@ def test_a_way_back_and_a_probation_are_asked_for(served: Served, new: Path, run
     trial = served.engine.wanted.trial
     assert trial is not None
     assert (trial.seconds, trial.back, trial.limits.dead_letters) == (600.0, True, 5)
-    served.engine.told("f", Told("2", ended="done"))
+    served.engine.told("f", SwitchReport("2", ended="done"))
     assert "on probation until 2026-01-01T12:11:00.000Z" in command.outcome(
         served.engine.status("f")
     )

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from millstream.cluster import Cluster
-from millstream.engine.http import tokens
+from millstream.engine import tokens
 from millstream.engine.http.api import OPERATIONS
 from millstream.engine.http.limits import Held, Limits, Rate
 from millstream.engine.http.server import Server, Serving, guard

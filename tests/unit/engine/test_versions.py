@@ -9,13 +9,13 @@ from millstream.engine.jobs import store as stores
 from millstream.engine.jobs.lifecycle import Job
 from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored, Version
 from millstream.engine.jobs.switch_record import (
-    Standing,
+    RecoveredState,
     Switch,
+    SwitchReport,
     SwitchState,
     SwitchStep,
-    Told,
-    came_up,
     heard,
+    reconcile,
 )
 from millstream.switch.comparison import Comparison
 
@@ -86,35 +86,35 @@ def test_a_store_from_before_there_were_versions_has_one_of_each_job(tmp_path: P
 
 def test_a_switch_becomes_what_its_driver_says() -> None:
     steps = (SwitchStep(6.0, "preparing", "version 2 is prepared"),)
-    going = heard(asked(), Told("2", "preparing", steps=steps), 6.0)
+    going = heard(asked(), SwitchReport("2", "preparing", steps=steps), 6.0)
     assert (going.state, going.phase, going.steps, going.ended_at) == (
         SwitchState.GOING_ON,
         "preparing",
         steps,
         None,
     )
-    cut = heard(going, Told("2", "overlapping", cut_us=77, steps=(*steps, *steps)), 7.0)
-    done = heard(cut, Told("2", "running", ended="done"), 8.0)
+    cut = heard(going, SwitchReport("2", "overlapping", cut_us=77, steps=(*steps, *steps)), 7.0)
+    done = heard(cut, SwitchReport("2", "running", ended="done"), 8.0)
     assert (done.state, done.cut_us, done.ended_at, len(done.steps)) == (
         SwitchState.DONE,
         77,
         8.0,
         2,
     )
-    assert heard(done, Told("2", "preparing"), 9.0) is done
-    assert heard(going, Told("3", "preparing"), 9.0) is going
-    refused = heard(asked(), Told("2", ended="refused", why="no room"), 6.0)
+    assert heard(done, SwitchReport("2", "preparing"), 9.0) is done
+    assert heard(going, SwitchReport("3", "preparing"), 9.0) is going
+    refused = heard(asked(), SwitchReport("2", ended="refused", why="no room"), 6.0)
     assert (refused.state, refused.why, refused.over) == (SwitchState.REFUSED, "no room", True)
 
 
 def test_a_driver_that_comes_up_decides_by_the_record() -> None:
     going = asked(state=SwitchState.GOING_ON, phase="overlapping")
-    assert came_up(going, Standing("1", "2"), 9.0) is going
-    done = came_up(going, Standing("2"), 9.0)
+    assert reconcile(going, RecoveredState("1", "2"), 9.0) is going
+    done = reconcile(going, RecoveredState("2"), 9.0)
     assert (done.state, done.ended_at) == (SwitchState.DONE, 9.0)
     for before in (asked(), going):
-        lost = came_up(before, Standing("1"), 9.0)
+        lost = reconcile(before, RecoveredState("1"), 9.0)
         assert (lost.state, lost.why) == (SwitchState.GIVEN_UP, "the driver ended before the cut")
-    assert came_up(lost, Standing("2"), 10.0) is lost
-    shadow = came_up(asked(shadow=Comparison()), Standing("1"), 9.0)
+    assert reconcile(lost, RecoveredState("2"), 10.0) is lost
+    shadow = reconcile(asked(shadow=Comparison()), RecoveredState("1"), 9.0)
     assert (shadow.state, shadow.why) == (SwitchState.GIVEN_UP, "the driver ended")

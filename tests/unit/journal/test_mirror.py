@@ -24,8 +24,8 @@ from millstream.journal.layout import copy_file, data_file, partition_folder
 from millstream.journal.mirror import Mirror
 from millstream.journal.reader import Reader
 from millstream.journal.repair import repair
-from millstream.journal.replica_chunk import Piece, Reached
-from millstream.journal.replica_source import Original
+from millstream.journal.replica_chunk import Reached, ReplicaChunk
+from millstream.journal.replica_source import ReplicaSource
 from millstream.journal.retention import commit, commit_for, committed, trim, trim_to
 from millstream.journal.writer import Writer
 
@@ -38,8 +38,8 @@ def append(writer: Writer, begin: int, end: int) -> None:
     )
 
 
-def follow(original: Path, mirror: Mirror, *, most: int = 1_000) -> list[Piece]:
-    source, pieces = Original(original, 0, most=most), []
+def follow(original: Path, mirror: Mirror, *, most: int = 1_000) -> list[ReplicaChunk]:
+    source, pieces = ReplicaSource(original, 0, most=most), []
     while not (piece := source.after(mirror.reached)).empty:
         mirror.take(piece)
         pieces.append(piece)
@@ -102,7 +102,7 @@ def test_a_copy_of_another_journal_is_told_so(original: Path, copy: Path, tmp_pa
         writer.instruct(Kind.END_OF_STREAM)
         assert writer.end < 5
     with pytest.raises(CopyDiffers, match="ends at 4, its copy at 5"):
-        Original(tmp_path / "other", 0).after(mirror.reached)
+        ReplicaSource(tmp_path / "other", 0).after(mirror.reached)
 
 
 def test_no_writer_takes_a_copy_and_no_copy_is_made_where_a_writer_was(
@@ -132,7 +132,7 @@ def test_readers_see_what_is_synced_and_no_more(original: Path, copy: Path) -> N
     with Writer.open(original) as writer:
         append(writer, 0, 5)
         append(writer, 5, 7)
-    mirror, source = mirrored(copy), Original(original, 0)
+    mirror, source = mirrored(copy), ReplicaSource(original, 0)
     mirror.take(source.after(mirror.reached))
     assert mirror.reached.end == 7
     assert Reader(copy).partition(0).end == 0
@@ -157,7 +157,7 @@ def test_a_copy_closed_within_an_entry_goes_on_where_its_entries_end(
     with Writer.open(original) as writer:
         append(writer, 0, 5)
         append(writer, 5, 1_000)
-    mirror, source = mirrored(copy), Original(original, 0, most=1_000)
+    mirror, source = mirrored(copy), ReplicaSource(original, 0, most=1_000)
     for _ in range(4):
         mirror.take(source.after(mirror.reached))
     mirror.sync()
@@ -172,13 +172,13 @@ def test_damaged_bytes_are_not_taken(original: Path, copy: Path) -> None:
     with Writer.open(original) as writer:
         append(writer, 0, 5)
     mirror = mirrored(copy)
-    piece = Original(original, 0).after(mirror.reached)
+    piece = ReplicaSource(original, 0).after(mirror.reached)
     flipped = piece.data[:-1] + bytes([piece.data[-1] ^ 1])
     with pytest.raises(CorruptBatch, match="the batch at position 0"):
         mirror.take(replace(piece, data=flipped))
     mirror.close()
     mirror = mirrored(copy)
-    piece = Original(original, 0).after(mirror.reached)
+    piece = ReplicaSource(original, 0).after(mirror.reached)
     with pytest.raises(CorruptBatch, match="entry 0"):
         mirror.take(replace(piece, index=bytes(len(piece.index))))
     mirror.close()
@@ -188,7 +188,7 @@ def test_damaged_bytes_are_not_taken(original: Path, copy: Path) -> None:
 
 
 def test_a_piece_that_comes_twice_is_refused(original: Path, copy: Path) -> None:
-    mirror, source = mirrored(copy), Original(original, 0)
+    mirror, source = mirrored(copy), ReplicaSource(original, 0)
     with Writer.open(original) as writer:
         append(writer, 0, 5)
         mirror.take(source.after(mirror.reached))
@@ -327,7 +327,7 @@ def test_a_place_that_no_copy_can_have_is_refused_or_answered(
         with Writer.open(original, segment_bytes=1) as writer:
             append(writer, 0, 5)
             append(writer, 5, 9)
-    source = Original(original, 0, most=200)
+    source = ReplicaSource(original, 0, most=200)
     known = source._open(segment, source._marks.read()) if segment in (0, 5) else None
     entries, data, end, senders, schemas = numbers
     checksum = 0 if known is None or not 0 < entries <= len(known.segment.entries) else entries - 1

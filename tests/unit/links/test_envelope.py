@@ -57,10 +57,10 @@ REQUESTS: list[e.Request] = [
     e.Rows(2, "f.s", 3, "till", -1, 10, 20, 0),
     e.Instruct(3, "f.s", 0, "till", 7, 8, "WATERMARK", -5),
     e.Instruct(4, "f.s", 0, "till", 7, 8, "END_OF_STREAM"),
-    e.Bury(5, "f.s", 0, "till", [(3, "no JSON", "{")]),
+    e.PutDeadLetter(5, "f.s", 0, "till", [(3, "no JSON", "{")]),
 ]
 ANSWERS: list[e.Answer] = [
-    e.Card(1, "f.s", b"schema", 0, "at", None, [e.Place("127.0.0.1", 7000, 0, None)]),
+    e.SourceInfo(1, "f.s", b"schema", 0, "at", None, [e.Place("127.0.0.1", 7000, 0, None)]),
     e.Taken(2, 5, 9, 100, 1, 2),
     e.Done(3, [], 4),
     e.Refusal(4, "NotThere", "it is gone", "look again"),

@@ -17,7 +17,7 @@ import pytest
 from millstream import ingest
 from millstream.clock import ManualClock, SystemClock
 from millstream.journal import Kind, Reader, Writer, commit, committed, describe, trim
-from millstream.journal.replica_source import Original
+from millstream.journal.replica_source import ReplicaSource
 from millstream.links.client import Client
 from millstream.links.follower import Follower
 from millstream.links.host import Host, Listening
@@ -138,9 +138,11 @@ def test_an_idle_follower_asks_for_nothing_and_a_row_wakes_it_at_once(
     here: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    after = Original.after
+    after = ReplicaSource.after
     monkeypatch.setattr(
-        Original, "after", lambda self, reached: asked.append(reached.end) or after(self, reached)
+        ReplicaSource,
+        "after",
+        lambda self, reached: asked.append(reached.end) or after(self, reached),
     )
     with following(here, host) as follower:
         wait_for(caught_up(follower, host))

@@ -52,7 +52,7 @@ def rows_frames(begin: int, end: int, **other: Any) -> tuple[e.Rows, Any]:
 
 def test_a_source_has_a_card(listener: Listener) -> None:
     card = ask(listener, e.Ask(5, "f.s"))
-    assert isinstance(card, e.Card)
+    assert isinstance(card, e.SourceInfo)
     assert (card.request, card.key, card.time, card.version, card.ended) == (
         5,
         "origin",

@@ -15,7 +15,7 @@ from millstream.links import outbox as module
 from millstream.links import window as w
 from millstream.links.admission import NOTHING
 from millstream.links.inbox import Taken
-from millstream.links.link import Instruction, Way
+from millstream.links.link import Instruction, Route
 from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket
 from support.links import batch
@@ -34,7 +34,7 @@ class Wire:
         self.lost: Callable[[MillstreamError | None], None] = lambda _: None
 
     def enqueue(
-        self, _way: Way, order: w.Send, on_answer: Callable[[Taken | MillstreamError], None]
+        self, _way: Route, order: w.Send, on_answer: Callable[[Taken | MillstreamError], None]
     ) -> None:
         self.sent.append((order, on_answer))
 
@@ -58,7 +58,7 @@ def wire() -> Wire:
 
 @pytest.fixture
 def box(wire: Wire) -> Outbox:
-    return Outbox(wire, Way("f.s", 0, "a", 0), LIMITS, threading.Condition())  # type: ignore[arg-type]
+    return Outbox(wire, Route("f.s", 0, "a", 0), LIMITS, threading.Condition())  # type: ignore[arg-type]
 
 
 def put(box: Outbox, begin: int, end: int) -> Ticket:

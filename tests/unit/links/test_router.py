@@ -14,7 +14,7 @@ from millstream.journal import Kind
 from millstream.links import outbox as module
 from millstream.links import window as w
 from millstream.links.envelope import MOST_BYTES, MOST_ROWS
-from millstream.links.link import Instruction, Way
+from millstream.links.link import Instruction, Route
 from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket
 from millstream.links.router import Router, indices, too_large
@@ -38,7 +38,7 @@ def outboxes(count: int, *, local: int | None = None) -> list[Outbox]:
     changed = threading.Condition()
     ways = [Transport.LOCAL if n == local else Transport.TCP for n in range(count)]
     return [
-        Outbox(Dead(way), Way("f.s", n, "a", 0), w.Limits(), changed)  # type: ignore[arg-type]
+        Outbox(Dead(way), Route("f.s", n, "a", 0), w.Limits(), changed)  # type: ignore[arg-type]
         for n, way in enumerate(ways)
     ]
 

@@ -49,7 +49,7 @@ def test_a_link_that_could_not_be_made_anew_is_tried_again(
     declare(tmp_path)
     with closing(hosted(tmp_path)) as host:
         link = SocketLink(loop, lambda: host.address)
-        assert isinstance(link.call(lambda n: e.Ask(n, TARGET)).result(120), e.Card)
+        assert isinstance(link.call(lambda n: e.Ask(n, TARGET)).result(120), e.SourceInfo)
         wire, refusals = links.Wire, iter([zmq.ZMQError(errno.EMFILE)])
 
         def scarce(*args: Any, **named: Any) -> Any:
@@ -60,6 +60,6 @@ def test_a_link_that_could_not_be_made_anew_is_tried_again(
         monkeypatch.setattr(links, "Wire", scarce)
         loop.soon(link.renew)
         loop.soon(link.renew)
-        assert isinstance(link.call(lambda n: e.Ask(n, TARGET)).result(120), e.Card)
+        assert isinstance(link.call(lambda n: e.Ask(n, TARGET)).result(120), e.SourceInfo)
         loop.soon(link.close)
         loop.soon(link.renew)  # too late, and no error

@@ -12,7 +12,7 @@ import millstream as ms
 from millstream import journal
 from millstream.clock import micros
 from millstream.journal.retention import trim_to
-from millstream.spark.run.version import FlowVersion, Ground
+from millstream.spark.run.version import FlowVersion, RunContext
 from millstream.spark.switching.reprocess import trimmed
 from millstream.switch.changes import Version
 from millstream.switch.plan import switch_plan
@@ -30,7 +30,7 @@ def version(folder: Path, number: int) -> FlowVersion:
         "out", ms.jsonl("out")
     )
     # Only what Spark says of a flow needs Spark.
-    return FlowVersion(Ground(cast("Any", None), folder, folder, 1), str(number), flow)
+    return FlowVersion(RunContext(cast("Any", None), folder, folder, 1), str(number), flow)
 
 
 def facts(folder: Path, since: datetime) -> list[tuple[str, str]]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 
-from millstream.spark.io.sink_order import Turns
+from millstream.spark.io.sink_order import SinkOrder
 
 PATIENCE_S = 60.0
 
 
-def waiting(turns: Turns, version: str, reached: int | None) -> threading.Thread:
+def waiting(turns: SinkOrder, version: str, reached: int | None) -> threading.Thread:
     thread = threading.Thread(target=turns.wait, args=(version, reached), daemon=True)
     thread.start()
     return thread
 
 
-def turns(limit_s: float = PATIENCE_S) -> Turns:
-    return Turns("hourly", "old", "new", 100_000, limit_s=limit_s)
+def turns(limit_s: float = PATIENCE_S) -> SinkOrder:
+    return SinkOrder("hourly", "old", "new", 100_000, limit_s=limit_s)
 
 
 def test_the_old_version_waits_for_nobody_until_it_has_passed_the_cut() -> None:

@@ -14,10 +14,10 @@ from millstream.engine.jobs.switch_record import (
     Begin,
     Compare,
     Planned,
+    RecoveredState,
     Share,
-    Standing,
+    SwitchReport,
     SwitchStep,
-    Told,
 )
 from millstream.errors import MillstreamError, RunError
 from millstream.flow.apart import load_apart, visiting
@@ -62,7 +62,7 @@ class Versions:
         self._own: str | None = None
         self._loaded: str | None = None
         self._asked: str | None = None
-        self._told: Told | None = None
+        self._told: SwitchReport | None = None
         self._shadow: Compares | None = None
 
     def took(self, version: str, own: str) -> None:
@@ -109,7 +109,7 @@ class Versions:
                 self._loaded = loaded
         return Planned(show.to_json(plan), show.table(plan), known.inboxes, known.binaries)
 
-    def begin(self, running: FlowRun, asked: Begin) -> Told | None:
+    def begin(self, running: FlowRun, asked: Begin) -> SwitchReport | None:
         """Begin a switch; return what there is to say if that is refused."""
         self._files[asked.version] = asked.flow
         self._binaries.update({name: Path(file) for name, file in asked.binaries.items()})
@@ -129,7 +129,7 @@ class Versions:
                 share=share,
             )
         except MillstreamError as error:
-            return Told(asked.version, ended="refused", why=error.message)
+            return SwitchReport(asked.version, ended="refused", why=error.message)
         self._asked = asked.version
         _declare(running, flow)
         return None
@@ -139,7 +139,7 @@ class Versions:
         running.shadow(flow, asked.version, lasting=lasting, consent=asked.consent, limit=limit)
         self._asked, self._shadow = asked.version, Compares(running)
 
-    def share(self, running: FlowRun, asked: Share) -> Told:
+    def share(self, running: FlowRun, asked: Share) -> SwitchReport:
         """Give the new version another share; return how the switch stands then.
 
         Raises:
@@ -149,14 +149,14 @@ class Versions:
         self._told = self._going(running)
         return self._told
 
-    def standing(self, running: FlowRun) -> Standing:
+    def standing(self, running: FlowRun) -> RecoveredState:
         """Say which version runs, and which one it is switched to, by the record."""
         status = running.switching()
         if status is not None:
             self._asked = status.new
-        return Standing(running.version, None if status is None else status.new)
+        return RecoveredState(running.version, None if status is None else status.new)
 
-    def news(self, running: FlowRun) -> Told | None:
+    def news(self, running: FlowRun) -> SwitchReport | None:
         """Return how the switch goes, if that has changed; None if there is none."""
         if self._asked is None:
             return None
@@ -168,10 +168,10 @@ class Versions:
         self._told = told
         return told
 
-    def _going(self, running: FlowRun) -> Told:
+    def _going(self, running: FlowRun) -> SwitchReport:
         status = running.switching()
         assert status is not None
-        return Told(
+        return SwitchReport(
             status.new,
             status.phase,
             None if status.cut is None else (status.cut - _EPOCH) // timedelta(microseconds=1),
@@ -182,20 +182,20 @@ class Versions:
             wanted=round(status.wanted * WHOLE),
         )
 
-    def _ended(self, running: FlowRun) -> Told:
+    def _ended(self, running: FlowRun) -> SwitchReport:
         assert self._asked is not None
         every = running.history()
         steps = (
             _steps(tuple(one for one in every if one.number == every[-1].number)) if every else ()
         )
         if running.version == self._asked:
-            return Told(self._asked, "running", steps=steps, ended="done")
+            return SwitchReport(self._asked, "running", steps=steps, ended="done")
         why = next((one.text for one in reversed(steps) if one.phase == "aborting"), None)
         why = why if why is not None or self._shadow is not None else GIVEN_BACK
         found = None if self._shadow is None else running.comparison()
         whole = found is not None and found.since is not None and found.broken is None
         ended = "compared" if whole else "given up"
-        return Told(self._asked, "running", steps=steps, ended=ended, why=why, shadow=found)
+        return SwitchReport(self._asked, "running", steps=steps, ended=ended, why=why, shadow=found)
 
 
 class Compares:

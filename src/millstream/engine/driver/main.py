@@ -32,7 +32,14 @@ import msgspec
 from millstream import ingest
 from millstream.actions import scheme as schemes
 from millstream.engine.jobs.status import Peer
-from millstream.engine.jobs.switch_record import Begin, Compare, Planned, Share, Standing, Told
+from millstream.engine.jobs.switch_record import (
+    Begin,
+    Compare,
+    Planned,
+    RecoveredState,
+    Share,
+    SwitchReport,
+)
 from millstream.engine.schemes import mixing
 from millstream.errors import (
     FlowError,
@@ -158,9 +165,9 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     statistics: dict[str, Any] | None = None
     planned: Planned | None = None
     unplanned: Failed | None = None
-    shared: Told | None = None
-    standing: Standing | None = None
-    switch: Told | None = None
+    shared: SwitchReport | None = None
+    standing: RecoveredState | None = None
+    switch: SwitchReport | None = None
     drained: Nothing | None = None
     finished: Nothing | None = None
     failed: Failed | None = None
@@ -469,7 +476,7 @@ class Driver:
         try:
             refused = self._versions.begin(running, asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the flow that runs has nothing to do with it)
-            refused = Told(asked.version, ended="refused", why=failure(error).message)
+            refused = SwitchReport(asked.version, ended="refused", why=failure(error).message)
         if refused is not None:
             self._line.say(Report(switch=refused))
 

@@ -30,7 +30,7 @@ from millstream import errors as e
 from millstream.engine.http.api import OPERATIONS, Api, Asked, Ready, Text
 from millstream.engine.http.limits import Held, Limits, Rate
 from millstream.engine.http.openapi import JSON, Operation, Parameter, Problem
-from millstream.engine.http.tokens import same
+from millstream.engine.tokens import same
 from millstream.errors import (
     FlowError,
     InternalError,

@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from millstream import __version__
-from millstream.engine.http import tokens
+from millstream.engine import tokens
 from millstream.engine.http.api import Api, Served
 from millstream.engine.http.limits import Limits
 from millstream.engine.http.requests import application

@@ -145,7 +145,7 @@ class Share(msgspec.Struct, frozen=True):
     limit_s: float = LIMIT_S
 
 
-class Told(msgspec.Struct, frozen=True):
+class SwitchReport(msgspec.Struct, frozen=True):
     """What a driver says about a switch: all its steps so far; `ended` is "done", "given up", "refused" or "compared".
 
     `left_s` is how much event time the old version still has to read, `shadow` how a version in the
@@ -164,14 +164,14 @@ class Told(msgspec.Struct, frozen=True):
     wanted: int | None = None
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RecoveredState(msgspec.Struct, frozen=True):
     """How the record stands when a driver comes up: the version that runs, and the one that it is switched to."""
 
     version: str
     next: str | None = None
 
 
-def heard(switch: Switch, told: Told, now: float) -> Switch:
+def heard(switch: Switch, told: SwitchReport, now: float) -> Switch:
     """Return a switch after its driver has spoken of it; what comes too late changes nothing."""
     if switch.over or told.version != str(switch.version):
         return switch
@@ -192,7 +192,7 @@ def heard(switch: Switch, told: Told, now: float) -> Switch:
     )
 
 
-def came_up(switch: Switch, standing: Standing, now: float) -> Switch:
+def reconcile(switch: Switch, standing: RecoveredState, now: float) -> Switch:
     """Return a switch after its driver was started again, by how the record stands."""
     if switch.over or standing.next == str(switch.version):
         return switch

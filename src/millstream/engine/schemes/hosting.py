@@ -23,7 +23,6 @@ import msgspec
 from millstream.actions import scheme as schemes
 from millstream.actions.scheme import Node, Scheme
 from millstream.engine.driver.main import Command, Line, Nothing, Report, Run, failure
-from millstream.engine.http.tokens import read_token
 from millstream.engine.jobs.status import RuntimeStatus
 from millstream.engine.schemes import mixing
 from millstream.engine.schemes.egress import Egress
@@ -31,6 +30,7 @@ from millstream.engine.schemes.elsewhere import Elsewhere, Places, owners_of
 from millstream.engine.schemes.ends import Ends
 from millstream.engine.schemes.runtimes import Runtimes
 from millstream.engine.schemes.supervisor import Memory, Supervisor, keep, remembered
+from millstream.engine.tokens import read_token
 from millstream.errors import InvalidScheme, SwitchImpossible
 from millstream.flow import binary
 from millstream.flow.flow import Flow

@@ -137,18 +137,18 @@ class InboxTarget:
             )
             self._stopping.wait(1.0)
 
-    def _card(self) -> e.Card:
+    def _card(self) -> e.SourceInfo:
         """Ask all inboxes whether they are there: a task that waits for one holds a core."""
         client, source = self._opened(), self._target.source
         card = client.card(source)
         places: dict[Any, int] = {place: number for number, place in enumerate(card.inboxes)}
         for partition in places.values():
             answer = client.ask(source, partition, lambda n: e.Ask(n, source), time_limit_s=TRY_S)
-            assert isinstance(answer, e.Card)
+            assert isinstance(answer, e.SourceInfo)
             card = answer
         return card
 
-    def _reached(self, card: e.Card) -> Place:
+    def _reached(self, card: e.SourceInfo) -> Place:
         """Return where tasks find the inboxes: they do not look for who has a data folder, or open it themselves."""
         if not isinstance(self._place.where, Path):
             return self._place
@@ -270,7 +270,7 @@ def _place(target: t.Outbox, root: Path) -> Place:
     )
 
 
-def routed(frame: DataFrame, card: e.Card, source: str) -> DataFrame:
+def routed(frame: DataFrame, card: e.SourceInfo, source: str) -> DataFrame:
     """Return the rows with those of each partition in one task, in the order of the receiving source's time.
 
     Raises:
@@ -289,7 +289,7 @@ def routed(frame: DataFrame, card: e.Card, source: str) -> DataFrame:
     return spread if card.time is None else spread.sortWithinPartitions(F.col(_quoted(card.time)))
 
 
-def _check_columns(columns: Sequence[str], card: e.Card, source: str) -> None:
+def _check_columns(columns: Sequence[str], card: e.SourceInfo, source: str) -> None:
     known = schema_of(card).names
     unknown = [name for name in columns if name not in known]
     if unknown:

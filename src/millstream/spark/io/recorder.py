@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millstream import journal
+from millstream.spark.io.schemas import arrow_schema
 from millstream.spark.io.source import PLACE
 from millstream.spark.io.targets import Epoch, JournalTarget
-from millstream.spark.run.query import arrow_schema
 from millstream.switch.starts import MATCH_START
 
 #: When a result started, in microseconds since 1970.

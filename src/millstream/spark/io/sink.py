@@ -23,7 +23,7 @@ from millstream.journal import DeadLetter, DeadLetters, Reader, commit
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.owned import owned
-from millstream.spark.io.sink_order import Turns
+from millstream.spark.io.sink_order import SinkOrder
 from millstream.spark.io.source import Offset, has_late, late_rows
 from millstream.spark.io.targets import Epoch, Target
 from millstream.switch.cut import newest
@@ -58,7 +58,7 @@ class GroupSink:
     start: str | None = None
     key: str | None = None
     #: The order in which it and another version publish, while there is one.
-    turns: Turns | None = None
+    turns: SinkOrder | None = None
     #: Takes down what is published, while a version runs in the shadow of another.
     recorder: Recorder | None = None
     #: It is of a version in the shadow: what is late is the other's to tell.

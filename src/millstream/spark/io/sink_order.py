@@ -22,7 +22,7 @@ LIMIT_S: Final = 10.0
 _SLACK_US: Final = 1000
 
 
-class Turns:
+class SinkOrder:
     """Whose turn it is, of two versions of one group."""
 
     def __init__(

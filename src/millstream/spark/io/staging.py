@@ -37,12 +37,12 @@ class StageJournal:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        homeless: list[str] = []
+        keyless: list[str] = []
         staged = [
             json.dumps(asdict(one))
-            for one in stage(self.path, self._placed(batches, homeless), self.key)
+            for one in stage(self.path, self._placed(batches, keyless), self.key)
         ]
-        answers = [(one, None) for one in staged] + [(None, one) for one in homeless]
+        answers = [(one, None) for one in staged] + [(None, one) for one in keyless]
         if answers:
             files, records = zip(*answers, strict=True)
             yield pa.RecordBatch.from_arrays(
@@ -51,7 +51,7 @@ class StageJournal:
             )
 
     def _placed(
-        self, batches: Iterator[pa.RecordBatch], homeless: list[str]
+        self, batches: Iterator[pa.RecordBatch], keyless: list[str]
     ) -> Iterator[pa.RecordBatch]:
         """Set rows without a key aside: they have no place in a partition."""
         for batch in batches:
@@ -59,7 +59,7 @@ class StageJournal:
                 yield batch
                 continue
             missing = batch.column(self.key).is_null()
-            homeless += [json.dumps(row, default=str) for row in batch.filter(missing).to_pylist()]
+            keyless += [json.dumps(row, default=str) for row in batch.filter(missing).to_pylist()]
             yield batch.filter(pc.invert(missing))
 
 

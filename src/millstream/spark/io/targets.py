@@ -135,10 +135,10 @@ class JournalTarget:
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         work = StageJournal(str(self._path), self._key)
-        found = frame.drop(PLACE).mapInArrow(work, "staged string, homeless string").collect()
+        found = frame.drop(PLACE).mapInArrow(work, "staged string, keyless string").collect()
         staged = [Staged(**json.loads(row.staged)) for row in found if row.staged]
         passing("staged")
-        self._bury([row.homeless for row in found if row.homeless], epoch)
+        self._bury([row.keyless for row in found if row.keyless], epoch)
         with self._guard:
             self._log.decide(epoch.sender, epoch.batch, staged, self._floor(epoch))
             passing("decided")

@@ -15,7 +15,6 @@ import msgspec
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BooleanType, StructField, StructType
 
@@ -340,11 +339,6 @@ def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[st
             not isinstance(stage, s.Source),
         )
     return inputs
-
-
-def arrow_schema(schema: StructType) -> Any:
-    """Return the Arrow schema of a journal with these columns."""
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def ship_modules(root: Path) -> None:

@@ -30,6 +30,7 @@ from millstream.plan import fingerprint
 from millstream.plan.groups import Group, plan
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint
+from millstream.spark.io.schemas import arrow_schema
 from millstream.spark.io.sink import GroupSink
 from millstream.spark.io.targets import (
     FilesTarget,
@@ -39,7 +40,7 @@ from millstream.spark.io.targets import (
     Target,
     open_target,
 )
-from millstream.spark.run.query import GroupQuery, arrow_schema, inputs_of
+from millstream.spark.run.query import GroupQuery, inputs_of
 from millstream.spark.stages.analyse import Analysis, analyse
 from millstream.switch.changes import Version
 from millstream.switch.keys import key_of
@@ -54,7 +55,7 @@ LARGE_BYTES: Final = 64 << 20
 
 
 @dataclass
-class Ground:
+class RunContext:
     """What all versions of a run have in common: Spark, the folder, and the targets that two of them write."""
 
     spark: SparkSession
@@ -102,7 +103,7 @@ class Aside:
 class FlowVersion:
     """A version of a flow; its queries are there once they are made, and run once they are started."""
 
-    ground: Ground
+    ground: RunContext
     name: str
     flow: Flow
     homes: Homes = field(default_factory=Homes)

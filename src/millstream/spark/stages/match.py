@@ -45,7 +45,7 @@ from millstream.patterns.recipe import (
     EVENT,
     PATTERN,
     TIMED_OUT,
-    Course,
+    PatternPlan,
     Recipe,
     piece_type,
     recipe,
@@ -370,7 +370,7 @@ class Stage:
             for course in self.recipe.courses
         ]
 
-    def _types(self, course: Course) -> list[pa.DataType]:
+    def _types(self, course: PatternPlan) -> list[pa.DataType]:
         return [self.rows.field(f"__value{place}").type for place in course.values]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -383,10 +383,10 @@ class Stage:
             for one, course in zip(self.matchers, self.recipe.courses, strict=True)
         ]
 
-    def _kept_columns(self, course: Course) -> pa.Schema:
+    def _kept_columns(self, course: PatternPlan) -> pa.Schema:
         return self._payload(self.rows.empty_table(), course).schema
 
-    def _payload(self, rows: pa.Table, course: Course) -> pa.Table:
+    def _payload(self, rows: pa.Table, course: PatternPlan) -> pa.Table:
         """Return the columns that outputs, and Python predicates, need."""
         whole = rows.select([self.shown[place] for place in course.rows])
         whole = whole.rename_columns([f"__out{place}" for place in course.rows])
@@ -432,7 +432,7 @@ class Stage:
         filled = [arrays.get(one.name, pa.nulls(len(rows), one.type)) for one in self.output]
         return pa.Table.from_arrays(filled, schema=self.output)
 
-    def _batch(self, rows: pa.Table, course: Course) -> Batch:
+    def _batch(self, rows: pa.Table, course: PatternPlan) -> Batch:
         count = len(course.automaton.tests)
         mask = rows.column(f"__mask{course.word}").to_numpy() >> course.shift & ((1 << count) - 1)
         for number, test in enumerate(course.automaton.tests):
@@ -452,7 +452,7 @@ class Stage:
             self._payload(rows, course),
         )
 
-    def _results(self, number: int, course: Course, found: Found) -> pa.Table:
+    def _results(self, number: int, course: PatternPlan, found: Found) -> pa.Table:
         whole, parts = found, found
         if self.recipe.all_rows:
             parts, whole = found.prefixes(), found.repeated()
@@ -470,7 +470,7 @@ class Stage:
         return table.filter(pa.array(shown))
 
     def _piece(
-        self, course: Course, slot: str, piece: Piece, parts: Found, whole: Found
+        self, course: PatternPlan, slot: str, piece: Piece, parts: Found, whole: Found
     ) -> pa.Array:
         kind = self.output.field(slot).type
         found = whole if piece.final else parts

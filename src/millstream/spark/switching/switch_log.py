@@ -21,7 +21,7 @@ _RECORD: Final = "record"
 _HISTORY: Final = "history"
 
 
-class Book:
+class SwitchLog:
     """The files of one job; only its driver writes them."""
 
     def __init__(self, folder: Path) -> None:

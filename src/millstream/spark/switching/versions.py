@@ -28,14 +28,14 @@ from millstream.journal import Reader
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Orders, Question
-from millstream.spark.io.sink_order import Turns
+from millstream.spark.io.sink_order import SinkOrder
 from millstream.spark.io.targets import JournalTarget
 from millstream.spark.run.locations import homes_of, next_homes, shadow_homes
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.run.version import (
     Aside,
     FlowVersion,
-    Ground,
+    RunContext,
     forget_readers,
     found_nothing,
     remove_unless,
@@ -45,7 +45,7 @@ from millstream.spark.switching.reading import ahead, views
 from millstream.spark.switching.shadow import Shadow
 from millstream.spark.switching.shadow import remove as remove_shadow
 from millstream.spark.switching.shapes import reshaped
-from millstream.spark.switching.switch_log import Book
+from millstream.spark.switching.switch_log import SwitchLog
 from millstream.switch import cut as cuts
 from millstream.switch import events as e
 from millstream.switch import instructions as i
@@ -100,7 +100,7 @@ class Versions:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: RunContext,
         flow: Flow,
         version: str,
         *,
@@ -113,7 +113,7 @@ class Versions:
         self._failure = failure
         self._clock = clock
         self._given = (version, flow)
-        self._book = Book(ground.folder / "switch")
+        self._book = SwitchLog(ground.folder / "switch")
         self.current = FlowVersion(ground, version, flow)
         self.next: FlowVersion | None = None
         self._state = machine.begun(version)
@@ -705,7 +705,7 @@ class Versions:
             if old is None or new is None or old.written is not None:
                 continue
             if old.sink.turns is None:
-                turns = Turns(name, old.checkpoint.id, new.checkpoint.id, self._cut_us)
+                turns = SinkOrder(name, old.checkpoint.id, new.checkpoint.id, self._cut_us)
                 old.sink.turns = new.sink.turns = turns
             old.sink.turns.cut_at(self._cut_us)
 
