@@ -1,6 +1,7 @@
 """The docs are true: every block of Python is run, YAML loaded, every command and every error text produced and compared.
 
-A page is run from top to bottom in a folder of its own, without Spark. After the language a block
+A page is run from top to bottom in a folder of its own, without Spark; its files are there from
+the start. After the language a block
 may say:
 
     python file=flow.py     is also written to that file          text            follows `raises`: what is printed
@@ -61,6 +62,11 @@ SUPPORT = {
         '{"item": "rolls", "amount": 0.6, "at": "2024-05-04 09:02"}\n'
     }
 }
+
+# Pages that go on with the files of another one.
+FIRST = dict.fromkeys(
+    ("canary.md", "reprocessing.md", "switch_rules.md"), DOCS / "guide" / "switching.md"
+)
 
 
 def group(name: str, **numbers: Any) -> GroupStatistics:
@@ -137,6 +143,7 @@ class Page:
     def run(self) -> None:
         for name, text in SUPPORT.get(self.path.name, {}).items():
             Path(name).write_text(text)
+        write_files(FIRST.get(self.path.name, self.path))
         for block in blocks(self.path):
             if block.file is not None:
                 Path(block.file).write_text(block.text)
@@ -219,6 +226,13 @@ class Page:
             damage(file)
         for command, shown in block.commands:
             same(block, shown, printed(command))
+
+
+def write_files(page: Path) -> None:
+    """Write the files that a page shows, so that its first commands can use them."""
+    for block in blocks(page):
+        if block.file is not None:
+            Path(block.file).write_text(block.text)
 
 
 def whole(flow: ms.Flow) -> ms.Flow:
