@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import millstream as ms
 from millstream.spark.flow_run import FlowRun
-from millstream.spark.switching.switch_log import Book
+from millstream.spark.switching.switch_log import SwitchLog
 from millstream.switch.cut import Owners
 from support.lives import LIMIT, written
 from support.recording import SECOND, START, TURN
@@ -98,7 +98,7 @@ def _unmarked(row: dict[str, Any]) -> str:
 
 def owners(run: FlowRun) -> Owners:
     """Return who owns what, by the record."""
-    record = Book(run.folder / "switch").read()
+    record = SwitchLog(run.folder / "switch").read()
     assert record is not None
     return record.owners
 
