@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
@@ -41,3 +44,14 @@ def micros(moment: str | datetime) -> int:
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     whole = int(at.replace(microsecond=0).timestamp())
     return whole * 1_000_000 + at.microsecond
+
+
+def moment_of(us: int) -> datetime:
+    """Return microseconds since 1970 as a moment in UTC."""
+    return EPOCH + us * MICROSECOND
+
+
+def iso(seconds: float) -> str:
+    """Return seconds since 1970 as ISO 8601 in UTC, to the millisecond."""
+    at = datetime.fromtimestamp(seconds, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -25,7 +25,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +32,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream import journal
-from millstream.clock import Clock, SystemClock
+from millstream.clock import Clock, SystemClock, iso
 from millstream.engine.driver.main import Command, Declare, Describe, Described
 from millstream.engine.driver.process import Driver
 from millstream.engine.inboxes.inboxes import Inboxes
@@ -475,8 +474,8 @@ class Engine:
             flush=job.flush,
             node=self.node,
             of=self.of,
-            deployed_at=_iso(stored.deployed_at),
-            since=_iso(job.since),
+            deployed_at=iso(stored.deployed_at),
+            since=iso(job.since),
             restarts=job.restarts,
             pid=driver.pid if driver is not None and kept.running else None,
             groups=numbers.groups,
@@ -531,7 +530,7 @@ class Engine:
     def history(self, job: str) -> list[Happening]:
         """Return what has happened to a job, oldest first."""
         noted = self._open.store.history(self._found(job).stored.id)
-        return [Happening(_iso(one.at), one.what, one.detail) for one in noted]
+        return [Happening(iso(one.at), one.what, one.detail) for one in noted]
 
     def statistics(self, job: str) -> dict[str, Any]:
         """Return the numbers that the driver reported last, as `RunStatistics` has them; empty if it never did."""
@@ -753,14 +752,6 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
             hint = 'options are "rows_per_batch", a number, and "state", which is "memory" or "rocksdb"'
             raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)
     return dict(options)
-
-
-def _iso(moment: float) -> str:
-    return (
-        datetime.fromtimestamp(moment, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
 
 
 def _stopped(runtime: RuntimeStatus) -> RuntimeStatus:

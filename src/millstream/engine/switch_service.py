@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from millstream.actions.scheme import described_in
+from millstream.clock import iso
 from millstream.engine.driver.main import Command, Nothing
 from millstream.engine.driver.process import error_of
 from millstream.engine.inboxes.inboxes import Inboxes
@@ -609,12 +610,3 @@ def version_statuses(versions: Collection[Version], current: int) -> list[Versio
         )
         for one in versions
     ]
-
-
-def iso(moment: float) -> str:
-    """Return a moment in seconds since 1970 as ISO 8601 in UTC."""
-    return (
-        datetime.fromtimestamp(moment, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )

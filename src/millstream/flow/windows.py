@@ -9,6 +9,7 @@ from typing import Literal
 
 from sqlglot.expressions import Expr
 
+from millstream.clock import MICROSECOND
 from millstream.errors import DistinctAggregate, InvalidDuration, InvalidOption, NotAnAggregate
 from millstream.flow import expressions
 from millstream.flow.durations import duration
@@ -21,7 +22,6 @@ By = str | Sequence[str] | Mapping[str, str]
 Length = str | timedelta
 EDGES = Schema.parse("window_start timestamp, window_end timestamp, window_time timestamp")
 TIME = "window_time"
-_MICROSECOND = timedelta(microseconds=1)
 _SHORTEST, _LONGEST = timedelta(seconds=10), timedelta(hours=1)
 
 
@@ -51,8 +51,8 @@ def service_window(stages: Iterable[Stage]) -> timedelta:
     """Return the shortest time, from ten seconds to an hour, at whose multiples tumbling windows of all these lengths end."""
     windows = [stage for stage in stages if isinstance(stage, Window) and stage.kind == "tumbling"]
     common = (
-        lcm(*(stage.size // _MICROSECOND for stage in windows if stage.size is not None))
-        * _MICROSECOND
+        lcm(*(stage.size // MICROSECOND for stage in windows if stage.size is not None))
+        * MICROSECOND
     )
     return min(common * ceil(_SHORTEST / common), _LONGEST)
 

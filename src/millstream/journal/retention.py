@@ -15,7 +15,7 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from millstream.clock import Clock, SystemClock
+from millstream.clock import MICROSECOND, Clock, SystemClock
 from millstream.errors import CorruptIndex, JournalError
 from millstream.journal.description import describe
 from millstream.journal.disk import REAL, Disk, make_folder, replace
@@ -29,8 +29,6 @@ from millstream.journal.layout import (
     segment_positions,
 )
 from millstream.journal.reader import Reader
-
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +174,7 @@ class _Wish:
         old = (
             self.keep_for is not None
             and last_append_at is not None
-            and self.now - last_append_at > self.keep_for // _MICROSECOND
+            and self.now - last_append_at > self.keep_for // MICROSECOND
         )
         return old or (self.keep_bytes is not None and partition_bytes > self.keep_bytes)
 
@@ -196,7 +194,7 @@ def _needed_from(
             running_max = reader.state_at(min(position, reader.end)).running_max
             if running_max is not None:
                 position = min(
-                    position, reader.position_at_time(running_max - look_back // _MICROSECOND)
+                    position, reader.position_at_time(running_max - look_back // MICROSECOND)
                 )
         lowest = position if lowest is None else min(lowest, position)
     return lowest

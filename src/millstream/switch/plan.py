@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import lcm
 
+from millstream.clock import MICROSECOND
 from millstream.errors import SwitchImpossible
 from millstream.flow.describe import describe_stage
 from millstream.flow.durations import format as shown
@@ -23,7 +24,6 @@ from millstream.switch.keys import grouped_otherwise, key_of
 from millstream.switch.obstacle import Obstacle
 from millstream.switch.units import Unit, closed, longest, units
 
-_MICROSECOND = timedelta(microseconds=1)
 #: A common boundary of both versions' windows that is further away than this is not waited for.
 LONGEST_STEP = timedelta(days=1)
 
@@ -404,7 +404,7 @@ def _split(before: Window, after: Window, step: timedelta) -> Iterator[str]:
 
 
 def _common(*lengths: timedelta) -> timedelta:
-    return lcm(*(length // _MICROSECOND for length in lengths)) * _MICROSECOND
+    return lcm(*(length // MICROSECOND for length in lengths)) * MICROSECOND
 
 
 # shares and shadows

@@ -18,6 +18,7 @@ from datetime import timedelta
 from math import lcm
 from typing import Final
 
+from millstream.clock import MICROSECOND
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source, Window
 from millstream.journal.align import FOREVER_US
@@ -26,11 +27,10 @@ from millstream.switch import cut as cuts
 from millstream.switch.changes import Version
 from millstream.switch.units import Unit, horizon_of
 
-_MICROSECOND = timedelta(microseconds=1)
 #: Watermarks are counted in milliseconds.
 _STEP_US: Final = 1000
 #: At the end of all input watermarks stay so much below forever at most, by what joins hold back.
-_SLACK_US: Final = timedelta(days=366) // _MICROSECOND
+_SLACK_US: Final = timedelta(days=366) // MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def shadowed(old: Version, new: Version, units: Collection[Unit]) -> Shadowed:
     left = tuple(name for unit in units if unit not in own for name in unit.groups)
     groups = {name for unit in own for name in unit.groups}
     horizons = {
-        unit.name: (_horizon(old, new, unit) or timedelta(0)) // _MICROSECOND for unit in own
+        unit.name: (_horizon(old, new, unit) or timedelta(0)) // MICROSECOND for unit in own
     }
     return Shadowed(own, left, _step_us((old.plan, new.plan), groups), horizons)
 
@@ -79,7 +79,7 @@ def _horizon(old: Version, new: Version, unit: Unit) -> timedelta | None:
 def _step_us(plans: Iterable[Plan], groups: Collection[str]) -> int:
     """Return what boundaries are multiples of: of all windows that every cut has to lie between."""
     sizes = [
-        stage.size // _MICROSECOND
+        stage.size // MICROSECOND
         for plan in plans
         for group in plan.groups
         for stage in (plan.flow.stages[name] for name in group.stages if group.name in groups)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream import ingest
+from millstream.clock import micros
 from millstream.engine.jobs.switch_record import (
     GIVEN_BACK,
     Begin,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from millstream.switch.comparison import Comparison
     from millstream.switch.machine import Entry
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: How often an engine hears how a version in the shadow compares.
 COMPARED_EVERY_S: Final = 1.0
 
@@ -174,7 +174,7 @@ class Versions:
         return SwitchReport(
             status.new,
             status.phase,
-            None if status.cut is None else (status.cut - _EPOCH) // timedelta(microseconds=1),
+            None if status.cut is None else micros(status.cut),
             None if status.left is None else round(status.left, 1),
             _steps(status.history),
             shadow=None if self._shadow is None else self._shadow.so_far(),

@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 
@@ -29,6 +29,7 @@ import msgspec
 from msgspec import Meta
 
 from millstream import __version__
+from millstream.clock import iso
 from millstream.engine.http import tail
 from millstream.engine.http.limits import Limits
 from millstream.engine.http.metrics import CONTENT_TYPE, Metrics
@@ -621,19 +622,11 @@ def _listed(api: Api, found: Sequence[Binary]) -> list[BinaryStatus]:
             one.version,
             one.sha256,
             one.bytes,
-            _iso(one.added_at),
+            iso(one.added_at),
             users.get(one.sha256, []),
         )
         for one in found
     ]
-
-
-def _iso(moment: float) -> str:
-    return (
-        datetime.fromtimestamp(moment, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
 
 
 def _numbering(sender: str | None, first: int | None) -> Numbering | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import datetime, timedelta
 
-from millstream.clock import micros
+from millstream.clock import EPOCH, MICROSECOND, micros, moment_of
 from millstream.journal import Reader
 from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import Withdrawing
@@ -17,9 +16,6 @@ from millstream.switch.obstacle import Obstacle
 from millstream.switch.plan import SwitchPlan
 from millstream.switch.starts import start_of
 from millstream.switch.units import Unit
-
-_MICROSECOND: Final = timedelta(microseconds=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def unready(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Obstacle]:
@@ -39,9 +35,9 @@ def _behind(old: FlowVersion, unit: Unit, since: datetime) -> Iterator[Obstacle]
         committed = None if query is None else query.checkpoint.committed()
         reached = None if query is None or committed is None else query.sink.reached(committed)
         if query is not None and not cuts.drained(
-            reached, micros(since), unit.horizon // _MICROSECOND
+            reached, micros(since), unit.horizon // MICROSECOND
         ):
-            far = "nowhere yet" if reached is None else f"to {said(_moment(reached))}"
+            far = "nowhere yet" if reached is None else f"to {said(moment_of(reached))}"
             fact = f'group "{name}" has come {far}, and what starts before {said(since)} is not all out'
             yield Obstacle(fact, "give an earlier time, wait, or switch without --from")
 
@@ -55,17 +51,17 @@ def trimmed(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Ob
             kept = _kept_since(old, journal)
             if kept is not None and (
                 unit.look_back is None
-                or kept > cuts.reads_from(micros(plan.since), back // _MICROSECOND)
+                or kept > cuts.reads_from(micros(plan.since), back // MICROSECOND)
             ):
-                fact = f'"{journal}" is kept since {said(_moment(kept))}, and {unit.name} would have to read more of it'
+                fact = f'"{journal}" is kept since {said(moment_of(kept))}, and {unit.name} would have to read more of it'
                 yield Obstacle(
-                    fact, f"give {said(_cut_from(_moment(kept) + back, plan.step))}, or later"
+                    fact, f"give {said(_cut_from(moment_of(kept) + back, plan.step))}, or later"
                 )
 
 
 def _cut_from(moment: datetime, step: timedelta) -> datetime:
     """Return the first place for a cut from a moment on."""
-    return moment + (_EPOCH - moment) % step
+    return moment + (EPOCH - moment) % step
 
 
 def _read(version: FlowVersion, unit: Unit) -> Iterator[str]:
@@ -101,7 +97,3 @@ def withdraw(old: FlowVersion, plan: SwitchPlan, since_us: int) -> None:
                 target.recover()
                 target.withdraw(start.column, since_us)
                 passing("switch-withdrawn")
-
-
-def _moment(us: int) -> datetime:
-    return _EPOCH + us * _MICROSECOND

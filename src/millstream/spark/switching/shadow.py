@@ -14,12 +14,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
+from millstream.clock import moment_of
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Window
 from millstream.journal import dead_counts
@@ -287,6 +287,5 @@ def _floating(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or any(map(_floating, inner))
 
 
-def _iso(moment_us: int) -> str:
-    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=moment_us)
-    return moment.isoformat().replace("+00:00", "Z")
+def _iso(us: int) -> str:
+    return moment_of(us).isoformat().replace("+00:00", "Z")

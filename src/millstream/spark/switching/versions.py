@@ -16,12 +16,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace as changed
 
-from millstream.clock import Clock, micros
+from millstream.clock import MICROSECOND, Clock, micros, moment_of
 from millstream.errors import MillstreamError, RunError, SwitchRefused
 from millstream.flow.flow import Flow
 from millstream.journal import Reader
@@ -57,8 +57,6 @@ from millstream.switch.record import Homes, Phase
 from millstream.switch.shadow import shadowed
 from millstream.switch.units import Unit
 
-MICROSECOND: Final = timedelta(microseconds=1)
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: How long a switch may take until its cut.
 LIMIT: Final = timedelta(minutes=5)
 #: The watermark of some groups stays this much below the floor: see `source.watermark_ms`.
@@ -187,7 +185,7 @@ class Versions:
         if not self.under_way or self._state.next is None:
             return None
         mine = tuple(entry for entry in self._book.history() if entry.number == self._state.number)
-        cut = datetime.fromtimestamp(0, UTC) + self._cut_us * MICROSECOND if self._is_cut else None
+        cut = moment_of(self._cut_us) if self._is_cut else None
         share, wanted = self._state.share / cuts.WHOLE, self._state.wanted / cuts.WHOLE
         old, new = self._state.current, self._state.next
         return SwitchStatus(self._state.phase, old, new, cut, self._left(), mine, share, wanted)
@@ -378,7 +376,7 @@ class Versions:
 
     def _planned_before(self, new: FlowVersion) -> SwitchPlan:
         """Return the plan of a switch that was begun before a stop."""
-        since = None if self._state.since_us is None else EPOCH + self._state.since_us * MICROSECOND
+        since = None if self._state.since_us is None else moment_of(self._state.since_us)
         return switch_plan(
             self.current.meanings, new.meanings, consent=self._state.consent, since=since
         )
