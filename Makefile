@@ -2,7 +2,7 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench soak prove sim sdk lock clean
+.PHONY: help setup demo quick test check format bench soak prove sim sdk lock release clean
 
 BIN := .venv/bin
 CODE := src tests sdk examples benchmarks
@@ -19,6 +19,9 @@ demo: setup ## run a real flow on real data, with a crash and a switch in the mi
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
 	@scripts/bootstrap postgres network
 	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+
+quick: setup ## the daily round: what needs no Spark and no other process, in under three minutes
+	@PROFILE=quick $(BIN)/pytest -m "not soak and not slow and not process" -n 2 -q $(ARGS)
 
 check: setup ## format, lint, types and rooms
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "hint: make format"; exit 1; }
@@ -49,6 +52,9 @@ sdk: setup ## build and test the SDKs for actions (ARGS="c go" for some of them)
 
 lock: setup ## compile the lock files again (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
+
+release: setup ## build wheel and sdist, check them, and run a flow with the wheel in an empty environment
+	@scripts/release
 
 clean: ## remove what the targets above have made
 	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info sdk/build examples/*/data examples/*/out examples/flights/flow_2.py

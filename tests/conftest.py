@@ -1,7 +1,8 @@
 """What holds for all tests.
 
 In CI nothing that should run is skipped; examples of Hypothesis have no deadline. Two processes
-share the work, a file at a time.
+share the work, a file at a time. A test of real processes that fails is run a second time, once:
+whatever passes only then is listed as FLAKY at the end, and is fixed before the next feature.
 """
 
 from __future__ import annotations
@@ -27,7 +28,30 @@ os.environ.setdefault(
 # Two slow cores and a garbage collection make any deadline flaky.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
+settings.load_profile(os.environ.get("PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+#: Tests in these folders, and with these markers, start real processes.
+PROCESS_FOLDERS = frozenset({"integration"})
+PROCESS_MARKERS = ("spark", "postgres", "cluster", "process")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if PROCESS_FOLDERS & set(item.path.parts) or any(
+            item.get_closest_marker(name) for name in PROCESS_MARKERS
+        ):
+            item.add_marker("process")
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    passed = {report.nodeid for report in terminalreporter.getreports("passed")}
+    again = {report.nodeid for report in terminalreporter.getreports("rerun")}
+    if again & passed:
+        terminalreporter.section("FLAKY: passed at the second try only")
+        for name in sorted(again & passed):
+            terminalreporter.line(f"FLAKY {name}")
 
 
 def _reason(longrepr: object) -> str:

@@ -53,18 +53,62 @@ def test_a_known_failure():
 """
 
 
-def test_in_ci_a_skip_without_a_good_reason_is_a_failure(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
-    (tmp_path / "test_it.py").write_text(SKIPS)
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(tmp_path)]
+FLAKY = """
+import pathlib
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+def tries(name):
+    with (HERE / name).open("a") as file:
+        file.write("x")
+    return len((HERE / name).read_text())
+
+@pytest.mark.process
+def test_of_processes_that_fails_once():
+    assert tries("once") == 2
+
+@pytest.mark.process
+def test_of_processes_that_always_fails():
+    assert tries("always") == 0
+
+def test_of_anything_else():
+    assert tries("else") == 2
+"""
+
+
+def run_tests(folder: Path, text: str) -> str:
+    """Run tests under the conftest of ours, as CI does, and return what pytest prints."""
+    (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    process: real ones\n")
+    (folder / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(folder)]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     } | {"CI": "true"}
-    said = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, check=False, text=True
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, check=False, text=True
     ).stdout
-    assert re.findall(r"^FAILED test_it.py::(\w+)", said, flags=re.MULTILINE) == [
+
+
+def test_in_ci_a_skip_without_a_good_reason_is_a_failure(tmp_path: Path) -> None:
+    printed = run_tests(tmp_path, SKIPS)
+    assert re.findall(r"^FAILED test_it.py::(\w+)", printed, flags=re.MULTILINE) == [
         "test_another_reason",
         "test_a_missing_module",
     ]
-    assert "2 failed, 1 skipped, 1 xfailed" in said
+    assert "2 failed, 1 skipped, 1 xfailed" in printed
+
+
+def test_a_test_of_processes_has_a_second_try_and_is_listed(tmp_path: Path) -> None:
+    printed = run_tests(tmp_path, FLAKY)
+    assert re.findall(r"^FLAKY test_it.py::(\w+)", printed, flags=re.MULTILINE) == [
+        "test_of_processes_that_fails_once"
+    ]
+    assert re.findall(r"^FAILED test_it.py::(\w+)", printed, flags=re.MULTILINE) == [
+        "test_of_processes_that_always_fails",
+        "test_of_anything_else",
+    ]
+    assert (tmp_path / "always").read_text() == "xx"
+    assert (tmp_path / "else").read_text() == "x"
