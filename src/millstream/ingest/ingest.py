@@ -22,8 +22,8 @@ from millstream.ingest.feed import Feed
 from millstream.ingest.origins import FilesOrigin, Origin, RateOrigin, ReplayOrigin
 from millstream.ingest.reading import layout
 from millstream.ingest.settings import Settings, declare, grow
-from millstream.journal import hashing
 from millstream.journal.base import Description
+from millstream.journal.partitioning import places
 from millstream.journal.reader import Reader
 from millstream.journal.writer import Writer
 
@@ -195,7 +195,7 @@ def _said(error: BaseException) -> str:
 
 def _check_key(description: Description, settings: Settings, partitions: int) -> None:
     if settings.key is not None and partitions > 1:
-        hashing.places(pa.array([], description.schema.field(settings.key).type), partitions)
+        places(pa.array([], description.schema.field(settings.key).type), partitions)
 
 
 # What there is to do

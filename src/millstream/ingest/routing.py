@@ -1,4 +1,4 @@
-"""Which partition a row goes to: a function of the row and its place, so that a restart sends it there again.
+"""Which partition a row goes to: a function of the row and its place, the same after a restart.
 
 In a journal that has grown, rows up to a place that the journal has noted keep their partitions
 (`journal/growth.py`).
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from millstream.ingest.rows import Rows
-from millstream.journal import hashing
 from millstream.journal.base import Layout
+from millstream.journal.partitioning import Places, places, split
 
 
 def route(rows: Rows, key: str | None, partitions: int) -> Iterator[tuple[int, Rows]]:
@@ -23,9 +20,8 @@ def route(rows: Rows, key: str | None, partitions: int) -> Iterator[tuple[int, R
     if partitions == 1:
         yield 0, rows
         return
-    places = _places(rows, key, partitions)
-    for partition in np.unique(places):
-        yield int(partition), rows.filter(places == partition)
+    for partition, indices, batch in split(rows.batch, _places(rows, key, partitions)):
+        yield partition, Rows(batch, rows.numbers[indices])
 
 
 def laid_out(
@@ -47,10 +43,10 @@ def dealt_with(partition: int, sender: str, earlier: Sequence[Layout]) -> int:
     )
 
 
-def _places(rows: Rows, key: str | None, partitions: int) -> npt.NDArray[np.signedinteger]:
+def _places(rows: Rows, key: str | None, partitions: int) -> Places:
     if key is None:
         return rows.numbers % partitions
-    return hashing.places(rows.batch.column(key), partitions)
+    return places(rows.batch.column(key), partitions)
 
 
 def first_sequence(rows: Rows) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import mmap
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -23,8 +22,8 @@ from millstream.errors import CorruptStaging, NullKey, SchemaConflict
 from millstream.journal.base import Description, Staged
 from millstream.journal.description import describe
 from millstream.journal.disk import REAL, Disk, make_folder
-from millstream.journal.hashing import NOWHERE, places
 from millstream.journal.layout import DATA, staged_folder
+from millstream.journal.partitioning import NOWHERE, Places, places, split
 from millstream.journal.rows import conform, times_of
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 _ROWS = 2**16
 _BYTES = 8 * 2**20
 
-PartitionOf = str | int | Callable[[pa.RecordBatch], npt.NDArray[np.integer]]
-"""A key column (`hashing.places`), a partition, or a function from rows to their partitions."""
+PartitionOf = str | int
+"""A key column (`partitioning.places`), or a partition."""
 
 
 def stage(
@@ -120,61 +119,41 @@ def checksum(buffers: Sequence[Buffer]) -> int:
 def _split(
     batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    turn = (
-        uuid.uuid4().int
-    )  # tasks start at different partitions, or small ones would all fill the first
+    # Tasks begin at different partitions, or small ones would all fill the first.
+    turn = uuid.uuid4().int
     for batch in batches:
         if batch.num_rows == 0:
             continue
         fitted = conform(batch, description.schema)
         turn += 1
-        numbers = _numbers(
-            fitted,
-            description,
-            turn % description.partitions if partition_of is None else partition_of,
-        )
-        if isinstance(numbers, int):
-            yield numbers, fitted
+        if isinstance(partition_of, str):
+            for partition, _, rows in split(fitted, _places(fitted, description, partition_of)):
+                yield partition, rows
+        elif partition_of is None:
+            yield turn % description.partitions, fitted
         else:
-            yield from _by_partition(fitted, numbers)
+            yield _checked(partition_of, description), fitted
 
 
-def _numbers(
-    batch: pa.RecordBatch, description: Description, partition_of: PartitionOf
-) -> int | npt.NDArray[np.integer]:
-    """Return the partition of all rows, or of each."""
-    if isinstance(partition_of, str):
-        return _by_key(batch, description, partition_of)
-    chosen = partition_of if isinstance(partition_of, int) else partition_of(batch)
-    if np.min(chosen) < 0 or np.max(chosen) >= description.partitions:
-        msg = f'journal "{description.path}" has {description.partitions} partitions, a row is meant for {np.max(chosen)}'
+def _checked(partition: int, description: Description) -> int:
+    if not 0 <= partition < description.partitions:
+        msg = (
+            f'journal "{description.path}" has {description.partitions} partitions,'
+            f" a row is meant for {partition}"
+        )
         raise SchemaConflict(msg)
-    return chosen
+    return partition
 
 
-def _by_key(
-    batch: pa.RecordBatch, description: Description, key: str
-) -> int | npt.NDArray[np.integer]:
+def _places(batch: pa.RecordBatch, description: Description, key: str) -> Places:
     if key not in batch.schema.names:
         msg = f'journal "{description.path}" has no key column "{key}"'
         raise SchemaConflict(msg, hint=f"its columns are {', '.join(batch.schema.names)}")
-    numbers = places(batch.column(key), description.partitions)
-    if np.any(numbers == NOWHERE):
+    found = places(batch.column(key), description.partitions)
+    if np.any(found == NOWHERE):
         msg = f'a row for journal "{description.path}" has no key in column "{key}"'
         raise NullKey(msg, hint="leave such rows out, or give them a key with coalesce")
-    return 0 if description.partitions == 1 else numbers
-
-
-def _by_partition(
-    batch: pa.RecordBatch, numbers: npt.NDArray[np.integer]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each partition, in their order."""
-    order = np.argsort(numbers, kind="stable")
-    sorted_batch = batch.take(pa.array(order))
-    present, begins = np.unique(numbers[order], return_index=True)
-    ends = [*begins[1:].tolist(), len(order)]
-    for partition, begin, end in zip(present.tolist(), begins.tolist(), ends, strict=True):
-        yield partition, sorted_batch.slice(begin, end - begin)
+    return found
 
 
 class _StagedFile:

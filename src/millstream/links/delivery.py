@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from millstream.journal import Staged
-from millstream.journal.hashing import NOWHERE, places
+from millstream.journal.partitioning import places, split
 from millstream.journal.rows import conform
 from millstream.links import envelope as e
 from millstream.links.client import Client
@@ -136,8 +135,6 @@ def _split(
     if key is None or count == 1:
         yield (partition if key is None else 0), batch
         return
-    found = places(batch.column(key), count)
-    # A row without a key has no place: the first inbox keeps it among its dead letters.
-    found = np.where(found == NOWHERE, 0, found)
-    for number in np.unique(found).tolist():
-        yield number, batch.take(pa.array(np.flatnonzero(found == number)))
+    # The first inbox keeps rows without a key among its dead letters.
+    for number, _, rows in split(batch, places(batch.column(key), count, keyless=0)):
+        yield number, rows

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import LinkError
-from millstream.journal.hashing import NOWHERE, places
+from millstream.journal.partitioning import Places, places, split
 from millstream.links.admission import array
 from millstream.links.envelope import MOST_BYTES, MOST_ROWS
 from millstream.links.link import Instruction
 from millstream.links.outbox import PIECE_BYTES, Outbox, Ticket
-from millstream.links.routing import Indices, Places, Policy, in_turn, least_loaded, split
+from millstream.links.routing import Policy, admitted, in_turn, least_loaded
 
 _METADATA: Final = 1 << 20  # what a frame has beside the rows, generously
 
@@ -83,9 +83,9 @@ class Router:
                 self._put(chosen, numbers[:count], part, int(part.nbytes), ticket)
             return count
         numbers = array(numbers)
-        count, parts = split(self._places(batch, numbers), rooms)
-        for chosen, rows in parts:
-            part = batch.take(indices(rows))
+        chosen_of = self._places(batch, numbers)
+        count = admitted(chosen_of, rooms)
+        for chosen, rows, part in split(batch[:count], chosen_of[:count]):
             self._put(chosen, numbers[rows], part, int(part.nbytes), ticket)
         return count
 
@@ -102,10 +102,8 @@ class Router:
     ) -> Places:
         if self._policy is Policy.IN_TURN or self._key is None:
             return in_turn(numbers, len(self._spread))
-        found = places(batch.column(self._key), len(self._spread))
-        # A row without a key has no place: the first inbox tells so, and keeps it among its dead
-        # letters.
-        return np.where(found == NOWHERE, 0, found)
+        # The first inbox refuses rows without a key, and keeps them among its dead letters.
+        return places(batch.column(self._key), len(self._spread), keyless=0)
 
     def _put(
         self, chosen: int, numbers: Any, batch: pa.RecordBatch, size: int, ticket: Ticket
@@ -130,10 +128,3 @@ def too_large(batch: pa.RecordBatch) -> int | None:
     half = batch.num_rows // 2
     first, second = too_large(batch[:half]), too_large(batch[half:])
     return first if first is not None or second is None else half + second
-
-
-def indices(rows: Indices) -> pa.Array:
-    """Return row numbers as `take` wants them; `pa.array` would import pandas."""
-    return pa.Array.from_buffers(
-        pa.int64(), len(rows), [None, pa.py_buffer(rows.astype(np.int64, copy=False))]
-    )

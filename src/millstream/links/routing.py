@@ -1,9 +1,7 @@
 """Which rows go to which outbox: pure rules.
 
-A batch is split with whole-column operations, never row by row. What is returned first is always a
-count from the front: the index of the first row that found no room. Rows after it stay with the
-caller, also those for which there would have been room, so that the order per key and the count say
-the same.
+Rows are admitted from the front: the first row without room holds back all rows after it, also those
+for which there is room, so that a count tells which rows have gone, and the order per key is kept.
 """
 
 from __future__ import annotations
@@ -14,8 +12,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-Places = npt.NDArray[np.signedinteger]
-Indices = npt.NDArray[np.intp]
+from millstream.journal.partitioning import Places, grouped
 
 
 class Policy(StrEnum):
@@ -27,29 +24,23 @@ class Policy(StrEnum):
     LOCAL = "local"
 
 
-def split(places: Places, rooms: Sequence[int]) -> tuple[int, list[tuple[int, Indices]]]:
-    """Return how many rows can go on from the front, and the rows of each outbox that gets some of them.
+def admitted(places: Places, rooms: Sequence[int]) -> int:
+    """Return how many rows can go on from the front.
 
     Args:
         places: The outbox of each row.
         rooms: How many rows each outbox can still take.
 
     Example:
-        >>> count, parts = split(np.array([0, 1, 0, 0, 1]), rooms=[2, 9])
-        >>> count, [(outbox, rows.tolist()) for outbox, rows in parts]
-        (3, [(0, [0, 2]), (1, [1])])
+        >>> admitted(np.array([0, 1, 0, 0, 1]), rooms=[2, 9])
+        3
     """
-    order = np.argsort(places, kind="stable")
-    bounds = np.searchsorted(places[order], np.arange(len(rooms) + 1))
-    rows = [order[bounds[n] : bounds[n + 1]] for n in range(len(rooms))]
     blocked = [
-        int(mine[max(0, room)])
-        for mine, room in zip(rows, rooms, strict=True)
-        if len(mine) > max(0, room)
+        int(rows[max(0, rooms[outbox])])
+        for outbox, rows in grouped(places)
+        if len(rows) > max(0, rooms[outbox])
     ]
-    count = min(blocked, default=len(places))
-    kept = [(n, mine[: np.searchsorted(mine, count)]) for n, mine in enumerate(rows)]
-    return count, [(n, mine) for n, mine in kept if len(mine)]
+    return min(blocked, default=len(places))
 
 
 def in_turn(numbers: npt.NDArray[np.int64], outboxes: int) -> Places:

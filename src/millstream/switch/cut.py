@@ -27,7 +27,7 @@ from typing import Final
 
 from millstream.errors import InternalError, UnplaceableKey
 from millstream.journal.align import FOREVER_US, View
-from millstream.journal.hashing import place
+from millstream.journal.partitioning import place
 
 #: Shares are counted in parts of this.
 WHOLE: Final = 10_000

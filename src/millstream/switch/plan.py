@@ -14,7 +14,7 @@ from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.schema import Schema
 from millstream.flow.stages import Journal, Source, Window
-from millstream.journal.hashing import placeable
+from millstream.journal.partitioning import placeable
 from millstream.plan.groups import Plan
 from millstream.switch import again
 from millstream.switch import shadow as shadows

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from millstream.journal.partitioning import grouped
 from millstream.links import admission, routing, window
 from millstream.links.admission import NOTHING, Ends
 from millstream.links.routing import Policy
@@ -313,8 +314,9 @@ class Producer:
             if count > 0:
                 self.offer(chosen, numbers[:count])
             return max(count, 0)
-        count, parts = routing.split(self.places(numbers), rooms)
-        for chosen, rows in parts:
+        places = self.places(numbers)
+        count = routing.admitted(places, rooms)
+        for chosen, rows in grouped(places[:count]):
             self.offer(chosen, tuple(numbers[n] for n in rows.tolist()))
         return count
 

@@ -4,7 +4,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -61,10 +60,6 @@ def test_rows_of_one_key_keep_their_order(grouped: Path, batch: Any) -> None:
 
 def test_rows_go_where_they_are_sent(grouped: Path, batch: Any) -> None:
     assert where(stage(grouped, [batch(1, 2)], 2)) == {2: 2}
-    assert where(stage(grouped, [batch(1, 2, 3)], lambda rows: np.arange(rows.num_rows) % 2)) == {
-        0: 2,
-        1: 1,
-    }
 
 
 def test_batches_go_round_without_a_key(grouped: Path, batch: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,7 +16,7 @@ from millstream.links.envelope import MOST_BYTES, MOST_ROWS
 from millstream.links.link import Instruction, Route
 from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket
-from millstream.links.router import Router, indices, too_large
+from millstream.links.router import Router, too_large
 from millstream.links.routing import Policy
 from support.links import batch
 
@@ -163,7 +162,3 @@ def test_a_row_larger_than_a_frame_is_found() -> None:
     assert too_large(of(5, MOST_BYTES // 2, MOST_BYTES // 2 + 5, 7)) is None
     assert too_large(of(5, 5, MOST_BYTES, 7)) == 2
     assert too_large(of(MOST_BYTES)) == 0
-
-
-def test_indices_are_what_they_were() -> None:
-    assert indices(np.array([3, 1, 2], dtype=np.intp)).to_pylist() == [3, 1, 2]

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import WrongNodes
-from millstream.journal.hashing import NOWHERE, place, places
+from millstream.journal.partitioning import NOWHERE, grouped, place, places
 from millstream.links.network import Address, spanning
-from millstream.links.routing import in_turn, least_loaded, split
+from millstream.links.routing import admitted, in_turn, least_loaded
 
 
 def parts(at: list[int], rooms: list[int]) -> tuple[int, dict[int, list[int]]]:
-    count, found = split(np.array(at), rooms)
-    return count, {outbox: rows.tolist() for outbox, rows in found}
+    places = np.array(at, dtype=np.int64)
+    count = admitted(places, rooms)
+    return count, {outbox: rows.tolist() for outbox, rows in grouped(places[:count])}
 
 
 def test_the_places_of_airports() -> None:
@@ -26,7 +27,7 @@ def test_the_places_of_airports() -> None:
 
 
 def test_a_place_is_the_same_in_every_process() -> None:
-    code = "from millstream.journal.hashing import place; print([place(k, 3) for k in ('JFK', 'LGA', 'EWR')])"
+    code = "from millstream.journal.partitioning import place; print([place(k, 3) for k in ('JFK', 'LGA', 'EWR')])"
     for seed in ("1", "2"):  # of Python's own hash, which differs
         told = subprocess.run(
             [sys.executable, "-c", code],
@@ -66,7 +67,8 @@ def test_a_split_keeps_order_and_loses_nothing() -> None:
     chance = np.random.default_rng(3)
     for _ in range(50):
         at, rooms = chance.integers(0, 4, 30), chance.integers(0, 12, 4).tolist()
-        count, found = split(at, rooms)
+        count = admitted(at, rooms)
+        found = grouped(at[:count])
         assert sorted(row for _, rows in found for row in rows.tolist()) == list(range(count))
         for outbox, rows in found:
             assert (at[rows] == outbox).all()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import InternalError, UnplaceableKey
-from millstream.journal.hashing import place
+from millstream.journal.partitioning import place
 from millstream.switch.cut import (
     EARLIEST,
     WHOLE,

@@ -30,6 +30,6 @@ def _within(part: Part, start: str, key: str | None) -> Column:
         return condition
     if key is None:
         raise InternalError("results without a key are shared out")
-    # The same place as everywhere: see journal.hashing.
+    # The same place as everywhere: see journal.partitioning.
     place = F.pmod(F.xxhash64(F.col(f"`{key}`").cast("string")), F.lit(WHOLE))
     return condition & (place >= lowest) & (place < above)
