@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DOCS = Path(__file__).parents[3] / "docs"
+README = DOCS.parent / "README.md"
 _SINGLE = ("guide.md", "yaml.md", "cli.md", "http.md", "flink.md", "deploy/README.md")
-PAGES = sorted([*(DOCS / page for page in _SINGLE), *(DOCS / "guide").glob("*.md")])
+PAGES = sorted([README, *(DOCS / page for page in _SINGLE), *(DOCS / "guide").glob("*.md")])
 _BLOCK = re.compile(r"^```(\w*)([^\n`]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 

@@ -31,6 +31,7 @@ import time
 from collections import defaultdict
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,19 @@ from millstream.plan.groups import plan
 from millstream.spark.flow_run import RunStatistics
 from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.run.query import GroupStatistics
-from unit.docs.blocks import DOCS, PAGES, Block, blocks
+from unit.docs.blocks import DOCS, PAGES, README, Block, blocks
 
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 # What the commands of a page need and the page need not show.
 SUPPORT = {
+    "README.md": {
+        "data/orders.jsonl": (files("millstream.cli") / "templates/orders.jsonl.tmpl").read_text()
+    },
     "sources.md": {
         "events.jsonl": '{"item": "bread", "amount": 2.5, "at": "2024-05-04 09:00"}\n{"item": 3}\n'
         '{"item": "rolls", "amount": 0.6, "at": "2024-05-04 09:02"}\n'
-    }
+    },
 }
 
 # Pages that go on with the files of another one.
@@ -90,43 +94,46 @@ def numbers(one: GroupStatistics, *, late: int, dead: int) -> RunStatistics:
 
 ENDED_MS = 8_000_000_000_000
 # The runs that pages show: name, seconds since the start, what was a second before, what is now.
-RUNS = {
-    "guide.md": (
-        "shops",
-        9,
-        None,
-        numbers(
-            group(
-                "takings",
-                rows_in=160,
-                rows_out=43,
-                batch_seconds=1.4,
-                watermark_ms=ENDED_MS,
-                finished=True,
-            ),
-            late=0,
-            dead=1,
+SHOPS = (
+    "shops",
+    9,
+    None,
+    numbers(
+        group(
+            "takings",
+            rows_in=160,
+            rows_out=43,
+            batch_seconds=1.4,
+            watermark_ms=ENDED_MS,
+            finished=True,
         ),
+        late=0,
+        dead=1,
     ),
-    "running.md": (
-        "parcels",
-        130,
-        numbers(group("hourly", rows_in=7_916, rows_out=298), late=0, dead=0),
-        numbers(
-            group(
-                "hourly",
-                rows_in=9_120,
-                rows_out=310,
-                batch_seconds=1.1,
-                lag_rows=2_010,
-                lag_seconds=1.7,
-                watermark_ms=1_714_816_740_000,
-                state_rows=27,
-            ),
-            late=4,
-            dead=2,
+)
+PARCELS = (
+    "parcels",
+    130,
+    numbers(group("hourly", rows_in=7_916, rows_out=298), late=0, dead=0),
+    numbers(
+        group(
+            "hourly",
+            rows_in=9_120,
+            rows_out=310,
+            batch_seconds=1.1,
+            lag_rows=2_010,
+            lag_seconds=1.7,
+            watermark_ms=1_714_816_740_000,
+            state_rows=27,
         ),
+        late=4,
+        dead=2,
     ),
+)
+RUNS: dict[str, tuple[str, int, RunStatistics | None, RunStatistics]] = {
+    "README.md": SHOPS,
+    "guide.md": SHOPS,
+    "running.md": PARCELS,
 }
 
 
@@ -142,6 +149,7 @@ class Page:
 
     def run(self) -> None:
         for name, text in SUPPORT.get(self.path.name, {}).items():
+            Path(name).parent.mkdir(exist_ok=True)
             Path(name).write_text(text)
         write_files(FIRST.get(self.path.name, self.path))
         for block in blocks(self.path):
@@ -313,7 +321,7 @@ def damage(file: Path) -> None:
     file.write_bytes(data)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
 def test_a_page_shows_what_happens(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,19 +354,43 @@ def test_the_numbers_of_the_first_flow_are_those_of_its_data(
         shown.groups[0].rows_out,
         shown.dead,
     )
-    (result,) = (block.text for block in blocks(DOCS / "guide.md") if block.language == "json")
-    found = next(
-        values
-        for (shop, start), values in takings.items()
-        if shop == "mill" and f"{start:%H:%M}" == "09:20"
-    )
-    assert f'"orders":{len(found)},"amount":{round(sum(found), 2)}' in result
+    for page, shop, at in ((DOCS / "guide.md", "mill", "09:20"), (README, "lane", "08:00")):
+        (result,) = (block.text for block in blocks(page) if block.language == "json")
+        values = next(
+            values
+            for (one, start), values in takings.items()
+            if one == shop and f"{start:%H:%M}" == at
+        )
+        assert f'"shop":"{shop}"' in result
+        assert f"T{at}:00" in result
+        assert f'"orders":{len(values)},"amount":{round(sum(values), 2)}' in result
+
+
+def test_the_flow_of_the_readme_is_the_first_flow() -> None:
+    flows = []
+    for page in (README, DOCS / "guide.md"):
+        (block,) = (block for block in blocks(page) if block.file == "flow.py")
+        names: dict[str, Any] = {}
+        exec(compile(block.text, "flow.py", "exec"), names)
+        flows.append(names["flow"])
+    assert flows[0] == flows[1]
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+READ_ONLY = [
+    *(DOCS / page for page in ("architecture.md", "glossary.md")),
+    *DOCS.glob("contributing/*.md"),
+    *DOCS.glob("design/*.md"),
+    *DOCS.parent.glob("*.md"),
+    *DOCS.parent.glob("examples/*.md"),
+]
+
+
+@pytest.mark.parametrize(
+    "page", sorted({*PAGES, *READ_ONLY}), ids=lambda page: f"{page.parent.name}/{page.stem}"
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(page.read_text()):
         path, _, anchor = link.partition("#")
