@@ -146,7 +146,7 @@ def test_a_job_drains_is_resumed_and_undeployed_and_leaves_nothing(tmp_path: Pat
     engine = Engine(data, master="local[2]", warm=1)
     engine.start()
     try:
-        wait_until(lambda: engine._open.keeper.drivers.warm == 1, limit_s=LIMIT_S)
+        wait_until(lambda: engine._open.runner.drivers.warm == 1, limit_s=LIMIT_S)
         began = time.monotonic()
         engine.deploy(pack(flow), root=str(flow.parent))
         engine.send("counts.events", rows(0, 100))

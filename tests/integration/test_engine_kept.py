@@ -446,11 +446,11 @@ def test_jobs_leave_no_process_socket_thread_or_file_behind(tmp_path: Path) -> N
     engine.start()
     try:
         cycle(engine, tmp_path, "first")  # what is made once, is made now
-        wait_until(lambda: engine._open.keeper.drivers.warm == 1)
+        wait_until(lambda: engine._open.runner.drivers.warm == 1)
         before, threads = open_files(), threading.active_count()
         for number in range(6):
             cycle(engine, tmp_path, f"job{number}")
-        wait_until(lambda: engine._open.keeper.drivers.warm == 1)
+        wait_until(lambda: engine._open.runner.drivers.warm == 1)
         wait_until(lambda: len(open_files()) <= len(before), what="closing of files")
         wait_until(lambda: threading.active_count() <= threads, what="the end of threads")
         assert len(drivers_of(tmp_path / "data")) == 1, "the spare one"

@@ -309,7 +309,7 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
     engine.switch("counts", unwell)
     assert switched(engine, DONE).version == "3"
     wait_until(
-        lambda: engine._open.keeper.switches._samples.get(("counts-1", 3)), what="a first sample"
+        lambda: engine._open.runner.switches._samples.get(("counts-1", 3)), what="a first sample"
     )
     (root / "dead").write_text("4")
     wait_until(lambda: engine.status("counts").version == "4", what="the way back")
@@ -332,7 +332,7 @@ def test_a_version_whose_driver_dies_between_the_cut_and_the_end_is_replaced_onc
     let(root, "cut")
     engine.switch("counts", Wanted(package=version(root).package, trial=Trial(3_600.0, back=True)))
     wait_until(
-        lambda: engine._open.keeper.switches._samples.get(("counts-1", 2)), what="a first sample"
+        lambda: engine._open.runner.switches._samples.get(("counts-1", 2)), what="a first sample"
     )
     pid = engine.status("counts").pid
     assert pid is not None

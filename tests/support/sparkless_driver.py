@@ -18,19 +18,21 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from millstream import journal
-from millstream.engine.driver import main as d
+from millstream.actions.parent import end_with_parent
+from millstream.engine.driver import protocol
 from millstream.engine.driver.driver_versions import Versions
+from millstream.engine.driver.main import Driver
 from millstream.errors import FlowError, RunError
 from support.sparkless_run import SparklessRun
 
 
-class Sparkless(d.Driver):
+class Sparkless(Driver):
     """Runs no flow, but commits all that its journals hold."""
 
     def _start_spark(self) -> None:  # type: ignore[override]
         return None
 
-    def _run(self, how: d.Run) -> None:
+    def _run(self, how: protocol.Run) -> None:
         root, folder = Path(how.root), Path(how.data) / how.name
         (folder / "runs").open("a").write(f"{os.getpid()}\n")
         for name, file in how.binaries.items():
@@ -38,33 +40,34 @@ class Sparkless(d.Driver):
         while (root / "slow").exists():
             time.sleep(0.02)
         running = self._versioned(how, folder, root)
-        self._line.say(d.Report(standing=self._versions.standing(running)))
-        self._line.say(d.Report(ready=d.Nothing()))
+        self._line.report(protocol.SwitchRecovered(self._versions.standing(running)))
+        self._line.report(protocol.Ready())
         print("running", how.name, file=sys.stderr, flush=True)
         while True:
-            command = self._line.next(0.02)
-            if command is not None and command.stop is not None:
-                return
-            if command is not None and command.drain is not None:
-                self._draining = command.drain
-            elif command is not None:
-                self._heard(command, running)
+            match self._line.next(0.02):
+                case protocol.Stop():
+                    return
+                case protocol.Drain() as drain:
+                    self._draining = drain
+                case None:
+                    pass
+                case command:
+                    self._command(command, running)
             self._misbehave(root)
             running.poll()
-            self._tell_switch(running)
+            self._report_switch(running)
             ended = [self._read_past(path) for path in sorted((folder / "journals").iterdir())]
             dead = int((root / "dead").read_text()) if (root / "dead").exists() else 0
-            self._line.say(
-                d.Report(statistics={"groups": [], "sources": {}, "late": 0, "dead": dead})
-            )
+            numbers = {"groups": [], "sources": {}, "late": 0, "dead": dead}
+            self._line.report(protocol.Statistics(numbers))
             if ended and all(ended):
-                self._line.say(d.Report(finished=d.Nothing()))
+                self._line.report(protocol.Finished())
                 return
             if self._draining is not None and not self._draining.flush:
-                self._line.say(d.Report(drained=d.Nothing()))
+                self._line.report(protocol.Drained())
                 return
 
-    def _versioned(self, how: d.Run, folder: Path, root: Path) -> Any:
+    def _versioned(self, how: protocol.Run, folder: Path, root: Path) -> Any:
         flow = self._flow if self._flow is not None else self._load(how.flow, how.name)
         self._versions = Versions(
             how.name, {**how.versions, how.version: how.flow}, {}, lambda _: None
@@ -91,8 +94,8 @@ class Sparkless(d.Driver):
 
 
 def main() -> int:
-    d.die_with_parent()
-    line = d.Line.of_process()
+    end_with_parent()
+    line = protocol.Line.of_process()
     return Sparkless(line).serve(warm="--warm" in sys.argv)
 
 

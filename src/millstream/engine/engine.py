@@ -33,8 +33,8 @@ import msgspec
 
 from millstream import journal
 from millstream.clock import Clock, SystemClock, iso
-from millstream.engine.driver.main import Command, Declare, Describe, Described
-from millstream.engine.driver.process import Driver
+from millstream.engine.driver.process import DriverProcess
+from millstream.engine.driver.protocol import Declare, Declared, Describe, Described
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.job_runner import Folders, JobRunner, ManagedJob
 from millstream.engine.jobs import lifecycle as life
@@ -63,7 +63,6 @@ from millstream.engine.switch_service import (
     version_statuses,
 )
 from millstream.errors import (
-    DriverFailed,
     EngineClosed,
     EngineRunning,
     InvalidOption,
@@ -100,7 +99,7 @@ class _Numbers(msgspec.Struct, frozen=True):
 class _Arrival:
     """A flow that is being deployed: its driver has read it."""
 
-    driver: Driver
+    driver: DriverProcess
     described: Described
     settings: JobSettings
     package: bytes
@@ -307,15 +306,11 @@ class Engine:
             flow = packages.unpack(package, folder)
             driver = runner.call(runner.drivers.start)
             stack.callback(driver.kill)
-            described = driver.ask(
-                Command(describe=Describe(str(flow), name)), _DESCRIBE_S
-            ).described
-            if described is None:
-                raise DriverFailed("the driver answered what it was not asked")
+            described = driver.ask(Describe(str(flow), name), Described, _DESCRIBE_S)
             pinned = self._open.binaries.pinned(described.binaries, binaries)
             with self._reserved(described.name):
                 declare = Declare(str(self._folders.flow(described.name)))
-                driver.ask(Command(declare=declare), _DESCRIBE_S)
+                driver.ask(declare, Declared, _DESCRIBE_S)
                 settings = JobSettings(
                     flow=flow.name,
                     package=folder.name,

@@ -26,8 +26,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from millstream.clock import Clock
-from millstream.engine.driver.main import Command, Drain, Report, Run
-from millstream.engine.driver.process import Driver, Drivers
+from millstream.engine.driver import protocol
+from millstream.engine.driver.process import DriverPool, DriverProcess
+from millstream.engine.driver.protocol import Report
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs import package
@@ -66,13 +67,13 @@ class ManagedJob:
     """A job, with its processes."""
 
     stored: Stored
-    driver: Driver | None = None
+    driver: DriverProcess | None = None
     #: Whether the driver was told to run the flow.
     running: bool = False
     #: The mark of the order that waits for other engines or the disk; one that has another mark has been overtaken.
     held: object | None = None
     #: One that was told to stop, and by when it has to be gone.
-    leaving: Driver | None = None
+    leaving: DriverProcess | None = None
     leave_by: float = 0.0
     #: What a driver has reported last, and whether that is the one that runs now.
     statistics: dict[str, Any] = field(default_factory=dict)
@@ -170,7 +171,7 @@ class JobRunner:
         self._folders, self._store, self._inboxes, self._clock = folders, store, inboxes, clock
         self._binaries = binaries
         self.jobs: dict[str, ManagedJob] = {}
-        self.drivers = Drivers(
+        self.drivers = DriverPool(
             folders.data,
             on_report=lambda driver, report: self._soon(lambda: self._heard(driver, report)),
             on_exit=lambda driver: self._soon(lambda: self._exited(driver)),
@@ -201,7 +202,9 @@ class JobRunner:
     def _versions(self, id: str) -> dict[int, Version]:
         return {version.number: version for version in self._store.versions(id)}
 
-    def add(self, stored: Stored, package: bytes, noted: Noted, driver: Driver) -> ManagedJob:
+    def add(
+        self, stored: Stored, package: bytes, noted: Noted, driver: DriverProcess
+    ) -> ManagedJob:
         """Write down a new job, and keep it."""
         first = first_version(self._folders.flow(stored.name))
         self._store.add(stored, package, noted, first=first)
@@ -316,8 +319,7 @@ class JobRunner:
             self._store.update(kept.stored.id, after, self._noted(before, after, event))
             kept.stored = msgspec.structs.replace(kept.stored, job=after)
         self._carry_out(kept, orders)
-        with self.changed:
-            self.changed.notify_all()
+        self._notify()
 
     def _noted(self, before: Job, after: Job, event: Event) -> Noted | None:
         if isinstance(event, life.DriverDied):
@@ -349,50 +351,50 @@ class JobRunner:
         for kept, event in refused:
             self.happened(kept, event)
 
-    def _owner(self, driver: Driver) -> ManagedJob | None:
+    def _owner(self, driver: DriverProcess) -> ManagedJob | None:
         return next(
             (kept for kept in self.jobs.values() if driver in (kept.driver, kept.leaving)), None
         )
 
-    def _heard(self, driver: Driver, report: Report) -> None:
+    def _heard(self, driver: DriverProcess, report: Report) -> None:
         kept = self._owner(driver)
         if kept is None or kept.driver is not driver:
             return
-        if report.statistics is not None:
-            kept.statistics, kept.fresh = report.statistics, True
-        elif report.standing is not None or report.switch is not None:
-            self._heard_of_switch(kept, report)
-        elif report.ready is not None:
-            self.happened(kept, life.DriverReady())
-        elif report.drained is not None:
-            self.happened(kept, life.Drained())
-        elif report.finished is not None:
-            self.happened(kept, life.Finished())
-        elif report.failed is not None and kept.running:
-            self._lost(kept, driver)
+        match report:
+            case protocol.Statistics():
+                kept.statistics, kept.fresh = report.numbers, True
+            case protocol.SwitchRecovered():
+                self.switches.standing(kept, report.state)
+                self._notify()
+            case protocol.SwitchMoved():
+                self.switches.told(kept, report.switch)
+                self._notify()
+            case protocol.Ready():
+                self.happened(kept, life.DriverReady())
+            case protocol.Drained():
+                self.happened(kept, life.Drained())
+            case protocol.Finished():
+                self.happened(kept, life.Finished())
+            case protocol.Failed() if kept.running:
+                self._lost(kept, driver)
 
-    def _heard_of_switch(self, kept: ManagedJob, report: Report) -> None:
-        if report.standing is not None:
-            self.switches.standing(kept, report.standing)
-        if report.switch is not None:
-            self.switches.told(kept, report.switch)
+    def _notify(self) -> None:
         with self.changed:
             self.changed.notify_all()
 
-    def _exited(self, driver: Driver) -> None:
+    def _exited(self, driver: DriverProcess) -> None:
         kept = self._owner(driver)
         if kept is None:
             return
         if kept.leaving is driver:
             kept.leaving = None
-            with self.changed:
-                self.changed.notify_all()
+            self._notify()
         elif kept.running:
             self._lost(kept, driver)
         else:
             kept.driver = None  # prepared, and not needed yet
 
-    def _lost(self, kept: ManagedJob, driver: Driver) -> None:
+    def _lost(self, kept: ManagedJob, driver: DriverProcess) -> None:
         kept.driver, kept.running, kept.held = None, False, None
         driver.kill()
         failed = driver.failed
@@ -529,7 +531,7 @@ class JobRunner:
 
     def _drain_driver(self, kept: ManagedJob, flush: bool) -> None:
         if kept.driver is not None:
-            kept.driver.send(Command(drain=Drain(flush)))
+            kept.driver.send(protocol.Drain(flush))
 
     def _start_driver(self, kept: ManagedJob) -> None:
         self._kill_leaving(kept)
@@ -544,7 +546,7 @@ class JobRunner:
             kept.driver = self.drivers.start()
         kept.running, kept.fresh = True, False
         kept.driver.run(
-            Run(
+            protocol.Run(
                 flow=str(files[kept.current]),
                 name=kept.name,
                 data=str(self._folders.job(kept.name)),
@@ -676,7 +678,7 @@ class JobRunner:
         self._over = True
 
 
-def _killed(driver: Driver) -> None:
+def _killed(driver: DriverProcess) -> None:
     driver.kill()
     if not driver.wait(STOP_S):
         raise DriverFailed(f"driver {driver.pid} could not be ended")

@@ -24,8 +24,7 @@ from msgspec.structs import replace
 
 from millstream.actions.scheme import described_in
 from millstream.clock import iso
-from millstream.engine.driver.main import Command, Nothing
-from millstream.engine.driver.process import error_of
+from millstream.engine.driver.protocol import AbortSwitch, KeysShared, SwitchPlanned
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.jobs import package as packages
 from millstream.engine.jobs.lifecycle import JobState
@@ -176,11 +175,8 @@ class Switches:
             raise DriverFailed(
                 f'job "{kept.name}" has no driver now', hint="ask again when it runs"
             )
-        answer = kept.driver.ask(Command(share=Share(wanted.share or 0, wanted.limit_s)), PLAN_S)
-        if answer.unplanned is not None:
-            raise error_of(answer.unplanned)
-        if (shared := answer.shared) is None:
-            raise DriverFailed("the driver answered what it was not asked")
+        share = Share(wanted.share or 0, wanted.limit_s)
+        shared = kept.driver.ask(share, KeysShared, PLAN_S).switch
         self._keeper.call(lambda: self.told(kept, shared))
 
     def give_up(self, kept: ManagedJob) -> None:
@@ -197,7 +193,7 @@ class Switches:
             hint = f"{wait}go back: millstream switch {kept.name} --back"
             raise SwitchRefused(f'the switch of job "{kept.name}" is past its cut', hint=hint)
         if kept.driver is not None:
-            kept.driver.send(Command(give_up=Nothing()))
+            kept.driver.send(AbortSwitch())
 
     @contextmanager
     def _arrived(self, kept: ManagedJob, wanted: Wanted) -> Iterator[_New]:
@@ -239,15 +235,8 @@ class Switches:
             raise DriverFailed(
                 f'job "{kept.name}" has no driver now', hint="ask again when it runs"
             )
-        mode = _mode(wanted)
-        answer = driver.ask(
-            Command(compare=Compare(str(new.flow), wanted.consent, mode, wanted.since)), PLAN_S
-        )
-        if answer.unplanned is not None:
-            raise error_of(answer.unplanned)
-        if answer.planned is None:
-            raise DriverFailed("the driver answered what it was not asked")
-        return self._with_notes(kept, wanted, answer.planned)
+        compare = Compare(str(new.flow), wanted.consent, _mode(wanted), wanted.since)
+        return self._with_notes(kept, wanted, driver.ask(compare, SwitchPlanned, PLAN_S).plan)
 
     def _with_notes(self, kept: ManagedJob, wanted: Wanted, planned: Planned) -> Planned:
         root = kept.stored.settings.root
@@ -315,20 +304,18 @@ class Switches:
         )
         kept.versions[number] = version
         kept.driver.send(
-            Command(
-                begin=Begin(
-                    version=str(number),
-                    flow=str(new.flow),
-                    consent=wanted.consent,
-                    since=wanted.since,
-                    limit_s=wanted.limit_s,
-                    binaries={
-                        name: str(self._binaries.path(sha256))
-                        for name, sha256 in settings.binaries.items()
-                    },
-                    shadow_s=wanted.shadow_s,
-                    share=WHOLE if wanted.share is None else wanted.share,
-                )
+            Begin(
+                version=str(number),
+                flow=str(new.flow),
+                consent=wanted.consent,
+                since=wanted.since,
+                limit_s=wanted.limit_s,
+                binaries={
+                    name: str(self._binaries.path(sha256))
+                    for name, sha256 in settings.binaries.items()
+                },
+                shadow_s=wanted.shadow_s,
+                share=WHOLE if wanted.share is None else wanted.share,
             )
         )
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from millstream.engine.driver import main as d
-from millstream.engine.driver.process import Log, error_of
+from millstream.engine.driver import protocol
+from millstream.engine.driver.main import described
+from millstream.engine.driver.process import Log
+from millstream.engine.driver.protocol import Command, Described, Report, error_of, failure
 from millstream.engine.jobs.status import GroupStatus, SourceStatus
 from millstream.errors import DriverFailed, FlowError, GroupChanged, InvalidName, RunError, Where
 from millstream.flow import sources
@@ -27,25 +29,26 @@ def test_the_numbers_of_a_job_are_those_that_its_driver_reports() -> None:
         assert names == [field.name for field in dataclasses.fields(theirs)]
 
 
-def test_commands_and_reports_are_one_word_each() -> None:
-    assert msgspec.json.encode(d.Command(drain=d.Drain(flush=True))) == b'{"drain":{"flush":true}}'
-    assert msgspec.json.encode(d.Report(ready=d.Nothing())) == b'{"ready":{}}'
-    failed = d.Report(failed=d.Failed("RunError", "it failed", "mend it"))
-    assert msgspec.json.decode(msgspec.json.encode(failed), type=d.Report) == failed
+def test_commands_and_reports_are_tagged_with_their_names() -> None:
+    drain, failed = protocol.Drain(flush=True), protocol.Failed("RunError", "it failed", "fix it")
+    assert msgspec.json.encode(drain) == b'{"type":"Drain","flush":true}'
+    assert msgspec.json.encode(protocol.Ready()) == b'{"type":"Ready"}'
+    assert msgspec.json.decode(msgspec.json.encode(drain), type=Command) == drain
+    assert msgspec.json.decode(msgspec.json.encode(failed), type=Report) == failed
 
 
 def test_an_error_of_a_driver_is_told_as_it_was_raised() -> None:
-    told = d.failure(InvalidName("a name", hint="another", where=Where("f.py", 3, "flow = 1")))
+    told = failure(InvalidName("a name", hint="another", where=Where("f.py", 3, "flow = 1")))
     assert told.hopeless
     error = error_of(told)
     assert isinstance(error, InvalidName)
     assert error.message.startswith("a name\n")
     assert "f.py:3" in error.message
     assert error.hint == "another"
-    assert d.failure(GroupChanged("it changed")).hopeless
-    assert d.failure(SystemExit(3)).hopeless
-    assert not d.failure(RunError("it failed")).hopeless
-    foreign = error_of(d.failure(ZeroDivisionError("division by zero")))
+    assert failure(GroupChanged("it changed")).hopeless
+    assert failure(SystemExit(3)).hopeless
+    assert not failure(RunError("it failed")).hopeless
+    foreign = error_of(failure(ZeroDivisionError("division by zero")))
     assert isinstance(foreign, DriverFailed)
     assert foreign.message == "ZeroDivisionError: division by zero"
 
@@ -58,19 +61,19 @@ def flow() -> Flow:
 
 
 def test_a_flow_is_described_by_its_inboxes_under_the_name_that_it_is_given() -> None:
-    assert d.described(renamed(flow(), "other")) == d.Described("other", {"events": 3})
+    assert described(renamed(flow(), "other")) == Described("other", {"events": 3})
     assert flow() != renamed(flow(), "other")
     with pytest.raises(FlowError):
-        d.described(Flow("empty"))
+        described(Flow("empty"))
     with pytest.raises(InvalidName):
         renamed(flow(), "a/b")
 
 
 def test_a_driver_ends_when_the_line_to_its_engine_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(d, "end_at_once", ended.set)
-    line = d.Line(BytesIO(b'{"stop":{}}\n'), BytesIO())
-    assert line.next(5) == d.Command(stop=d.Nothing())
+    monkeypatch.setattr(protocol, "end_at_once", ended.set)
+    line = protocol.Line(BytesIO(b'{"type":"Stop"}\n'), BytesIO())
+    assert line.next(5) == protocol.Stop()
     assert line.next(0.01) is None
     assert ended.wait(120)
 
@@ -91,7 +94,7 @@ def test_a_log_keeps_what_comes_before_it_has_a_place_and_turns_its_page(tmp_pat
 def test_a_disk_that_was_full_is_recognised_through_what_was_made_of_it() -> None:
     error = RunError("group a failed")
     error.__cause__ = OSError(errno.ENOSPC, "no more")
-    assert d.failure(error).full
-    assert d.failure(RuntimeError("java.io.IOException: No space left on device")).full
-    assert not d.failure(OSError(errno.EACCES, "not yours")).full
-    assert not d.failure(RunError("group a failed")).full
+    assert failure(error).full
+    assert failure(RuntimeError("java.io.IOException: No space left on device")).full
+    assert not failure(OSError(errno.EACCES, "not yours")).full
+    assert not failure(RunError("group a failed")).full

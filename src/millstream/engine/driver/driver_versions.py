@@ -31,7 +31,7 @@ from millstream.switch import show
 from millstream.switch.cut import WHOLE
 
 if TYPE_CHECKING:
-    from millstream.engine.driver.main import Described
+    from millstream.engine.driver.protocol import Described
     from millstream.spark.flow_run import FlowRun
     from millstream.switch.comparison import Comparison
     from millstream.switch.machine import Entry

@@ -21,16 +21,26 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 import msgspec
 import psutil
 
-from millstream import errors
-from millstream.engine.driver.main import Command, Failed, Nothing, Report, Run
-from millstream.errors import DriverFailed, MillstreamError
+from millstream.engine.driver.protocol import (
+    Answer,
+    Command,
+    Failed,
+    Refused,
+    Report,
+    Run,
+    Stop,
+    Warm,
+    error_of,
+)
+from millstream.errors import DriverFailed
 
 _log = logging.getLogger(__name__)
+_A = TypeVar("_A", bound=Answer)
 #: What a driver process runs; tests put one without Spark in its place.
 PROGRAM: tuple[str, ...] = ("-m", "millstream.engine.driver.main")
 _FOLDER: Final = "MILLSTREAM_ENGINE"
@@ -42,7 +52,7 @@ _KILLED_S: Final = 10.0
 _REFILL_S: Final = 30.0
 
 
-class Driver:
+class DriverProcess:
     """A driver process.
 
     `on_report` is called for each report, and `on_exit` once, when the process is gone, from a
@@ -54,19 +64,18 @@ class Driver:
         scratch: Path,
         *,
         engine: Path,
-        on_report: Callable[[Driver, Report], None],
-        on_exit: Callable[[Driver], None],
+        on_report: Callable[[DriverProcess, Report], None],
+        on_exit: Callable[[DriverProcess], None],
         master: str | None = None,
         warm: bool = False,
     ) -> None:
         self.warm = False
-        self.told: Report | None = None
-        #: How it ended, if it said so.
+        #: How it ended, if it reported that.
         self.failed: Failed | None = None
         self._scratch = scratch
         self._mark = uuid.uuid4().hex
         self._on_report, self._on_exit = on_report, on_exit
-        self._answers: deque[Report] = deque()
+        self._answers: deque[Answer] = deque()
         self._answered = threading.Condition()
         self._gone = False
         self._log = Log()
@@ -102,47 +111,53 @@ class Driver:
     # talking
 
     def send(self, command: Command) -> None:
-        """Say something; a driver that is gone does not hear it, and `on_exit` tells."""
+        """Send a command; one to a driver that is gone is lost, and `on_exit` is called."""
         assert self._process.stdin is not None
         with self._write_guard, contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(msgspec.json.encode(command) + b"\n")
             self._process.stdin.flush()
 
-    def ask(self, command: Command, timeout_s: float) -> Report:
-        """Say something and return the answer: `described`, `declared`, `planned`, `shared` or `unplanned`.
+    def ask(self, command: Command, answer: type[_A], timeout: float) -> _A:
+        """Send a command and return its answer.
 
         Raises:
-            MillstreamError: What the driver has failed with.
+            MillstreamError: What the driver has failed with, or why it refuses.
             DriverFailed: It did not answer.
         """
         self.send(command)
         with self._answered:
             if not self._answered.wait_for(
-                lambda: self._answers or self._gone or self.failed, timeout_s
+                lambda: self._answers or self._gone or self.failed, timeout
             ):
-                raise DriverFailed(f"driver {self.pid} did not answer in {timeout_s:g} s")
+                raise DriverFailed(f"driver {self.pid} did not answer in {timeout:g} s")
             if self.failed is not None:
                 raise error_of(self.failed)
             if not self._answers:
                 raise DriverFailed(
                     f"driver {self.pid} ended before it answered", hint=self._log.last()
                 )
-            return self._answers.popleft()
+            found = self._answers.popleft()
+        if isinstance(found, Refused):
+            raise error_of(found.failure)
+        if not isinstance(found, answer):
+            raise DriverFailed(f"driver {self.pid} sent another answer: {type(found).__name__}")
+        return found
 
     def run(self, how: Run) -> None:
         """Run a flow; from here on what the driver prints goes to its log."""
         self._log.open(Path(how.log))
-        self.send(Command(run=how))
+        self.send(how)
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
+        decoder = msgspec.json.Decoder(Report)
         for line in self._process.stdout:
             try:
-                report = msgspec.json.decode(line, type=Report)
+                report = decoder.decode(line)
             except msgspec.MsgspecError:
-                _log.warning("driver %s said what it should not: %r", self.pid, line[:200])
+                _log.warning("driver %s sent an unknown report: %r", self.pid, line[:200])
                 continue
-            self._heard(report)
+            self._received(report)
         self._process.wait()
         self._sweep()
         self._close()
@@ -151,16 +166,15 @@ class Driver:
             self._answered.notify_all()
         self._on_exit(self)
 
-    def _heard(self, report: Report) -> None:
+    def _received(self, report: Report) -> None:
         with self._answered:
-            if report.failed is not None:
-                self.failed = report.failed
-            elif any(
-                (report.described, report.declared, report.planned, report.shared, report.unplanned)
-            ):
-                self._answers.append(report)
-            elif report.warm is not None:
-                self.warm = True
+            match report:
+                case Failed():
+                    self.failed = report
+                case Warm():
+                    self.warm = True
+                case _ if isinstance(report, Answer):
+                    self._answers.append(report)
             self._answered.notify_all()
         self._on_report(self, report)
 
@@ -175,7 +189,7 @@ class Driver:
 
     def stop(self) -> None:
         """Let it stop between two batches; `on_exit` tells when it has."""
-        self.send(Command(stop=Nothing()))
+        self.send(Stop())
 
     def kill(self) -> None:
         """End it, and all that it has started, now."""
@@ -185,10 +199,10 @@ class Driver:
             self._process.wait(_KILLED_S)
         self._sweep()
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout: float) -> bool:
         """Wait until it is gone, with all that it has started; return whether it is."""
         with self._answered:
-            gone = self._answered.wait_for(lambda: self._gone, timeout_s)
+            gone = self._answered.wait_for(lambda: self._gone, timeout)
         if gone:
             self._threads[-1].join(_KILLED_S)
             self._log.close()
@@ -252,14 +266,6 @@ def end_all(processes: Iterable[psutil.Process]) -> int:
     return len(found)
 
 
-def error_of(failed: Failed) -> MillstreamError:
-    """Return what a driver has failed with as the error that it raised."""
-    kind = getattr(errors, failed.error, None)
-    if isinstance(kind, type) and issubclass(kind, MillstreamError):
-        return kind(failed.message, hint=failed.hint)
-    return DriverFailed(failed.message, hint=failed.hint)
-
-
 class Log:
     """The log of a job: two files at most, the older one with ".1" at its end.
 
@@ -319,7 +325,7 @@ class Log:
                 self._file = None
 
 
-class Drivers:
+class DriverPool:
     """All drivers of an engine, with spares that have Spark started already.
 
     Call from one thread that lives as long as the engine: the kernel ends a driver with the thread
@@ -330,8 +336,8 @@ class Drivers:
         self,
         data: Path,
         *,
-        on_report: Callable[[Driver, Report], None],
-        on_exit: Callable[[Driver], None],
+        on_report: Callable[[DriverProcess, Report], None],
+        on_exit: Callable[[DriverProcess], None],
         master: str | None = None,
         spares: int = 0,
     ) -> None:
@@ -341,7 +347,7 @@ class Drivers:
         self._master = master
         self._wanted = spares
         self._numbers = itertools.count(1)
-        self._spares: list[Driver] = []
+        self._spares: list[DriverProcess] = []
         self._fill_at = 0.0
 
     def clear(self) -> int:
@@ -350,7 +356,7 @@ class Drivers:
         shutil.rmtree(self._scratch, ignore_errors=True)
         return ended
 
-    def start(self) -> Driver:
+    def start(self) -> DriverProcess:
         """Return a driver that has nothing to do yet: a spare one, the warmest, if there is any."""
         self._spares = [spare for spare in self._spares if spare.alive]
         spare = max(self._spares, key=lambda one: one.warm, default=None)
@@ -376,8 +382,8 @@ class Drivers:
         """How many spares could run a flow at once."""
         return sum(spare.warm and spare.alive for spare in self._spares)
 
-    def _new(self, *, warm: bool) -> Driver:
-        return Driver(
+    def _new(self, *, warm: bool) -> DriverProcess:
+        return DriverProcess(
             self._scratch / str(next(self._numbers)),
             engine=self._data,
             on_report=self._on_report,

@@ -103,7 +103,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 # between an engine and a driver
 
 
-class Compare(msgspec.Struct, frozen=True):
+class Compare(msgspec.Struct, frozen=True, tag=True):
     """Say what a switch to the flow in a file would do; `consent` names the stages whose state may be lost.
 
     `since` is from when on it processes again, if it does.
@@ -124,7 +124,7 @@ class Planned(msgspec.Struct, frozen=True):
     binaries: tuple[str, ...] = ()
 
 
-class Begin(msgspec.Struct, frozen=True, kw_only=True):
+class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Begin a switch to the flow in a file; `binaries` are programs of the engine's that the version needs."""
 
     version: str
@@ -138,7 +138,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     share: int = WHOLE
 
 
-class Share(msgspec.Struct, frozen=True):
+class Share(msgspec.Struct, frozen=True, tag=True):
     """Give the new version another share of the keys; with nothing, the old one has them all again."""
 
     parts: int

@@ -22,8 +22,21 @@ import msgspec
 
 from millstream.actions import scheme as schemes
 from millstream.actions.scheme import Node, Scheme
-from millstream.engine.driver.main import Command, Line, Nothing, Report, Run, failure
+from millstream.engine.driver.protocol import (
+    Drain,
+    Drained,
+    Finished,
+    Line,
+    Ready,
+    Refused,
+    Report,
+    Run,
+    Statistics,
+    Stop,
+    failure,
+)
 from millstream.engine.jobs.status import RuntimeStatus
+from millstream.engine.jobs.switch_record import Compare
 from millstream.engine.schemes import mixing
 from millstream.engine.schemes.egress import Egress
 from millstream.engine.schemes.elsewhere import Elsewhere, Places, owners_of
@@ -207,11 +220,14 @@ class SchemeRun:
         try:
             self._supervisor.begin(self._host)
             while True:
-                command = self._line.next(self._step())
-                if command is not None and command.stop is not None:
-                    return None
-                if command is not None:
-                    self._heard(command)
+                match self._line.next(self._step()):
+                    case Stop():
+                        return None
+                    case Drain(flush=flush):
+                        self._flush = flush
+                        self._supervisor.drain()
+                    case Compare():
+                        self._line.report(Refused(failure(no_switch(self._scheme))))
                 if self._supervisor.done:
                     return self._ended()
         finally:
@@ -221,23 +237,16 @@ class SchemeRun:
         pause = self._supervisor.step()
         if not self._ready and self._supervisor.ready:
             self._ready = True
-            self._line.say(Report(ready=Nothing()))
+            self._line.report(Ready())
         return min(pause, self._tell())
-
-    def _heard(self, command: Command) -> None:
-        if command.drain is not None:
-            self._flush = command.drain.flush
-            self._supervisor.drain()
-        elif command.compare is not None:
-            self._line.say(Report(unplanned=failure(no_switch(self._scheme))))
 
     def _ended(self) -> Report:
         """Return what became of it: drained only if it was to be, and its sources could go on."""
         self._tell(last=True)
         if not self._ready:
-            self._line.say(Report(ready=Nothing()))  # it was quick
+            self._line.report(Ready())  # it was quick
         drained = self._flush is False and not self._supervisor.ended
-        return Report(drained=Nothing()) if drained else Report(finished=Nothing())
+        return Drained() if drained else Finished()
 
     def _tell(self, *, last: bool = False) -> float:
         """Say how the runtimes are doing, if that has changed; return when to look again."""
@@ -247,7 +256,7 @@ class SchemeRun:
         if not last and now < self._told_at + _STATISTICS_S:
             return self._told_at + _STATISTICS_S - now
         self._told, self._told_at = status, now
-        self._line.say(Report(statistics={"runtimes": msgspec.to_builtins(status)}))
+        self._line.report(Statistics({"runtimes": msgspec.to_builtins(status)}))
         return float("inf")
 
 
