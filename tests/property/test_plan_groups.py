@@ -65,7 +65,7 @@ def test_names_of_groups_are_unique_and_their_facts_follow_from_their_stages(flo
         bounded = [group.horizon, group.look_back, group.behind, group.lateness]
         assert all(length is None or length >= timedelta(0) for length in bounded)
         open_end = any(
-            isinstance(stage, Window) and stage.kind == "session" and stage.longest is None
+            isinstance(stage, Window) and stage.shape == "session" and stage.longest is None
             for stage in stages
         )
         assert (group.horizon is None) == open_end

@@ -29,8 +29,8 @@ from millstream.actions.peers import split
 from millstream.actions.program import CONTRACTS, Contract
 from millstream.errors import InvalidAddress, InvalidScheme, NotLoadable, Where
 from millstream.flow import binary
-from millstream.flow.actions import whitelisted
 from millstream.flow.document import Entry, read
+from millstream.flow.stages.action import whitelisted
 
 Role = Literal["source", "processor", "sink"]
 

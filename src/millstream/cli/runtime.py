@@ -10,7 +10,7 @@ import typer
 
 from millstream.actions.program import CONTRACTS, Contract, Limits, Program
 from millstream.errors import ActionError
-from millstream.flow.actions import whitelisted
+from millstream.flow.stages.action import whitelisted
 
 
 def runtime(

@@ -175,8 +175,8 @@ class Entry:
             raise self.wrong(node, f'"{key}" of {self.title} is "{text}"', "true or false")
         return _FLAGS[text.lower()]
 
-    def one_of(self, kinds: Sequence[str]) -> str:
-        """Return the one key of several that is there."""
+    def one_of(self, kinds: Sequence[str], in_python: Sequence[str] = ()) -> str:
+        """Return the one key of several that is there; `in_python` are those that need a function."""
         found = [kind for kind in kinds if kind in self.values]
         if len(found) == 1:
             return found[0]
@@ -185,8 +185,10 @@ class Entry:
             if found
             else f"{self.title} does not say what it is"
         )
+        calls = [name for name in in_python if name in self.values]
+        python = f" ({calls[0]} needs a function: write this flow in Python)" if calls else ""
         raise NotLoadable(
-            fact, hint=f"expected one of {', '.join(kinds)}{self._python()}", where=self.where
+            fact, hint=f"expected one of {', '.join(kinds)}{python}", where=self.where
         )
 
     def finish(self) -> None:
@@ -200,10 +202,6 @@ class Entry:
                 raise self.wrong(
                     key, f'{self.title} has "{name}", which means nothing here', options
                 )
-
-    def _python(self) -> str:
-        calls = [name for name in ("apply", "fold") if name in self.values]
-        return f" ({calls[0]} needs a function: write this flow in Python)" if calls else ""
 
     def _scalar(self, node: yaml.Node, key: str) -> str:
         if not isinstance(node, yaml.ScalarNode):

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib import import_module
 from typing import Any
 
 import yaml
 
-from millstream.errors import InvalidFunction
 from millstream.flow.durations import format as shown
-from millstream.flow.expressions import column
 from millstream.flow.flow import Flow
-from millstream.flow.site import Site
 from millstream.flow.sources import Files, Inbox, Rate, Replay
-from millstream.flow.stages import (
-    SHARDS,
-    Action,
-    Apply,
-    Distinct,
-    Fold,
-    Join,
-    Journal,
-    Lookup,
-    Match,
-    Merge,
-    Reads,
-    Sink,
-    Source,
-    Sql,
-    Stage,
-    Window,
-)
+from millstream.flow.stages import Reads, Sink, Source, forms
+from millstream.flow.stages.stage import Tree
 from millstream.flow.targets import Console, Memory, Outbox, Postgres
-
-# A tree of YAML values, whose types Python cannot say shortly.
-Tree = dict[str, Any]
 
 
 def dump(flow: Flow) -> str:
@@ -52,7 +29,7 @@ def dump(flow: Flow) -> str:
             stage.name: _source(stage) for stage in stages if isinstance(stage, Source | Reads)
         },
         "stages": {
-            stage.name: _stage(flow, stage)
+            stage.name: stage.to_yaml(flow)
             for stage in stages
             if not isinstance(stage, Source | Reads)
         },
@@ -100,17 +77,9 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(list, _list)
 
 
-def _given(tree: Tree) -> Tree:
-    return {key: value for key, value in tree.items() if value is not None}
-
-
-def _columns(names: tuple[str, ...]) -> str | list[str]:
-    return names[0] if len(names) == 1 else list(names)
-
-
 def _source(stage: Source | Reads) -> Tree:
     if isinstance(stage, Reads):
-        return _given({"reads": stage.journal, "schema": stage.schema.ddl, "time": stage.time})
+        return forms.given({"reads": stage.journal, "schema": stage.schema.ddl, "time": stage.time})
     common: Tree = {
         "time": stage.time,
         "lateness": shown(stage.lateness) if stage.lateness else None,
@@ -123,7 +92,7 @@ def _source(stage: Source | Reads) -> Tree:
         "keep_for": stage.keep_for and shown(stage.keep_for),
         "keep_bytes": stage.keep_bytes,
     }
-    return _given({**_origin(stage), **common, **more})
+    return forms.given({**_origin(stage), **common, **more})
 
 
 def _origin(stage: Source) -> Tree:
@@ -141,120 +110,6 @@ def _origin(stage: Source) -> Tree:
             return {"replay": path, "schema": schema.ddl, "format": kind, "speed": speed}
 
 
-def _stage(flow: Flow, stage: Stage) -> Tree:
-    match stage:
-        case Sql():
-            return {"from": stage.input, "sql": stage.query}
-        case Window():
-            return _window(stage)
-        case Merge():
-            return {"merge": list(stage.inputs)}
-        case Join():
-            tree = {"join": [stage.left, stage.right], "on": _columns(stage.on)}
-            return {**tree, "within": shown(stage.within), "how": stage.how}
-        case Lookup():
-            return _lookup(stage)
-        case Distinct():
-            return {
-                "from": stage.input,
-                "distinct": _columns(stage.by),
-                "within": shown(stage.within),
-            }
-        case Journal():
-            return _journal(flow, stage)
-        case Apply() | Fold():
-            site = Site(flow.name, stage.name, "stage", stage.where)
-            hint = "keep this flow in Python, or say it with sql"
-            raise site.mistake(
-                InvalidFunction, "calls a function, which YAML cannot hold", hint=hint
-            )
-        case Match():
-            return _match(flow, stage)
-        case Action():
-            return _action(stage)
-        case Source() | Reads():
-            return _source(stage)
-
-
-def _action(stage: Action) -> Tree:
-    tree: Tree = {
-        "from": stage.input,
-        "action": list(stage.argv),
-        "input": _columns(stage.columns) or None,
-    }
-    tree |= {
-        "output": stage.output.ddl,
-        "contract": None if stage.contract == "one" else stage.contract,
-    }
-    tree |= {
-        "format": None if stage.format == "json" else stage.format,
-        "env": dict(stage.env) or None,
-    }
-    tree |= {
-        "files": list(stage.files) or None,
-        "memory_bytes": stage.memory_bytes,
-        "cpu_seconds": stage.cpu_seconds,
-    }
-    tree |= {
-        "time_limit": None if stage.time_limit == timedelta(minutes=1) else shown(stage.time_limit)
-    }
-    tree |= {"attempts": None if stage.attempts == 3 else stage.attempts, "user": stage.user}
-    listed = stage.conn_whitelist
-    return _given({**tree, "conn_whitelist": None if listed is None else list(listed)})
-
-
-def _match(flow: Flow, stage: Match) -> Tree:
-    site = Site(flow.name, stage.name, "stage", stage.where)
-    # By its name: a flow takes any pattern and knows none.
-    document = import_module("millstream.patterns.document")
-    with site.naming("pattern"):
-        pattern = document.write_pattern(stage.pattern)
-    if "sql" in pattern:
-        return {"from": stage.input, **pattern}
-    key = flow.stream(stage.input).key
-    by = None if stage.by == ((key,) if key is not None else ()) else list(stage.by)
-    shards = None if stage.shards == SHARDS else stage.shards
-    return _given({"from": stage.input, **pattern, "by": by, "emit": stage.emit, "shards": shards})
-
-
-def _window(stage: Window) -> Tree:
-    if stage.gap is not None:
-        lengths: Tree = {
-            "session": shown(stage.gap),
-            "longest": stage.longest and shown(stage.longest),
-        }
-    else:
-        assert stage.every is not None
-        assert stage.size is not None
-        lengths = {
-            "window": shown(stage.every),
-            "size": None if stage.kind == "tumbling" else shown(stage.size),
-        }
-    plain = all(text == column(name) for name, text in stage.by)
-    by = _columns(tuple(name for name, _ in stage.by)) if plain else dict(stage.by)
-    return _given({"from": stage.input, **lengths, "by": by, "aggregates": dict(stage.aggregates)})
-
-
-def _lookup(stage: Lookup) -> Tree:
-    schema = None if stage.table.schema is None else stage.table.schema.ddl
-    table = {"lookup": stage.table.path, "format": stage.table.format, "schema": schema}
-    return _given({"from": stage.input, **table, "on": _columns(stage.on), "how": stage.how})
-
-
-def _journal(flow: Flow, stage: Journal) -> Tree:
-    kept = stage.keep_for and shown(stage.keep_for)
-    tree = _given(
-        {
-            "journal": stage.input,
-            "partitions": None if stage.partitions == 1 else stage.partitions,
-            "keep_for": kept,
-        }
-    )
-    tree |= _given({"keep_bytes": stage.keep_bytes})
-    # The key is written only where it is not the stream's own: also that there is none.
-    return tree if stage.key == flow.stream(stage.input).key else {**tree, "key": stage.key}
-
-
 def _sink(sink: Sink) -> Tree:
     match sink.target:
         case Console(rows):
@@ -264,7 +119,7 @@ def _sink(sink: Sink) -> Tree:
         case Postgres(url, table):
             return {"from": sink.input, "postgres": url, "table": table}
         case Outbox(address, source, key, server, end):
-            options = _given({"key": key, "server": server, "end": end or None})
+            options = forms.given({"key": key, "server": server, "end": end or None})
             return {"from": sink.input, "outbox": address, "source": source, **options}
         case target:
             return {

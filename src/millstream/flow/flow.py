@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from math import ceil, lcm
 from types import MappingProxyType
-from typing import get_args
+from typing import TYPE_CHECKING, cast, get_args
 
+from millstream.clock import MICROSECOND
 from millstream.errors import (
     DuplicateName,
     InvalidDuration,
@@ -20,7 +22,6 @@ from millstream.errors import (
     UnknownStream,
     UnknownType,
 )
-from millstream.flow import joins
 from millstream.flow import query as queries
 from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
@@ -28,7 +29,11 @@ from millstream.flow.site import Site, here
 from millstream.flow.sources import Replay, SourceSpec
 from millstream.flow.stages import Journal, Reads, Sink, Source, Stage
 from millstream.flow.stream import Stream
-from millstream.flow.windows import service_window
+
+if TYPE_CHECKING:
+    from millstream.flow.stages.upstream import Upstream
+
+_SHORTEST, _LONGEST = timedelta(seconds=10), timedelta(hours=1)
 
 
 class Flow:
@@ -71,7 +76,7 @@ class Flow:
     @property
     def window(self) -> timedelta:
         """The service window."""
-        return service_window(self._stages.values()) if self._window is None else self._window
+        return _service_window(self._stages.values()) if self._window is None else self._window
 
     @property
     def given_window(self) -> timedelta | None:
@@ -142,18 +147,18 @@ class Flow:
                 InvalidOption, f"has {partitions} partitions", hint="give at least one"
             )
         column = _time(site, spec.schema, time)
-        late = _length(site, lateness, "lateness")
+        late = site.duration(lateness, "lateness")
         if late and column is None:
             raise site.mistake(
                 NoTime, "has a lateness and no time", hint='name its time column: time="at"'
             )
         routed = None if key is None else site.column(spec.schema, key, name, verb="is keyed by")
-        limits = _length(site, ahead, "ahead"), _length(site, idle, "idle")
+        limits = site.duration(ahead, "ahead"), site.duration(idle, "idle")
         if keep_bytes is not None and keep_bytes < 0:
             raise site.mistake(
                 InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes"
             )
-        kept = None if keep_for is None else _length(site, keep_for, "keep_for")
+        kept = None if keep_for is None else site.duration(keep_for, "keep_for")
         origin = spec.timed_by(column) if isinstance(spec, Replay) else spec
         stage = Source(
             name,
@@ -168,7 +173,7 @@ class Flow:
             keep_bytes,
             site.where,
         )
-        return self._add(stage, Stream(self, name, spec.schema, column, routed, late))
+        return self.keep(stage, Stream(self, name, spec.schema, column, routed, late))
 
     def merge(self, name: str, *streams: Stream) -> Stream:
         """Return the rows of several streams, which have the same columns and time."""
@@ -228,7 +233,7 @@ class Flow:
             schema = ddl if isinstance(ddl, Schema) else Schema.parse(ddl)
         column = _time(site, schema, time)
         stage = Reads(site.name, journal, schema, column, site.where)
-        stream = self._add(stage, Stream(self, site.name, schema, column, None, timedelta(0)))
+        stream = self.keep(stage, Stream(self, site.name, schema, column, None, timedelta(0)))
         self._check_cycle(stage)
         return stream
 
@@ -290,9 +295,17 @@ class Flow:
     def _stand_in(self) -> Stream:
         return Stream(self, self.name, None, None, None, timedelta(0))
 
-    def _add(self, stage: Stage, stream: Stream) -> Stream:
-        kind = {Source: "source", Journal: "journal"}.get(type(stage), "stage")
-        site = Site(self.name, stage.name, kind, stage.where)
+    def add(self, stage: Stage, *inputs: Upstream) -> Stream:
+        """Add a stage that reads these streams, and return its own."""
+        # What has one kind's method has them all.
+        streams = cast("tuple[Stream, ...]", inputs)
+        site = Site(self.name, stage.name, stage.noun, stage.where)
+        return self.keep(stage, stage.stream(site, *streams))
+
+    def keep(self, stage: Stage, stream: Upstream) -> Stream:
+        """Add a stage whose stream is known."""
+        assert isinstance(stream, Stream)
+        site = Site(self.name, stage.name, stage.noun, stage.where)
         self._check_unique(site, self._stages, "stage")
         if isinstance(stage, Journal):
             self._check_unique(site, self._sinks, "sink")
@@ -334,7 +347,7 @@ class Flow:
         found = (
             []
             if written.schema is None
-            else joins.differences(written.name, written.schema, reader.name, reader.schema)
+            else written.schema.differences(written.name, reader.schema, reader.name)
         )
         if found:
             fact = (
@@ -344,7 +357,10 @@ class Flow:
                 SchemasDiffer, fact, hint="give reads(...) the columns that are written"
             )
         if reader.time != written.time:
-            fact = f'is written with the time {written.time or "none"} and read ("{reader.name}") with {reader.time or "none"}'
+            fact = (
+                f"is written with the time {written.time or 'none'} "
+                f'and read ("{reader.name}") with {reader.time or "none"}'
+            )
             raise site.mistake(
                 TimesDiffer, fact, hint="give reads(...) the time column that is written"
             )
@@ -354,9 +370,11 @@ def _content(flow: Flow) -> tuple[object, ...]:
     return flow.name, flow.window, dict(flow.stages), dict(flow.sinks)
 
 
-def _length(site: Site, value: str | timedelta, what: str) -> timedelta:
-    with site.naming(what):
-        return duration(value)
+def _service_window(stages: Iterable[Stage]) -> timedelta:
+    """Return the shortest time, from ten seconds to an hour, whose multiples cut no result in two."""
+    boundaries = [stage.boundary for stage in stages if stage.boundary is not None]
+    common = lcm(*(length // MICROSECOND for length in boundaries)) * MICROSECOND
+    return min(common * ceil(_SHORTEST / common), _LONGEST)
 
 
 def _time(site: Site, schema: Schema, time: str | None) -> str | None:

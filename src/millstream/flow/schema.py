@@ -107,6 +107,21 @@ class Schema:
         gone = {name.lower() for name in names}
         return Schema(tuple(field for field in self.fields if field.name.lower() not in gone))
 
+    def differences(self, name: str, other: Schema, other_name: str) -> list[str]:
+        """Return what differs between two schemas, whose owners are named, apart from order."""
+        lines = []
+        for owner, one, twin in ((name, self, other), (other_name, other, self)):
+            own = ", ".join(f'"{field.name}"' for field in one if field.name not in twin)
+            lines += [f'only "{owner}" has {own}'] if own else []
+        for field in self.fields:
+            found = other.find(field.name)
+            kinds = field.type, found.type if found else None
+            if None not in kinds and kinds[0] != kinds[1]:
+                lines.append(
+                    f'"{field.name}" is {kinds[0]} in "{name}" and {kinds[1]} in "{other_name}"'
+                )
+        return lines
+
     def arrow(self) -> pa.Schema:
         """Return the Arrow schema of a journal with these columns.
 

@@ -9,8 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import timedelta
 
-from millstream.errors import DuplicateColumn, FlowError, InvalidName, UnknownColumn, Where
+from millstream.errors import (
+    DuplicateColumn,
+    FlowError,
+    InvalidDuration,
+    InvalidName,
+    UnknownColumn,
+    Where,
+)
+from millstream.flow.durations import duration
 from millstream.flow.schema import Field, Schema
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -70,6 +79,19 @@ class Site:
                 raise
             msg = f"{self} has a wrong {what}: {error.message}"
             raise type(error)(msg, hint=error.hint, where=self.where) from None
+
+    def duration(self, value: str | timedelta, what: str) -> timedelta:
+        """Return a length of time."""
+        with self.naming(what):
+            return duration(value)
+
+    def positive(self, value: str | timedelta, what: str) -> timedelta:
+        """Return a length of time above zero."""
+        length = self.duration(value, what)
+        if not length:
+            hint = 'give a time above zero, like "1 hour"'
+            raise self.mistake(InvalidDuration, f"has a {what} of no length", hint=hint)
+        return length
 
     def check_name(self) -> None:
         """Refuse a name that is missing, malformed or reserved."""

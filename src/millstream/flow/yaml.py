@@ -96,17 +96,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
 from millstream.errors import CycleWithoutJournal, FlowError, NotLoadable, UnknownStream
-from millstream.flow import document, sources, targets
+from millstream.flow import document, sources, stages, targets
 from millstream.flow.document import Entry
 from millstream.flow.flow import Flow
 from millstream.flow.site import placed
 from millstream.flow.sources import SourceSpec
-from millstream.flow.stages import SHARDS
+from millstream.flow.stages import EntryPoint, Stage
 from millstream.flow.stream import Stream
 from millstream.flow.targets import TargetSpec
 
@@ -197,44 +196,34 @@ class _Builder:
         if name in self.path:
             raise self.cycle(name, entry)
         self.path.append(name)
-        make = _STAGES[entry.one_of(tuple(_STAGES))]
-        inputs = [self.read(entry, source) for source in _inputs(entry)]
+        kind = self.kind(entry)
+        inputs = [self.read(entry, source) for source in kind.yaml_inputs(entry)]
         self.path.pop()
         with _at(entry):
-            stream = make(name, entry, inputs)
+            stream = kind.from_yaml(name, entry, inputs)
         entry.finish()
         return stream
 
+    def kind(self, entry: Entry) -> type[Stage]:
+        """Return the kind of stage that an entry describes."""
+        known = stages.kinds().values()
+        words = {word: kind for kind in known for word in kind.yaml_words}
+        unwritten = [kind.kind for kind in known if not kind.yaml_words]
+        return words[entry.one_of(tuple(words), in_python=unwritten)]
+
     def cycle(self, name: str, entry: Entry) -> FlowError:
         around = self.path[self.path.index(name) :]
-        journal = next((stage for stage in around if self.stages[stage].has("journal")), None)
+        entries = ((stage, self.kind(self.stages[stage])) for stage in around)
+        journal = next((stage for stage, kind in entries if issubclass(kind, EntryPoint)), None)
         if journal is None:
             hint = (
                 'give one of them a journal, and read that with "reads" and its schema in sources'
             )
         else:
             hint = f'read the journal where the cycle begins: a source with "reads: {journal}" and its schema'
-        said = " -> ".join(f'"{stage}"' for stage in (*around, name))
-        msg = f'{entry.title} of flow "{self.flow.name}" reads its own output: {said}'
+        path = " -> ".join(f'"{stage}"' for stage in (*around, name))
+        msg = f'{entry.title} of flow "{self.flow.name}" reads its own output: {path}'
         return CycleWithoutJournal(msg, hint=hint, where=entry.where)
-
-
-def _inputs(entry: Entry) -> list[str]:
-    """Return the names of the streams that a stage reads."""
-    if entry.has("merge") or entry.has("join"):
-        key = "merge" if entry.has("merge") else "join"
-        names = entry.texts(key) or []
-        if not names:
-            fact, hint = f"{entry.title} names no streams", f'expected "{key}: [one, another]"'
-            raise NotLoadable(fact, hint=hint, where=entry.where)
-        if key == "join" and len(names) != 2:
-            fact, hint = (
-                f"{entry.title} joins {len(names)} streams",
-                'expected "join: [left, right]"',
-            )
-            raise NotLoadable(fact, hint=hint, where=entry.where)
-        return names
-    return [entry.needed("journal" if entry.has("journal") else "from", "a stream")]
 
 
 def _source(flow: Flow, name: str, entry: Entry) -> None:
@@ -275,113 +264,6 @@ def _spec(kind: str, entry: Entry) -> SourceSpec:
     return replace(
         sources.files(path, schema, format=format_, follow=entry.flag("follow")), options=options
     )
-
-
-def _sql(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    return inputs[0].sql(name, entry.needed("sql", "a query"))
-
-
-def _window(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    every, size = entry.text("window"), entry.text("size")
-    by, aggregates = entry.texts_or_named("by"), entry.named("aggregates") or {}
-    return inputs[0]._window(name, every=every, size=size, by=by, aggregates=aggregates)
-
-
-def _session(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    gap, longest = entry.text("session"), entry.text("longest")
-    by, aggregates = entry.texts_or_named("by"), entry.named("aggregates") or {}
-    return inputs[0]._window(name, gap=gap, longest=longest, by=by, aggregates=aggregates)
-
-
-def _merge(name: str, _: Entry, inputs: list[Stream]) -> Stream:
-    return inputs[0].flow.merge(name, *inputs)
-
-
-def _join(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    on, within, how = entry.texts("on") or [], entry.text("within"), entry.text("how")
-    return inputs[0].join(name, inputs[1], on=on, within=within, how=how or "inner")
-
-
-def _lookup(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    path, format_, schema = (
-        entry.needed("lookup", "a path"),
-        entry.text("format"),
-        entry.text("schema"),
-    )
-    on, how = entry.texts("on") or [], entry.text("how")
-    return inputs[0].join(
-        name, targets.table(path, format=format_, schema=schema), on=on, how=how or "inner"
-    )
-
-
-def _distinct(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    return inputs[0].distinct(
-        name, by=entry.texts("distinct") or [], within=entry.needed("within", "a time")
-    )
-
-
-def _match(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    # By its name: a flow takes any pattern and knows none.
-    document = import_module("millstream.patterns.document")
-    pattern = (
-        document.read_pattern(entry)
-        if entry.has("match")
-        else document.read_phenomenon(entry, name)
-    )
-    by, emit, shards = entry.texts("by"), entry.text("emit"), entry.whole("shards")
-    shards = SHARDS if shards is None else shards
-    return inputs[0].match(
-        name, pattern, by=by, emit=emit, strict=entry.flag("strict"), shards=shards
-    )
-
-
-def _journal(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
-    key, keep_for = entry.text("key"), entry.text("keep_for")
-    # "key: null" says that there is none, not even the stream's.
-    stream = inputs[0].key_by(None) if entry.has("key") and key is None else inputs[0]
-    return stream.journal(
-        name,
-        partitions=1 if partitions is None else partitions,
-        key=key,
-        keep_for=keep_for,
-        keep_bytes=keep_bytes,
-    )
-
-
-def _action(name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-    attempts = entry.whole("attempts")
-    return inputs[0].action(
-        name,
-        entry.texts("action") or [],
-        output=entry.needed("output", "columns"),
-        input=entry.texts("input"),
-        contract=entry.text("contract") or "one",
-        format=entry.text("format") or "json",
-        env=entry.named("env"),
-        files=entry.texts("files") or (),
-        time_limit=entry.text("time_limit") or "1 minute",
-        attempts=3 if attempts is None else attempts,
-        memory_bytes=entry.whole("memory_bytes"),
-        cpu_seconds=entry.whole("cpu_seconds"),
-        user=entry.text("user"),
-        conn_whitelist=entry.texts("conn_whitelist"),
-    )
-
-
-_STAGES: dict[str, Callable[[str, Entry, list[Stream]], Stream]] = {
-    "sql": _sql,
-    "window": _window,
-    "session": _session,
-    "merge": _merge,
-    "join": _join,
-    "lookup": _lookup,
-    "distinct": _distinct,
-    "action": _action,
-    "match": _match,
-    "phenomenon": _match,
-    "journal": _journal,
-}
 
 
 def _target(entry: Entry) -> TargetSpec:

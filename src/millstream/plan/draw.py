@@ -10,10 +10,9 @@ from typing import Any
 from millstream.flow.describe import describe
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Distinct, Fold, Join, Journal, Match, Window
+from millstream.flow.stages import EntryPoint, Reach, Written
 from millstream.flow.targets import Console, Memory, Outbox, Postgres, TargetSpec
 from millstream.plan.groups import Group, Plan
-from millstream.plan.horizon import Reach, reach
 from millstream.plan.picture import svg
 
 __all__ = ["stages", "svg", "to_json", "tree"]
@@ -47,8 +46,7 @@ def stages(plan: Plan) -> str:
     """Return a table of the stages with the horizon and look-back of each."""
     rows = [("stage", "kind", "horizon", "look-back")]
     for name, stage in plan.flow.stages.items():
-        found = reach(stage, plan.flow.window)
-        rows.append((name, type(stage).__name__.lower(), *_reached(found)))
+        rows.append((name, stage.kind, *_reached(stage.reach(plan.flow.window))))
     widths = [max(len(row[at]) for row in rows) for at in range(4)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -76,7 +74,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             for use in plan.journals.values()
         ],
         "reach": {
-            name: _reach_json(reach(stage, plan.flow.window))
+            name: _reach_json(stage.reach(plan.flow.window))
             for name, stage in plan.flow.stages.items()
         },
         "warnings": list(plan.warnings),
@@ -132,7 +130,7 @@ def _block(flow: Flow, group: Group) -> _Block:
     chain = _chain(flow, group, group.output, set())
     if group.journal is not None:
         journal = flow.stages[group.journal]
-        assert isinstance(journal, Journal)
+        assert isinstance(journal, Written)
         outputs = [
             (
                 group.journal,
@@ -147,7 +145,7 @@ def _block(flow: Flow, group: Group) -> _Block:
 def _chain(flow: Flow, group: Group, name: str, seen: set[str]) -> list[str]:
     """Return the way to a stage as lines; it leaves at the end of the first."""
     inputs = [source for source in flow.stages[name].inputs if source in group.stages]
-    if isinstance(flow.stages[name], Journal) or not inputs:
+    if isinstance(flow.stages[name], EntryPoint) or not inputs:
         return [name]
     if name in seen:
         return [f"({name})"]
@@ -218,25 +216,10 @@ def target_text(target: TargetSpec) -> str:
 
 
 def _state(flow: Flow, group: Group) -> str:
-    kinds = dict.fromkeys(text for name in group.stages if (text := _stage_state(flow, name)))
+    kinds = dict.fromkeys(
+        text for name in group.stages if (text := flow.stages[name].bounded_state)
+    )
     return f"state: {', '.join(kinds)}" if kinds else "no state"
-
-
-def _stage_state(flow: Flow, name: str) -> str:
-    match flow.stages[name]:
-        case Window(kind="session", longest=longest):
-            return "sessions" if longest is None else f"sessions, at most {shown(longest)}"
-        case Window():
-            return "windows"
-        case Join(within=within):
-            return f"rows of {shown(within)}"
-        case Distinct(within=within):
-            return f"keys of {shown(within)}"
-        case Fold():
-            return "a value per key"
-        case Match(pattern=pattern):
-            return "runs" if pattern.reach is None else f"runs, at most {shown(pattern.reach)}"
-    return ""
 
 
 def _switch(plan: Plan) -> str:

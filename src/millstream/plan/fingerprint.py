@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
 from typing import Any
 
-from millstream.flow import binary, durations, expressions
+from millstream.flow import durations
 from millstream.flow.describe import describe_stage
-from millstream.flow.stages import Action, Apply, Fold, Journal, Match, Reads, Source, Stage
+from millstream.flow.stages import EntryPoint, Stage, kinds
 from millstream.plan import code
 from millstream.plan.functions import Functions, canonical
-from millstream.plan.groups import Group, Plan, journal_read
+from millstream.plan.groups import Group, Plan
 
 # JSON: what can be in it, Python's types cannot say shortly.
 Data = Any
@@ -48,14 +48,10 @@ def fingerprint(
     """
     group = plan.group(name)
     functions = Functions()
-    stages = {stage: _stage(plan, plan.flow.stages[stage], functions) for stage in group.stages}
-    for stage in (stage for stage in stages.values() if stage["kind"] == "lookup"):
-        stage["table"]["snapshot"] = (snapshots or {}).get(stage["table"]["path"])
-    for action in (plan.flow.stages[stage] for stage in group.stages):
-        if isinstance(action, Action):
-            stages[action.name]["shipped"] = {
-                name: {"snapshot": (snapshots or {}).get(name)} for name in shipped(action)
-            }
+    known = snapshots or {}
+    stages = {
+        stage: _stage(plan, plan.flow.stages[stage], functions, known) for stage in group.stages
+    }
     return {
         "format": _FORMAT,
         "group": group.name,
@@ -63,14 +59,6 @@ def fingerprint(
         "output": _output(plan, group),
         "functions": functions.table,
     }
-
-
-def shipped(action: Action) -> tuple[str, ...]:
-    """Return what goes to the executors with an action, and counts by its content: its program, unless that is theirs."""
-    program = action.argv[0]
-    relative = "/" in program and not program.startswith("/")
-    ours = relative or binary.parse(program) is not None
-    return tuple(dict.fromkeys((*((program,) if ours else ()), *action.files)))
 
 
 def normal(description: dict[str, Data]) -> dict[str, Data]:
@@ -105,8 +93,8 @@ def difference(old: dict[str, Data], new: dict[str, Data]) -> list[str]:
     return lines
 
 
-def _stage(plan: Plan, stage: Stage, functions: Functions) -> Data:
-    if isinstance(stage, Source | Reads | Journal):
+def _stage(plan: Plan, stage: Stage, functions: Functions, snapshots: Mapping[str, str]) -> Data:
+    if isinstance(stage, EntryPoint):
         stream = plan.flow.stream(stage.name)
         schema = (
             None if stream.schema is None else [[field.name, field.type] for field in stream.schema]
@@ -116,23 +104,10 @@ def _stage(plan: Plan, stage: Stage, functions: Functions) -> Data:
             "time": stream.time,
             "lateness": durations.format(stream.lateness),
         }
-        return {"kind": "journal", "journal": journal_read(stage), **facts}
+        return {"kind": "journal", "journal": stage.journal_name, **facts}
     described = describe_stage(stage)
     del described["name"]
-    if isinstance(stage, Apply):
-        return {**described, "function": functions.stage_function(stage.function)}
-    if isinstance(stage, Fold):
-        parts = {
-            "step": functions.stage_function(stage.step),
-            "initial": functions.value(stage.initial),
-        }
-        return {**described, **parts}
-    if isinstance(stage, Match):
-        return {
-            **described,
-            "predicates": [functions.stage_function(one) for one in stage.pattern.predicates],
-        }
-    return described
+    return stage.fingerprint(described, functions, snapshots)
 
 
 def _output(plan: Plan, group: Group) -> Data:
@@ -149,15 +124,10 @@ def _important(described: dict[str, Data]) -> dict[str, Data]:
     return {key: value for key, value in described.items() if key not in _UNIMPORTANT}
 
 
-def _normal_stage(stage: dict[str, Data]) -> dict[str, Data]:
-    changed = dict(stage)
-    if "query" in stage:
-        changed["query"] = expressions.normal(stage["query"])
-    if stage["kind"] == "window":
-        for part in ("by", "aggregates"):
-            changed[part] = {name: expressions.normal(text) for name, text in stage[part]}
-            changed[f"{part} in order"] = [name for name, _ in stage[part]]
-    return changed
+def _normal_stage(meaning: dict[str, Data]) -> dict[str, Data]:
+    # A kind that nobody knows any more is compared as it was written.
+    kind = kinds().get(meaning["kind"], Stage)
+    return kind.normal(meaning)
 
 
 def _normal_function(entry: dict[str, Data]) -> dict[str, Data]:

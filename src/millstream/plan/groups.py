@@ -14,19 +14,8 @@ from typing import Literal
 
 from millstream.errors import UnknownGroup
 from millstream.flow.flow import Flow
-from millstream.flow.stages import (
-    Distinct,
-    Fold,
-    Join,
-    Journal,
-    Match,
-    Reads,
-    Source,
-    Stage,
-    Window,
-)
-from millstream.plan.horizon import ZERO, chain_reach
-from millstream.plan.horizon import reach as stage_reach
+from millstream.flow.stages.stage import ZERO, EntryPoint, Stage, Written
+from millstream.plan.horizon import chain_reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +88,7 @@ class Plan:
 
     def _uses(self) -> Iterator[JournalUse]:
         for name, stage in self.flow.stages.items():
-            if isinstance(stage, Source):
+            if isinstance(stage, Written) and stage.writer == "source":
                 yield JournalUse(name, "source", name, self._readers(name))
         for group in self.groups:
             if group.journal is not None:
@@ -119,9 +108,9 @@ def plan(flow: Flow) -> Plan:
     flow.check()
     groups = [_sink_group(flow, output, sinks) for output, sinks in _outputs(flow).items()]
     groups += [
-        _group(flow, stage.name, stage.input, (), stage.name)
+        _group(flow, stage.name, stage.inputs[0], (), stage.name)
         for stage in flow.stages.values()
-        if isinstance(stage, Journal)
+        if isinstance(stage, Written) and stage.writer == "group"
     ]
     found = Plan(flow, _ordered(groups), tuple(_warnings(flow)))
     return replace(found, warnings=(*found.warnings, *_standing(found)))
@@ -144,36 +133,29 @@ def _group(
 ) -> Group:
     stages = tuple(_above(flow, output))
     members = [flow.stages[stage] for stage in stages]
-    entries = [stage for stage in members if _entry(stage)]
+    entries = [stage for stage in members if isinstance(stage, EntryPoint)]
     reach = chain_reach(flow, stages, output)
     return Group(
         name=name,
         stages=stages,
         output=output,
-        inputs=tuple(dict.fromkeys(journal_read(stage) for stage in entries)),
+        inputs=tuple(dict.fromkeys(stage.journal_name for stage in entries)),
         sinks=sinks,
         journal=journal,
-        stateful=any(
-            isinstance(stage, Window | Join | Distinct | Fold | Match) for stage in members
-        ),
+        stateful=any(stage.state for stage in members),
         timed=flow.stream(output).time is not None,
         horizon=reach.horizon,
         look_back=reach.look_back,
-        handed_over=tuple(
-            stage.name for stage in members if stage_reach(stage, flow.window).handed_over
-        ),
+        handed_over=tuple(stage.name for stage in members if stage.reach(flow.window).handed_over),
         behind=reach.behind,
         lateness=max((flow.stream(stage.name).lateness for stage in entries), default=ZERO),
     )
 
 
-def _entry(stage: Stage) -> bool:
-    return isinstance(stage, Source | Reads | Journal)
-
-
 def journal_read(stage: Stage) -> str:
     """Return the name of the journal that an entry point reads."""
-    return stage.journal if isinstance(stage, Reads) else stage.name
+    assert isinstance(stage, EntryPoint)
+    return stage.journal_name
 
 
 def _above(flow: Flow, output: str) -> list[str]:
@@ -184,10 +166,11 @@ def _above(flow: Flow, output: str) -> list[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += () if _entry(flow.stages[name]) else flow.stages[name].inputs
+            stage = flow.stages[name]
+            waiting += () if isinstance(stage, EntryPoint) else stage.inputs
     # A flow keeps its stages in the order in which they were built, which is a topological one.
     ordered = [name for name in flow.stages if name in found]
-    return sorted(ordered, key=lambda name: not _entry(flow.stages[name]))
+    return sorted(ordered, key=lambda name: not isinstance(flow.stages[name], EntryPoint))
 
 
 def _ordered(groups: list[Group]) -> tuple[Group, ...]:
@@ -229,10 +212,8 @@ def _standing(plan: Plan) -> Iterator[str]:
 
 def _warnings(flow: Flow) -> Iterator[str]:
     for stage in flow.stages.values():
-        if isinstance(stage, Match):
-            yield from (f'stage "{stage.name}": {warning}' for warning in stage.pattern.warnings)
+        yield from (f'stage "{stage.name}": {warning}' for warning in stage.warnings)
     for name in flow.unused():
-        where = flow.stages[name].where
+        stage, where = flow.stages[name], flow.stages[name].where
         place = f" ({where.file.rsplit('/', 1)[-1]}:{where.line})" if where is not None else ""
-        kind = "source" if isinstance(flow.stages[name], Source) else "stage"
-        yield f'no sink or journal reads {kind} "{name}"{place}: it will not run'
+        yield f'no sink or journal reads {stage.noun} "{name}"{place}: it will not run'

@@ -26,19 +26,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Distinct, Fold, Join, Match, Stage, Window
-
-ZERO = timedelta(0)
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far the results of a stage, or of a chain of them, reach; None is open-ended."""
-
-    horizon: timedelta | None = ZERO
-    look_back: timedelta | None = ZERO
-    handed_over: bool = False
-    behind: timedelta = ZERO
+from millstream.flow.stages.stage import ZERO, Reach, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,47 +37,13 @@ class _Chain:
     pending: timedelta | None = ZERO
 
 
-def reach(stage: Stage, service_window: timedelta) -> Reach:
-    """Return how far the results of one stage reach, by themselves."""
-    match stage:
-        case Window():
-            return Reach(*_window(stage, service_window))
-        case Join():
-            return Reach(
-                stage.within, ZERO if stage.how == "inner" else stage.within, behind=stage.within
-            )
-        case Distinct() | Fold():
-            return Reach(handed_over=True)
-        case Match():
-            return (
-                Reach(stage.pattern.reach) if stage.pattern.independent else Reach(handed_over=True)
-            )
-    return Reach()
-
-
-def _window(stage: Window, service_window: timedelta) -> tuple[timedelta | None, timedelta | None]:
-    match stage.kind:
-        case "session":
-            assert stage.gap is not None
-            return stage.longest, None if stage.longest is None else stage.gap + stage.longest
-        case "sliding":
-            return stage.size, ZERO
-        case "tumbling":
-            return ZERO if _aligned(stage, service_window) else stage.size, ZERO
-
-
-def _aligned(stage: Window, service_window: timedelta) -> bool:
-    """Tell whether every multiple of the service window is a boundary of a tumbling window."""
-    return stage.kind == "tumbling" and stage.size is not None and not service_window % stage.size
-
-
 def chain_reach(flow: Flow, stages: tuple[str, ...], output: str) -> Reach:
     """Return how far the results of a chain of stages, in topological order, reach together."""
     return _chains(flow, stages)[output].reach
 
 
 def begun_before(flow: Flow, stages: tuple[str, ...], output: str) -> timedelta | None:
-    """Return how long before its time a row of `output` may have been begun, where its time is a window's end."""
+    """Return how long before its time a row of `output` may have begun."""
     return _chains(flow, stages)[output].pending
 
 
@@ -103,31 +57,17 @@ def _chains(flow: Flow, stages: tuple[str, ...]) -> dict[str, _Chain]:
 
 
 def _extended(stage: Stage, above: list[_Chain], service_window: timedelta) -> _Chain:
-    own = reach(stage, service_window)
+    own = stage.reach(service_window)
     inputs = [chain.reach for chain in above]
     pending = _longest([chain.pending for chain in above])
-    grouped = isinstance(stage, Window | Join | Distinct | Fold | Match)
-    look_back = _sum(
-        own.look_back, _longest([one.look_back for one in inputs]), pending if grouped else ZERO
-    )
+    look_backs = own.look_back, _longest([one.look_back for one in inputs])
     total = Reach(
         horizon=_sum(own.horizon, _longest([one.horizon for one in inputs])),
-        look_back=look_back,
+        look_back=_sum(*look_backs, pending if stage.state else ZERO),
         handed_over=own.handed_over or any(one.handed_over for one in inputs),
         behind=own.behind + max((one.behind for one in inputs), default=ZERO),
     )
-    if isinstance(stage, Window):
-        return _Chain(total, _begun_before(stage, service_window))
-    if isinstance(stage, Match):
-        return _Chain(total, stage.pattern.reach)
-    return _Chain(total, ZERO if grouped and not isinstance(stage, Join) else pending)
-
-
-def _begun_before(stage: Window, service_window: timedelta) -> timedelta | None:
-    """Return how long before its time a window that ends after a cut may have begun before the cut."""
-    if _aligned(stage, service_window):
-        return ZERO
-    return stage.longest if stage.kind == "session" else stage.size
+    return _Chain(total, stage.begun_before(pending, service_window))
 
 
 def _sum(*lengths: timedelta | None) -> timedelta | None:

@@ -8,29 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from html import escape
 
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.sources import Files, Inbox, Rate, Replay
-from millstream.flow.stages import (
-    Action,
-    Apply,
-    Distinct,
-    Fold,
-    Join,
-    Journal,
-    Lookup,
-    Match,
-    Merge,
-    Reads,
-    Sink,
-    Source,
-    Sql,
-    Stage,
-    Window,
-)
+from millstream.flow.stages import EntryPoint, Sink, Source, Stage
+from millstream.flow.stages.forms import end_of
 from millstream.flow.targets import Console, Memory, Outbox, Postgres
 from millstream.graph.layout import Box, Edge, Layout, Size, layers, place
 from millstream.graph.lines import rounded, text_width, through
@@ -205,7 +189,7 @@ def _inside(flow: Flow, group: Group) -> _Inside:
     entries = [name for name in group.stages if _enters(flow, name)]
     inner = [name for name in group.stages if name not in entries]
     edges = [(source, name) for name in inner for source in dict.fromkeys(flow.stages[name].inputs)]
-    cards = {name: _Card(name, detail(flow.stages[name])) for name in inner}
+    cards = {name: _Card(name, flow.stages[name].label) for name in inner}
     sizes = {
         **{name: Size(0.0, 12.0, 6.0) for name in entries},
         **{name: card.size for name, card in cards.items()},
@@ -222,7 +206,7 @@ def _inside(flow: Flow, group: Group) -> _Inside:
 
 
 def _enters(flow: Flow, name: str) -> bool:
-    return isinstance(flow.stages[name], Source | Reads | Journal)
+    return isinstance(flow.stages[name], EntryPoint)
 
 
 def _outer_cards(plan: Plan) -> Iterator[tuple[str, _Card]]:
@@ -283,12 +267,7 @@ def _group_content(flow: Flow, one: _Inside, box: Box) -> Iterator[str]:
     last = moved[one.group.output]
     yield f'<path class="edge" d="M{last.right:.1f} {last.middle:.1f}H{box.right:.1f}"/>'
     for name, card in one.cards.items():
-        kind = (
-            "stateful"
-            if isinstance(flow.stages[name], Window | Join | Distinct | Fold | Match)
-            else "node"
-        )
-        yield _rect(moved[name], kind)
+        yield _rect(moved[name], "stateful" if flow.stages[name].state else "node")
         yield from _written(card, moved[name])
 
 
@@ -359,42 +338,17 @@ def _about(group: Group) -> str:
     return f"overlap {shown(group.overlap)}" if group.overlap else "no overlap"
 
 
-def detail(stage: Stage) -> str:
-    """Return in a word or two what a stage does."""
-    match stage:
-        case Window(kind="session", gap=gap):
-            return f"session, gap {_said(gap)}"
-        case Window(kind="sliding", size=size, every=every):
-            return f"{_said(size)} window every {_said(every)}"
-        case Window(size=size):
-            return f"{_said(size)} window"
-        case Join(within=within, how=how):
-            return f"{how} join within {shown(within)}"
-        case Lookup(table=table):
-            return f"lookup in {_last(table.path)}"
-        case Distinct(within=within):
-            return f"distinct within {shown(within)}"
-        case Match(pattern=pattern):
-            return "match" if pattern.reach is None else f"match within {shown(pattern.reach)}"
-        case Action(argv=argv):
-            return f"action {_last(argv[0])}"
-        case Fold(by=by):
-            return f"fold by {', '.join(by)}" if by else "fold"
-        case Apply() | Sql() | Merge() | Source() | Reads() | Journal():
-            return type(stage).__name__.lower()
-
-
 def _journal_detail(stage: Stage) -> str:
     if isinstance(stage, Source):
         match stage.origin:
             case Inbox():
                 return "inbox"
             case Files(path=path):
-                return f"files {_last(path)}"
+                return f"files {end_of(path)}"
             case Rate(rows_per_second=rate):
                 return f"{rate:g} rows/s"
             case Replay(path=path):
-                return f"replay of {_last(path)}"
+                return f"replay of {end_of(path)}"
     return "journal"
 
 
@@ -407,16 +361,6 @@ def _target(sink: Sink) -> str:
         case Postgres(table=table):
             return f"postgresql {table}"
         case Outbox(source=source):
-            return f"outbox {_last(source)}"
+            return f"outbox {end_of(source)}"
         case target:
-            return f"{type(target).__name__.lower().replace('jsonlines', 'jsonl')} {_last(target.path)}"
-
-
-def _said(length: timedelta | None) -> str:
-    return "" if length is None else shown(length)
-
-
-def _last(path: str) -> str:
-    """Return the end of a path, which tells most."""
-    name = path.rstrip("/").rsplit("/", 1)[-1]
-    return name if len(name) <= 28 else name[:25] + "..."
+            return f"{type(target).__name__.lower().replace('jsonlines', 'jsonl')} {end_of(target.path)}"

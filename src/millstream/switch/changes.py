@@ -18,16 +18,13 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from millstream.flow.describe import describe_stage
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Fold, Stage
+from millstream.flow.stages import Stage
 from millstream.plan.fingerprint import difference, fingerprint
 from millstream.plan.groups import Group, Plan
-from millstream.plan.horizon import reach
 
 # JSON: what can be in it, Python's types cannot say shortly.
 Data = Any
-_STATELESS = ("source", "reads", "journal", "apply", "sql", "merge", "lookup", "action")
 _REFERENCES = ("function", "class")
 #: Plays no part in whether a stage's state is handed over.
 _ANY_WINDOW = timedelta(hours=1)
@@ -124,7 +121,7 @@ def _group(old: Version, new: Version, name: str) -> GroupChange:
     lines = tuple(difference(old.meanings[name], new.meanings[name]))
     if not lines:
         kept = [
-            StageChange(stage, Change.KEPT, Move.NONE, state_of(new.flow.stages[stage]))
+            StageChange(stage, Change.KEPT, Move.NONE, new.flow.stages[stage].state)
             for stage in after.stages
         ]
         return GroupChange(name, Change.KEPT, tuple(kept))
@@ -150,10 +147,10 @@ def _alone(stage: Stage, change: Change) -> StageChange:
     """Return what becomes of a stage that only one version has."""
     move = _move(stage)
     if move is not Move.CARRIED:
-        return StageChange(stage.name, change, move, state_of(stage))
+        return StageChange(stage.name, change, move, stage.state)
     if change is Change.NEW:
-        return StageChange(stage.name, change, Move.EMPTY, state_of(stage))
-    return StageChange(stage.name, change, Move.DROPPED, state_of(stage), why="the stage is gone")
+        return StageChange(stage.name, change, Move.EMPTY, stage.state)
+    return StageChange(stage.name, change, Move.DROPPED, stage.state, why="the stage is gone")
 
 
 def _both(old: Version, new: Version, group: str, name: str) -> StageChange:
@@ -162,60 +159,33 @@ def _both(old: Version, new: Version, group: str, name: str) -> StageChange:
     change = Change.REPLACED if lines else Change.KEPT
     if _move(before) is not Move.CARRIED:
         move = Move.EMPTY if _move(after) is Move.CARRIED else _move(after)
-        return StageChange(name, change, move, state_of(after), lines)
+        return StageChange(name, change, move, after.state, lines)
     why = _unfit(old.flow, new.flow, before, after, lines)
     move = Move.DROPPED if why else Move.CARRIED
-    return StageChange(name, change, move, state_of(before), lines, why)
+    return StageChange(name, change, move, before.state, lines, why)
 
 
 def _move(stage: Stage) -> Move:
-    if reach(stage, _ANY_WINDOW).handed_over:
+    if stage.reach(_ANY_WINDOW).handed_over:
         return Move.CARRIED
-    return Move.NONE if _kind(stage) in _STATELESS else Move.OWNED
-
-
-def _kind(stage: Stage) -> str:
-    kind: str = describe_stage(stage)["kind"]
-    return kind
-
-
-def state_of(stage: Stage) -> str:
-    """Return in a word or two what a stage keeps; nothing if it keeps nothing."""
-    match _kind(stage):
-        case "window":
-            return "sessions" if getattr(stage, "gap", None) is not None else "windows"
-        case "join":
-            return "rows"
-        case "distinct":
-            return "keys"
-        case "fold":
-            return "a value per key"
-        case "match":
-            return "runs"
-    return ""
+    return Move.OWNED if stage.state else Move.NONE
 
 
 def _unfit(old: Flow, new: Flow, before: Stage, after: Stage, lines: tuple[str, ...]) -> str:
-    """Say why a stage cannot be given the state of the one that had its name; nothing if it can."""
-    if _kind(before) != _kind(after):
-        return f"it was a {_kind(before)}, and is a {_kind(after)}"
-    if _kind(before) not in ("distinct", "fold"):
+    """Return why a stage cannot take the state of the one that had its name; empty if it can."""
+    if before.kind != after.kind:
+        return f"it was a {before.kind}, and is a {after.kind}"
+    if before.state_key is None:
         return "it has changed" if lines else ""
     keys = _keys(old, before), _keys(new, after)
     if keys[0] != keys[1]:
         return f"its state was kept by {_columns(keys[0])}, and would be by {_columns(keys[1])}"
-    if (
-        isinstance(before, Fold)
-        and isinstance(after, Fold)
-        and not _fits(before.initial, after.initial)
-    ):
-        return f"a state began as {before.initial!r}, and would as {after.initial!r}"
-    return ""
+    return after.refuses_state_of(before)
 
 
 def _keys(flow: Flow, stage: Stage) -> list[tuple[str, str | None]]:
     schema = flow.stream(stage.inputs[0]).schema
-    by: tuple[str, ...] = getattr(stage, "by", ())
+    by = stage.state_key or ()
     fields = [None if schema is None else schema.find(name) for name in by]
     return [
         (name, None if field is None else field.type)
@@ -225,17 +195,6 @@ def _keys(flow: Flow, stage: Stage) -> list[tuple[str, str | None]]:
 
 def _columns(keys: list[tuple[str, str | None]]) -> str:
     return ", ".join(name if kind is None else f"{name} {kind}" for name, kind in keys) or "nothing"
-
-
-def _fits(old: object, new: object) -> bool:
-    """Tell whether two values that states begin with have the same shape; None has any."""
-    if old is None or new is None:
-        return True
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(_fits(old[key], new[key]) for key in old)
-    if isinstance(old, bool) or isinstance(new, bool):
-        return type(old) is type(new)
-    return type(old) is type(new) or (isinstance(old, int | float) and isinstance(new, int | float))
 
 
 def _only(meaning: dict[str, Data], stage: str) -> dict[str, Data]:

@@ -9,11 +9,10 @@ from math import lcm
 
 from millstream.clock import MICROSECOND
 from millstream.errors import SwitchImpossible
-from millstream.flow.describe import describe_stage
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.schema import Schema
-from millstream.flow.stages import Journal, Source, Window
+from millstream.flow.stages import Source, Written
 from millstream.journal.partitioning import placeable
 from millstream.plan.groups import Plan
 from millstream.switch import again
@@ -285,7 +284,7 @@ def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iter
 
 
 def _partitions(stage: object) -> int:
-    assert isinstance(stage, Journal)
+    assert isinstance(stage, Written)
     return stage.partitions
 
 
@@ -337,9 +336,7 @@ def _limited(version: Version, unit: Unit) -> str | None:
     for group in version.plan.groups:
         for name in group.inputs if group.name in unit.groups else ():
             stage = version.flow.stages[name]
-            if isinstance(stage, Source | Journal) and (
-                stage.keep_for is not None or stage.keep_bytes is not None
-            ):
+            if isinstance(stage, Written) and not stage.kept_whole:
                 return name
     return None
 
@@ -371,36 +368,39 @@ def _step(
     """Return what the cut is a multiple of, and which rows count in both versions or in none."""
     base = _common(old.window, new.window)
     pairs = list(_resized(old, new, found))
-    everything = _common(base, *(window.every or base for pair in pairs for window in pair))
+    everything = _common(base, *(every for _, *both in pairs for every, _ in both))
     if everything <= max(LONGEST_STEP, base):
         return everything, ()
-    later = _common(base, *(window.every or base for _, window in pairs))
+    later = _common(base, *(every for *_, (every, _) in pairs))
     step = later if later <= max(LONGEST_STEP, base) else base
-    return step, tuple(line for before, after in pairs for line in _split(before, after, step))
+    return step, tuple(line for pair in pairs for line in _split(*pair, step))
+
+
+#: How often a window starts, and how long it is.
+_Steps = tuple[timedelta, timedelta]
 
 
 def _resized(
     old: Flow, new: Flow, found: Collection[GroupChange]
-) -> Iterator[tuple[Window, Window]]:
+) -> Iterator[tuple[str, _Steps, _Steps]]:
     """Yield the windows that change their lengths."""
     for group in found:
         for stage in group.stages if group.change is Change.REPLACED else ():
-            before, after = old.stages.get(stage.name), new.stages.get(stage.name)
-            if (
-                not isinstance(before, Window)
-                or not isinstance(after, Window)
-                or not (before.every and after.every)
-            ):
-                continue
-            if (before.every, before.size) != (after.every, after.size):
-                yield before, after
+            versions = old.stages.get(stage.name), new.stages.get(stage.name)
+            before, after = (None if one is None else one.steps for one in versions)
+            if before and after and before != after:
+                yield stage.name, before, after
 
 
-def _split(before: Window, after: Window, step: timedelta) -> Iterator[str]:
-    if before.every and before.size and step % before.every:
-        yield f'"{after.name}": rows of up to {shown(before.size)} after the cut count in a window of each version'
-    if after.every and after.size and step % after.every:
-        yield f'"{after.name}": rows of up to {shown(after.size)} after the cut may be in no window of the new version'
+def _split(name: str, before: _Steps, after: _Steps, step: timedelta) -> Iterator[str]:
+    if step % before[0]:
+        length = shown(before[1])
+        yield f'"{name}": rows of up to {length} after the cut count in a window of each version'
+    if step % after[0]:
+        length = shown(after[1])
+        yield (
+            f'"{name}": rows of up to {length} after the cut may be in no window of the new version'
+        )
 
 
 def _common(*lengths: timedelta) -> timedelta:
@@ -486,10 +486,7 @@ def _shared_out(old: Version, new: Version, parts: Collection[Unit]) -> Iterator
 def _programs(new: Flow, found: Collection[GroupChange], mode: Mode) -> Iterator[str]:
     for group in found if mode != "switch" else ():
         for stage in group.stages if group.change is not Change.REMOVED else ():
-            if (
-                stage.name in new.stages
-                and describe_stage(new.stages[stage.name])["kind"] == "action"
-            ):
+            if stage.name in new.stages and new.stages[stage.name].acts:
                 yield f'"{stage.name}" of group "{group.name}" runs in both versions, with whatever it does besides answering'
 
 

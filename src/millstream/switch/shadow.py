@@ -20,7 +20,7 @@ from typing import Final
 
 from millstream.clock import MICROSECOND
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Source, Window
+from millstream.flow.stages import Source
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Plan
 from millstream.switch import cut as cuts
@@ -79,14 +79,11 @@ def _horizon(old: Version, new: Version, unit: Unit) -> timedelta | None:
 def _step_us(plans: Iterable[Plan], groups: Collection[str]) -> int:
     """Return what boundaries are multiples of: of all windows that every cut has to lie between."""
     sizes = [
-        stage.size // MICROSECOND
+        stage.boundary // MICROSECOND
         for plan in plans
         for group in plan.groups
         for stage in (plan.flow.stages[name] for name in group.stages if group.name in groups)
-        if isinstance(stage, Window)
-        and stage.kind == "tumbling"
-        and stage.size
-        and not plan.flow.window % stage.size
+        if stage.boundary and not plan.flow.window % stage.boundary
     ]
     return lcm(_STEP_US, *sizes)
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Match, Window
-from millstream.plan.horizon import ZERO, begun_before, chain_reach
+from millstream.flow.stages.stage import ZERO
+from millstream.plan.horizon import begun_before, chain_reach
 
-WINDOW_START = "window_start"
 MATCH_START = "__start"
 
 
@@ -36,9 +35,9 @@ def start_of(
     `by_time`: by a column that they are put out with, so that it can be looked for where they are.
     """
     stage = flow.stages[output]
-    if isinstance(stage, Window):
-        return Start(WINDOW_START)
-    if isinstance(stage, Match) and stage.pattern.independent and not by_time:
+    if stage.start is not None:
+        return Start(stage.start)
+    if stage.hidden_start and not by_time:
         return Start(MATCH_START)
     time = flow.stream(output).time
     if time is None:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from millstream.flow.stages import Journal, Reads
+from millstream.flow.stages import EntryPoint, Written
+from millstream.flow.stages.stage import ZERO
 from millstream.plan.groups import Group, Plan
-from millstream.plan.horizon import ZERO, chain_reach
+from millstream.plan.horizon import chain_reach
 from millstream.switch.changes import Change, GroupChange, Move, Version, replaced
 from millstream.switch.starts import start_of
 
@@ -86,7 +87,7 @@ def _torn(
 def _relaid(old: Version, new: Version, journal: str) -> bool:
     """Tell whether a journal gets another number of partitions."""
     stages = [version.flow.stages.get(journal) for version in (old, new)]
-    counts = {stage.partitions for stage in stages if isinstance(stage, Journal)}
+    counts = {stage.partitions for stage in stages if isinstance(stage, Written)}
     return len(counts) > 1
 
 
@@ -203,12 +204,11 @@ def _journals(
 def _cyclic(plan: Plan, names: Collection[str]) -> bool:
     """Tell whether what a unit writes can come back to it through its own groups."""
     groups = _members(plan, names)
-    return any(
-        isinstance(plan.flow.stages[stage], Reads)
-        and plan.flow.stages[stage].journal in {g.journal for g in groups}  # type: ignore[union-attr]
-        for group in groups
-        for stage in group.stages
-    )
+    written = {group.journal for group in groups}
+    stages = [plan.flow.stages[name] for group in groups for name in group.stages]
+    # A journal that is read before it is written has no stage of its own there.
+    early = [one for one in stages if isinstance(one, EntryPoint) and not isinstance(one, Written)]
+    return any(stage.journal_name in written for stage in early)
 
 
 def longest(lengths: list[timedelta | None]) -> timedelta | None:

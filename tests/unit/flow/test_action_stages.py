@@ -14,7 +14,6 @@ from millstream.flow.load import load
 from millstream.flow.stages import Action
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.groups import plan
-from millstream.plan.picture import detail
 
 
 def numbers() -> ms.Stream:
@@ -37,7 +36,7 @@ def test_an_answer_adds_its_columns_and_replaces_those_of_the_same_name() -> Non
         "one",
         "json",
     )
-    assert detail(stage) == "action score"
+    assert stage.label == "action score"
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_window_over_a_stream_without_key_is_one_for_all(flow):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "lengths"),
+    ("arguments", "shape", "lengths"),
     [
         ({"every": "1 h"}, "tumbling", (HOUR, HOUR, None, None)),
         ({"every": "1 h", "size": "60 min"}, "tumbling", (HOUR, HOUR, None, None)),
@@ -111,10 +111,10 @@ def test_a_window_over_a_stream_without_key_is_one_for_all(flow):
         ({"gap": "1 h", "longest": "2 h"}, "session", (None, None, HOUR, 2 * HOUR)),
     ],
 )
-def test_the_lengths_of_a_window_tell_its_kind(flow, departures, arguments, kind, lengths):
+def test_the_lengths_of_a_window_tell_its_shape(flow, departures, arguments, shape, lengths):
     departures.window("w", n="count(*)", **arguments)
     stage = flow.stages["w"]
-    assert stage.kind == kind
+    assert stage.shape == shape
     assert (stage.size, stage.every, stage.gap, stage.longest) == lengths
 
 

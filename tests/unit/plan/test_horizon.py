@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 import millstream as ms
+from millstream.flow.stages import Reach
 from millstream.plan.groups import plan as plan_of
-from millstream.plan.horizon import Reach, reach
 
 ZERO = timedelta(0)
 MINUTE = timedelta(minutes=1)
@@ -69,7 +69,7 @@ def joined(stream: ms.Stream, how: str, within: str = "10 min", name: str = "x")
 )
 def test_each_stage_reaches_as_far_as_the_table_says(flow, rows, make, expected):
     make(rows)
-    assert reach(flow.stages["x"], flow.window) == expected
+    assert flow.stages["x"].reach(flow.window) == expected
 
 
 def planned(flow: ms.Flow, stream: ms.Stream):

@@ -22,10 +22,9 @@ from rich.console import Console
 
 from millstream import journal
 from millstream.errors import InvalidOption
-from millstream.flow import binary
-from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.site import Site
+from millstream.flow.stages import Written
 from millstream.plan import fingerprint
 from millstream.plan.groups import Group, plan
 from millstream.spark.failpoints import passing
@@ -144,16 +143,9 @@ class FlowVersion:
 
     @cached_property
     def _snapshots(self) -> dict[str, str]:
-        tables = [
-            stage.table.path for stage in self.flow.stages.values() if isinstance(stage, s.Lookup)
-        ]
-        shipped = [name for stage in self._actions for name in fingerprint.shipped(stage)]
-        found = {name: self.ground.root / name for name in (*tables, *shipped)}
+        stages = self.flow.stages.values()
+        found = {name: self.ground.root / name for stage in stages for name in stage.contents}
         return {name: snapshot(path) for name, path in {**found, **self.ground.binaries}.items()}
-
-    @property
-    def _actions(self) -> list[s.Action]:
-        return [stage for stage in self.flow.stages.values() if isinstance(stage, s.Action)]
 
     def check_binaries(self) -> None:
         """Refuse a version whose programs are not here.
@@ -161,15 +153,15 @@ class FlowVersion:
         Raises:
             InvalidOption: One is not.
         """
-        for stage in self._actions:
-            if (
-                binary.parse(stage.argv[0]) is not None
-                and stage.argv[0] not in self.ground.binaries
-            ):
+        for stage in self.flow.stages.values():
+            if stage.program is not None and stage.program not in self.ground.binaries:
                 site = Site(self.flow.name, stage.name, "stage", stage.where)
-                hint = "millstream actions add brings it to an engine, millstream deploy runs the flow there"
+                hint = (
+                    "millstream actions add brings it to an engine, "
+                    "millstream deploy runs the flow there"
+                )
                 raise site.mistake(
-                    InvalidOption, f'runs "{stage.argv[0]}", which is not here', hint=hint
+                    InvalidOption, f'runs "{stage.program}", which is not here', hint=hint
                 )
 
     # where it is
@@ -212,18 +204,16 @@ class FlowVersion:
         for name, stage in self.flow.stages.items():
             if self.aside is not None and self.homes.journals.get(name) != self.name:
                 continue  # in a shadow, what others use stays as it is
-            if isinstance(stage, s.Source):
-                schema, time, by = stage.schema.arrow(), stage.time, "inbox"
-            elif isinstance(stage, s.Journal):
-                schema, time, by = (
-                    arrow_schema(self.analysis.schemas[name]),
-                    self.flow.stream(name).time,
-                    "group",
-                )
-            else:
+            if not isinstance(stage, Written):
                 continue
             journal.create(
-                self.journal(name), schema, partitions=stage.partitions, time=time, written_by=by
+                self.journal(name),
+                arrow_schema(self.analysis.schemas[name])
+                if stage.declared is None
+                else stage.declared.arrow(),
+                partitions=stage.partitions,
+                time=self.flow.stream(name).time,
+                written_by="group" if stage.writer == "group" else "inbox",
             )
 
     def register(self) -> None:
@@ -273,7 +263,7 @@ class FlowVersion:
             return []
         if group.journal is not None:
             stage = self.flow.stages[group.journal]
-            assert isinstance(stage, s.Journal)
+            assert isinstance(stage, Written)
             return [self.ground.journal_target(self.journal(group.journal), stage.key)]
         targets = []
         for name in group.sinks:
@@ -289,8 +279,8 @@ class FlowVersion:
         """Remove what all groups have read and nobody wants to keep."""
         for name, use in self.plan.journals.items():
             stage = self.flow.stages[name]
-            assert isinstance(stage, s.Source | s.Journal)
-            if stage.keep_for is not None or stage.keep_bytes is not None:
+            assert isinstance(stage, Written)
+            if not stage.kept_whole:
                 backs = [
                     self.plan.group(reader).look_back or timedelta(0) for reader in use.readers
                 ]

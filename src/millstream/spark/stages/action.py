@@ -43,7 +43,6 @@ from millstream.flow.site import Site
 from millstream.flow.stages import Action
 from millstream.ingest import parse_rows
 from millstream.journal import DeadLetter, DeadLetters
-from millstream.plan.fingerprint import shipped
 from millstream.spark.io.source import PLACE, POSITION_BITS
 
 ROW: Final = "_row"
@@ -114,7 +113,7 @@ class Shipped:
 def _shipped(frame: DataFrame, stage: Action, shipping: Shipping) -> tuple[Shipped, ...]:
     """Give Spark the program, if it is a file of the flow's or the engine's, and the files beside it."""
     found = []
-    for name in shipped(stage):
+    for name in stage.contents:
         if (named := binary.parse(name)) is not None:
             # Where a flow is only looked at there is no engine.
             if name in shipping.binaries:

@@ -143,7 +143,7 @@ class Builder:
 
     def _window(self, stage: s.Window) -> DataFrame:
         time = F.col(f"`{self._time(stage.input)}`")
-        if stage.kind == "session":
+        if stage.shape == "session":
             span = F.session_window(time, interval(stage.gap))
         else:
             span = F.window(time, interval(stage.size), interval(stage.every))

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from millstream.clock import moment_of
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Window
 from millstream.journal import dead_counts
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group
@@ -275,8 +274,8 @@ def _compared(output: _Output) -> Compared:
 def _identity(flow: Flow, output: str, schema: pa.Schema, columns: list[str]) -> tuple[str, ...]:
     """Return the columns that tell, beside its start, which result a row is."""
     stage, key = flow.stages[output], flow.stream(output).key
-    if isinstance(stage, Window):
-        return tuple(name for name, _ in stage.by if name in columns)
+    if stage.start is not None and stage.grouped_by is not None:
+        return tuple(name for name in stage.grouped_by if name in columns)
     if key is not None and key in columns:
         return (key,)
     return tuple(name for name in columns if not _floating(schema.field(name).type))

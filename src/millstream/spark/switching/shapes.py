@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millstream.flow import stages as s
 from millstream.spark.run.version import FlowVersion
 from millstream.switch.obstacle import Obstacle
 from millstream.switch.plan import SwitchPlan
@@ -26,6 +25,6 @@ def reshaped(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[O
 def _shape(version: FlowVersion, stage: str) -> str:
     """Return the columns that a stage with state gets; nothing if it has none."""
     known = version.flow.stages.get(stage)
-    if not isinstance(known, s.Fold | s.Distinct | s.Match | s.Window | s.Join):
+    if known is None or not known.state:
         return ""
     return "; ".join(version.analysis.schemas[name].simpleString() for name in known.inputs)

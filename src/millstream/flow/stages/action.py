@@ -1,0 +1,298 @@
+"""`action`: rows through a program in any language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
+
+from millstream.errors import InvalidOption, TimesDiffer, Where
+from millstream.flow import binary
+from millstream.flow.durations import format as shown
+from millstream.flow.schema import Schema
+from millstream.flow.site import Site
+from millstream.flow.stages import forms
+from millstream.flow.stages.stage import FunctionTable, Named, OneInput, Tree
+from millstream.flow.stages.upstream import Upstream, schema_of
+
+if TYPE_CHECKING:
+    from millstream.flow.document import Entry
+    from millstream.flow.flow import Flow
+    from millstream.flow.stream import Stream
+
+Contract = Literal["one", "stream"]
+Format = Literal["json", "msgpack", "arrow", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action(OneInput):
+    """A program in any language: it reads `columns` of a row and answers with those of `output`.
+
+    The answer's columns are added to the row. With the contract "one" a row has one answer or none;
+    with "stream" any number.
+    """
+
+    kind: ClassVar[str] = "action"
+    yaml_words: ClassVar[tuple[str, ...]] = ("action",)
+    acts: ClassVar[bool] = True
+
+    name: str
+    input: str
+    argv: tuple[str, ...]
+    columns: tuple[str, ...]
+    output: Schema
+    contract: Contract = "one"
+    format: Format = "json"
+    env: Named = ()
+    files: tuple[str, ...] = ()
+    time_limit: timedelta = timedelta(minutes=1)
+    attempts: int = 3
+    memory_bytes: int | None = None
+    cpu_seconds: int | None = None
+    user: str | None = None
+    #: The addresses that it may connect to; empty: none; None: any.
+    conn_whitelist: tuple[str, ...] | None = None
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+    def stream(self, site: Site, *inputs: Stream) -> Stream:
+        above = inputs[0]
+        if above.schema is None:
+            return above.derived(self.name, None)
+        schema = Schema((*above.schema.without(self.output.names), *self.output))
+        site.check_columns(schema)
+        return above.derived(self.name, schema)
+
+    @classmethod
+    def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+        attempts = entry.whole("attempts")
+        return inputs[0].action(
+            name,
+            entry.texts("action") or [],
+            output=entry.needed("output", "columns"),
+            input=entry.texts("input"),
+            contract=entry.text("contract") or "one",
+            format=entry.text("format") or "json",
+            env=entry.named("env"),
+            files=entry.texts("files") or (),
+            time_limit=entry.text("time_limit") or "1 minute",
+            attempts=3 if attempts is None else attempts,
+            memory_bytes=entry.whole("memory_bytes"),
+            cpu_seconds=entry.whole("cpu_seconds"),
+            user=entry.text("user"),
+            conn_whitelist=entry.texts("conn_whitelist"),
+        )
+
+    def to_yaml(self, flow: Flow) -> Tree:
+        limit, listed = self.time_limit, self.conn_whitelist
+        tree: Tree = {
+            "from": self.input,
+            "action": list(self.argv),
+            "input": forms.columns(self.columns) or None,
+            "output": self.output.ddl,
+            "contract": None if self.contract == "one" else self.contract,
+            "format": None if self.format == "json" else self.format,
+            "env": dict(self.env) or None,
+            "files": list(self.files) or None,
+            "memory_bytes": self.memory_bytes,
+            "cpu_seconds": self.cpu_seconds,
+            "time_limit": None if limit == timedelta(minutes=1) else shown(limit),
+            "attempts": None if self.attempts == 3 else self.attempts,
+            "user": self.user,
+            "conn_whitelist": None if listed is None else list(listed),
+        }
+        return forms.given(tree)
+
+    def fingerprint(
+        self, described: Tree, functions: FunctionTable, snapshots: Mapping[str, str]
+    ) -> Tree:
+        shipped = {name: {"snapshot": snapshots.get(name)} for name in self.contents}
+        return {**described, "shipped": shipped}
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """What goes to the executors with it: its files, and its program, unless that is theirs."""
+        program = self.argv[0]
+        relative = "/" in program and not program.startswith("/")
+        ours = relative or self.program is not None
+        return tuple(dict.fromkeys((*((program,) if ours else ()), *self.files)))
+
+    @property
+    def program(self) -> str | None:
+        return None if binary.parse(self.argv[0]) is None else self.argv[0]
+
+    @property
+    def label(self) -> str:
+        return f"action {forms.end_of(self.argv[0])}"
+
+
+class ActionMethod(Upstream):
+    """`stream.action`."""
+
+    __slots__ = ()
+
+    def action(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        output: str | Schema,
+        input: str | Sequence[str] | None = None,
+        contract: str = "one",
+        format: str = "json",
+        env: Mapping[str, str] | None = None,
+        files: Sequence[str] = (),
+        time_limit: str | timedelta = "1 minute",
+        attempts: int = 3,
+        memory_bytes: int | None = None,
+        cpu_seconds: int | None = None,
+        user: str | None = None,
+        conn_whitelist: Sequence[str] | None = None,
+    ) -> Stream:
+        """Return this stream's rows with the columns that a program answers to each of them.
+
+            scored = orders.action("score", ["./score", "--fast"], output="score double")
+
+        The program reads and writes frames (see sdk/). It is kept between batches; it must be
+        idempotent, as a batch may be run again, but its answers are published once. A row that it
+        fails at time and again becomes a dead letter, alone.
+
+        Args:
+            name: The stage's name.
+            argv: The program and its arguments; no shell reads them. `./score` counts from the
+                flow's file and is shipped; `score@2` and `score@latest` are kept by the engine that
+                the flow is deployed on.
+            output: The columns of an answer; one that the stream has already is replaced.
+            input: The columns that the program gets; all of them if it is left out.
+            contract: "one" answer for each row, or none; or "stream": several, closed by an empty
+                one.
+            format: "json", "msgpack", "raw" (one column of bytes or text, as it is), or "arrow" (a
+                whole batch a frame).
+            env: The program's environment; it has no other.
+            files: More files to ship; they are in the program's working directory.
+            time_limit: How long a batch may take.
+            attempts: How often a row is tried before it is a dead letter.
+            memory_bytes: The address space that the program may use.
+            cpu_seconds: The CPU time that it may use.
+            user: Whom to run it as.
+            conn_whitelist: The addresses (IP:port, TCP) that it may connect to, and no other; []
+                for none at all. Where the system does not permit to close a network, the program is
+                not started.
+        """
+        site = self._site(name)
+        _check_program(site, argv, attempts)
+        kinds = (
+            _one_of(site, contract, Contract, "contract"),
+            _one_of(site, format, Format, "format"),
+        )
+        if kinds == ("stream", "arrow"):
+            hint = (
+                'let the answer have a column "_row" that says '
+                "which row of the batch each of its rows is of"
+            )
+            fact = "has the format arrow and the contract stream"
+            raise site.mistake(InvalidOption, fact, hint=hint)
+        schema = schema_of(site, output)
+        columns = self._action_columns(site, input)
+        if format == "raw":
+            _check_raw(site, columns, self.schema, schema)
+        if self.time is not None and self.time in schema:
+            fact = (
+                f'answers with the column "{self.time}", which is the time of stream "{self.name}"'
+            )
+            raise site.mistake(
+                TimesDiffer, fact, hint="a row keeps its time: give the answer's another name"
+            )
+        stage = Action(
+            name,
+            self.name,
+            tuple(str(one) for one in argv),
+            columns,
+            schema,
+            cast("Contract", contract),
+            cast("Format", format),
+            tuple((env or {}).items()),
+            tuple(files),
+            site.positive(time_limit, "time_limit"),
+            attempts,
+            memory_bytes,
+            cpu_seconds,
+            user,
+            _whitelist(site, conn_whitelist),
+            site.where,
+        )
+        return self.flow.add(stage, self)
+
+    def _action_columns(self, site: Site, given: str | Sequence[str] | None) -> tuple[str, ...]:
+        if given is None:
+            return ()
+        names = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+        return self._columns(site, names, "gives its program")
+
+
+def _check_program(site: Site, argv: Sequence[str], attempts: int) -> None:
+    named = not isinstance(argv, str) and argv and isinstance(argv[0], str) and argv[0]
+    if not named:
+        hint = 'name the program and its arguments: ["./score", "-v"]'
+        raise site.mistake(InvalidOption, f"runs {argv!r}", hint=hint)
+    if "@" in argv[0] and "/" not in argv[0] and binary.parse(argv[0]) is None:
+        hint = "a program that an engine keeps is named like score@2 or score@latest"
+        raise site.mistake(InvalidOption, f'runs "{argv[0]}"', hint=hint)
+    if attempts < 1:
+        raise site.mistake(
+            InvalidOption, f"tries a row {attempts} times", hint="try it at least once"
+        )
+
+
+def _one_of(site: Site, word: str, known: object, what: str) -> str:
+    """Return one of the words of a Literal."""
+    if word not in get_args(known):
+        raise site.mistake(
+            InvalidOption,
+            f'has the {what} "{word}"',
+            hint=f"it is one of {', '.join(get_args(known))}",
+        )
+    return word
+
+
+def _check_raw(site: Site, columns: tuple[str, ...], given: Schema | None, output: Schema) -> None:
+    """Refuse columns that are not raw: bytes or text are one column in, one column out."""
+    if len(columns) != 1 or len(output) != 1:
+        hint = "name one column: input=..., and one as output=..."
+        raise site.mistake(InvalidOption, "has the format raw", hint=hint)
+    kinds = [output.fields[0].type, (found := given and given.find(columns[0])) and found.type]
+    if any(kind not in (None, "binary", "string") for kind in kinds):
+        raise site.mistake(
+            InvalidOption, "has the format raw", hint="its columns are of type binary or string"
+        )
+
+
+def _whitelist(site: Site, addresses: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the addresses that a program may connect to."""
+    if isinstance(addresses, str):
+        raise site.mistake(
+            InvalidOption, f"may connect to {addresses!r}", hint="give a list of addresses, IP:port"
+        )
+    for address in addresses or ():
+        if not whitelisted(address):
+            hint = "name an IP address and a port, like 10.0.0.5:5432"
+            raise site.mistake(InvalidOption, f'may connect to "{address}"', hint=hint)
+    return None if addresses is None else tuple(addresses)
+
+
+def whitelisted(address: str) -> bool:
+    """Tell whether a program can be let through to an address: an IP address, not a name, and a port.
+
+    Example:
+        >>> whitelisted("10.0.0.5:5432"), whitelisted("[fd00::1]:80")
+        (True, True)
+        >>> whitelisted("db:5432"), whitelisted("10.0.0.5")
+        (False, False)
+    """
+    host, colon, port = address.rpartition(":")
+    with suppress(ValueError):
+        ip = ip_address(host[1:-1] if host.startswith("[") else host)
+        return bool(colon) and (ip.version == 4) != host.startswith("[") and 0 < int(port) < 1 << 16
+    return False

@@ -1,0 +1,128 @@
+"""`fold`: a user's function with a state of its own for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from millstream.errors import InvalidOption, Where
+from millstream.flow.jsonable import jsonable
+from millstream.flow.schema import Schema
+from millstream.flow.site import Site
+from millstream.flow.stages.stage import Function, FunctionTable, OneInput, Reach, Stage, Tree
+from millstream.flow.stages.upstream import Upstream, check_callable, schema_of
+
+if TYPE_CHECKING:
+    from millstream.flow.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(OneInput):
+    """A state per value of the `by` columns: step(state, row) -> (state, output row or None)."""
+
+    kind: ClassVar[str] = "fold"
+
+    name: str
+    input: str
+    by: tuple[str, ...]
+    step: Function
+    initial: Any
+    output: Schema
+    order: Literal["time", "arrival"] = "time"
+    shards: int = 64
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+    def stream(self, site: Site, *inputs: Stream) -> Stream:
+        inputs[0]._check_time_kept(site, self.output, "its output")
+        return inputs[0].derived(self.name, self.output)
+
+    def described(self, fields: Tree) -> Tree:
+        return {**fields, "initial": jsonable(self.initial)}
+
+    def fingerprint(
+        self, described: Tree, functions: FunctionTable, snapshots: Mapping[str, str]
+    ) -> Tree:
+        step, initial = functions.stage_function(self.step), functions.value(self.initial)
+        return {**described, "step": step, "initial": initial}
+
+    @property
+    def state(self) -> str:
+        return "a value per key"
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        return self.by
+
+    def refuses_state_of(self, before: Stage) -> str:
+        earlier = getattr(before, "initial", None)
+        if _same_shape(earlier, self.initial):
+            return ""
+        return f"a state began as {earlier!r}, and would as {self.initial!r}"
+
+    def reach(self, service_window: timedelta) -> Reach:
+        return Reach(handed_over=True)
+
+    @property
+    def grouped_by(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def label(self) -> str:
+        return f"fold by {', '.join(self.by)}" if self.by else "fold"
+
+
+def _same_shape(old: object, new: object) -> bool:
+    """Tell whether two values that states begin with have the same shape; None has any."""
+    if old is None or new is None:
+        return True
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(_same_shape(old[key], new[key]) for key in old)
+    if isinstance(old, bool) or isinstance(new, bool):
+        return type(old) is type(new)
+    return type(old) is type(new) or (isinstance(old, int | float) and isinstance(new, int | float))
+
+
+class FoldMethod(Upstream):
+    """`stream.fold`."""
+
+    __slots__ = ()
+
+    def fold(
+        self,
+        name: str,
+        step: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any] | None]],
+        *,
+        initial: Any,
+        output: str | Schema,
+        by: str | Sequence[str] | None = None,
+        order: Literal["time", "arrival"] = "time",
+    ) -> Stream:
+        """Return what `step` makes of the rows of each key, which has a state of its own.
+
+        It is called as step(state, row) -> (state, row or None). Rows come in the order of event
+        time, behind the watermark. With order="arrival" they come as they are read, which is
+        faster and not the same at every replay.
+
+        Args:
+            name: The stage's name.
+            step: A plain function; `row` is a dictionary.
+            initial: The state of a key that has none yet, or a function that makes it.
+            output: The columns of the rows that `step` returns, among them the time column.
+            by: The columns that make a key; the stream's key if it is left out, [] for one state
+                over all.
+            order: "time" or "arrival".
+        """
+        site = self._site(name)
+        check_callable(site, step, 2, "step(state, row)")
+        if order not in ("time", "arrival"):
+            raise site.mistake(
+                InvalidOption, f'folds in the order "{order}"', hint='order= is "time" or "arrival"'
+            )
+        if order == "time":
+            self._check_timed(site, "fold in the order of time", hint='or say order="arrival"')
+        columns = self._columns(site, (self.key or ()) if by is None else by, "folds by")
+        schema = schema_of(site, output)
+        stage = Fold(name, self.name, columns, step, initial, schema, order, where=site.where)
+        return self.flow.add(stage, self)

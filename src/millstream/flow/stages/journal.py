@@ -1,0 +1,117 @@
+"""`journal`: a stream with a name on disk, which cuts a flow into groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from millstream.errors import InvalidOption, Where
+from millstream.flow.durations import format as shown
+from millstream.flow.site import Site
+from millstream.flow.stages import forms
+from millstream.flow.stages.stage import ZERO, Tree, Written
+from millstream.flow.stages.upstream import Upstream
+
+if TYPE_CHECKING:
+    from millstream.flow.document import Entry
+    from millstream.flow.flow import Flow
+    from millstream.flow.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Journal(Written):
+    """A stream with a name on disk: what is above it and what is below it run in groups of their own."""
+
+    kind: ClassVar[str] = "journal"
+    noun: ClassVar[str] = "journal"
+    yaml_words: ClassVar[tuple[str, ...]] = ("journal",)
+    writer: ClassVar[Literal["source", "group"]] = "group"
+
+    name: str
+    input: str
+    partitions: int = 1
+    key: str | None = None
+    keep_for: timedelta | None = None
+    keep_bytes: int | None = None
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+    def stream(self, site: Site, *inputs: Stream) -> Stream:
+        # No row of a journal that a group writes is late.
+        return replace(inputs[0], name=self.name, key=self.key, lateness=ZERO)
+
+    @classmethod
+    def yaml_inputs(cls, entry: Entry) -> list[str]:
+        return [entry.needed("journal", "a stream")]
+
+    @classmethod
+    def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
+        partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
+        key, keep_for = entry.text("key"), entry.text("keep_for")
+        # "key: null" means that there is none, not even the stream's.
+        stream = inputs[0].key_by(None) if entry.has("key") and key is None else inputs[0]
+        return stream.journal(
+            name,
+            partitions=1 if partitions is None else partitions,
+            key=key,
+            keep_for=keep_for,
+            keep_bytes=keep_bytes,
+        )
+
+    def to_yaml(self, flow: Flow) -> Tree:
+        tree = {
+            "journal": self.input,
+            "partitions": None if self.partitions == 1 else self.partitions,
+            "keep_for": self.keep_for and shown(self.keep_for),
+            "keep_bytes": self.keep_bytes,
+        }
+        # The key is written only where it is not the stream's own: also that there is none.
+        own = self.key == flow.stream(self.input).key
+        return forms.given(tree) | ({} if own else {"key": self.key})
+
+
+class JournalMethod(Upstream):
+    """`stream.journal`."""
+
+    __slots__ = ()
+
+    def journal(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        key: str | None = None,
+        keep_for: str | timedelta | None = None,
+        keep_bytes: int | None = None,
+    ) -> Stream:
+        """Return this stream as a journal of its own, which cuts the flow into groups.
+
+        Each group runs and keeps its state by itself.
+
+        Args:
+            name: The journal's name.
+            partitions: In how many parts it is written.
+            key: The column by which rows find their partition; the stream's key if it is left out.
+            keep_for: Keep what all have read for so long.
+            keep_bytes: Keep so much of what all have read.
+        """
+        # The name of a stage until it is known to be one.
+        site = replace(self._site(name), kind="journal")
+        if partitions < 1:
+            raise site.mistake(
+                InvalidOption, f"has {partitions} partitions", hint="give at least one"
+            )
+        if keep_bytes is not None and keep_bytes < 0:
+            raise site.mistake(
+                InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes"
+            )
+        column = self.key
+        if key is not None:
+            column = site.column(self.schema, key, self.name, verb="is keyed by")
+        kept = None if keep_for is None else site.duration(keep_for, "keep_for")
+        stage = Journal(name, self.name, partitions, column, kept, keep_bytes, site.where)
+        return self.flow.add(stage, self)

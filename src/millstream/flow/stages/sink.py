@@ -1,0 +1,25 @@
+"""`sink`: the way out. It has no stream, and is no stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from millstream.errors import Where
+from millstream.flow.targets import TargetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The rows of a stream go to a target."""
+
+    kind: ClassVar[str] = "sink"
+
+    name: str
+    input: str
+    target: TargetSpec
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
