@@ -283,18 +283,19 @@ while (m := action.read_message()) is not None:
     )
     stream = numbers().action("slow", [slow, str(tmp_path)], output="twice bigint")
     stream.sink("out", ms.memory())
+    killed: set[int] = set()
     with flow_test(stream.flow) as t:
         t.send("numbers", [row(n) for n in range(150)])
-        killer = threading.Thread(target=_kill_twice, args=(tmp_path,))
+        killer = threading.Thread(target=_kill_twice, args=(tmp_path, killed))
         killer.start()
         t.end()
         killer.join()
         found = sorted(t.results("out"), key=lambda r: r["n"])
     assert [(r["n"], r["twice"]) for r in found] == [(n, 2 * n) for n in range(150)]
+    assert len(killed) == 2
 
 
-def _kill_twice(folder: Path) -> None:
-    killed: set[int] = set()
+def _kill_twice(folder: Path, killed: set[int]) -> None:
     until = time.monotonic() + 240
     while len(killed) < 2 and time.monotonic() < until:
         for file in folder.glob("pid-*"):
@@ -303,5 +304,5 @@ def _kill_twice(folder: Path) -> None:
                 time.sleep(0.3)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
+                    killed.add(pid)
         time.sleep(0.05)

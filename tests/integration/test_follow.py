@@ -134,3 +134,4 @@ class Sending(threading.Thread):
     def finish(self) -> None:
         self._enough.set()
         self.join(240)
+        assert not self.is_alive()

@@ -218,7 +218,8 @@ def test_a_window_without_aggregates_is_refused(departures):
 
 
 def test_a_column_of_by_may_stand_outside_of_an_aggregate(departures):
-    assert departures.window("w", every="1 h", by="origin", x="concat(origin, count(*))").columns
+    counted = departures.window("w", every="1 h", by="origin", x="concat(origin, count(*))")
+    assert counted.columns == ("origin", "window_start", "window_end", "window_time", "x")
 
 
 @pytest.mark.parametrize(
