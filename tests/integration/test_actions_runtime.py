@@ -15,7 +15,7 @@ from millstream.actions.queue import Queue
 from millstream.actions.wire import Hello
 from millstream.errors import AlreadyWriting, Fenced
 from millstream.journal import dead_counts
-from millstream.journal.disk import RealFile
+from millstream.storage.disk import RealFile
 from support.actions import python, sdk_program
 from support.runtimes import Hosted, Raw, RawDownstream, free_port, wait_until
 

@@ -166,6 +166,12 @@ class FaultyDisk:
         self._change(target.parent, change)
         source.replace(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        self.step()
+        target.hardlink_to(source)
+        content = self._names[source]
+        self._change(target.parent, lambda names: names.__setitem__(target, content))
+
     def remove(self, path: Path) -> None:
         self.step()
         self._change(path.parent, lambda names: names.pop(path, None))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -24,14 +24,27 @@ from property.faulty_disk import Crash, FaultyDisk
 
 PARTITIONS = 3
 SCHEMA = pa.schema(
-    [("at", pa.timestamp("us", "UTC")), ("epoch", pa.int64()), ("attempt", pa.int64())]
+    [
+        ("at", pa.timestamp("us", "UTC")),
+        ("epoch", pa.int64()),
+        ("attempt", pa.int64()),
+        ("key", pa.int64()),
+    ]
 )
 
 
-def some_rows(epoch: int, attempt: int, count: int) -> pa.RecordBatch:
+def some_rows(
+    epoch: int, attempt: int, count: int, keys: Sequence[int] | None = None
+) -> pa.RecordBatch:
     times = pa.array([epoch * 100 + n for n in range(count)], SCHEMA.field("at").type)
     return pa.record_batch(
-        [times, pa.array([epoch] * count), pa.array([attempt] * count)], schema=SCHEMA
+        [
+            times,
+            pa.array([epoch] * count),
+            pa.array([attempt] * count),
+            pa.array(keys or range(count), pa.int64()),
+        ],
+        schema=SCHEMA,
     )
 
 
@@ -85,9 +98,9 @@ class Driver:
         count = 0
         for _ in range(self.chance.randint(0, 2)):  # tasks
             rows = self.chance.randint(1, 30)
-            places = np.array([self.chance.randrange(PARTITIONS) for _ in range(rows)])
+            keys = [self.chance.randrange(10) for _ in range(rows)]
             staged += stage(
-                self.path, [some_rows(epoch, attempt, rows)], lambda _, p=places: p, disk=self.disk
+                self.path, [some_rows(epoch, attempt, rows, keys)], "key", disk=self.disk
             )
             count += rows
         self.sizes[(epoch, attempt)] = count

@@ -273,7 +273,7 @@ class RefusingDisk:
     """The real disk, until it is told to refuse syncs."""
 
     def __init__(self) -> None:
-        from millstream.journal.disk import RealDisk
+        from millstream.storage.disk import RealDisk
 
         self._real = RealDisk()
         self.refusing = False

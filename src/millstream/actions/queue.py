@@ -34,8 +34,8 @@ import msgspec
 
 from millstream.actions.serials import NONE, after, before
 from millstream.errors import QueueBroken, QueueFull
-from millstream.journal.disk import REAL, Disk, DiskFile, make_folder, replace
-from millstream.journal.lock import Lock
+from millstream.storage.disk import REAL, Disk, DiskFile, make_folder, write_whole
+from millstream.storage.lock import Lock
 
 SEGMENT_BYTES: Final = 16 << 20
 _CHUNK: Final = 1 << 18
@@ -312,7 +312,9 @@ class Queue:
         try:
             if self._segments:
                 self._file.sync()
-            replace(self._disk, path, _record(bytes([_STATE]) + msgspec.json.encode(self._state)))
+            write_whole(
+                self._disk, path, _record(bytes([_STATE]) + msgspec.json.encode(self._state))
+            )
         except OSError as error:
             raise self._not_begun(error, path) from error
         if self._segments:

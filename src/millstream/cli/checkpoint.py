@@ -42,11 +42,12 @@ def show(
 
 def read(group: str, data: Path) -> dict[str, Any]:
     """Return what a group's checkpoint holds, as plain data."""
-    from millstream.spark.io.checkpoint import Checkpoint
+    from millstream.spark.io.checkpoint import Checkpoint, recorded
 
     flow, _, name = group.partition(".")
     folder = data / flow / "groups" / name
-    if not name or not (folder / "group.json").exists():
+    record = recorded(folder) if name else None
+    if record is None:
         known = sorted(path.parent.name for path in (data / flow / "groups").glob("*/group.json"))
         raise NotThere(
             f'there is no checkpoint of a group "{group}" in {data}',
@@ -54,9 +55,7 @@ def read(group: str, data: Path) -> dict[str, Any]:
             if known
             else "run the flow first",
         )
-    checkpoint = Checkpoint(
-        folder, name, jsonlib.loads((folder / "group.json").read_text())["checkpoint"], {}
-    )
+    checkpoint = Checkpoint(folder, name, record["checkpoint"], {})
     committed = checkpoint.committed()
     shown = moment(committed.watermark_ms) if committed and committed.watermark_ms > 0 else None
     return {

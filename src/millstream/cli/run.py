@@ -71,17 +71,17 @@ def run(
     described = load(flow)
     listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
     from millstream.spark.flow_run import FlowRun, Options
-    from millstream.spark.run.claim import Claim
+    from millstream.spark.run.claim import claim
     from millstream.spark.session.session import session
 
     keys = None if listening.security is None else listening.security.keys
     log = data / described.name / "run.log"
-    claim = Claim.take(data / described.name, described.name)
+    claimed = claim(data / described.name, described.name)
     terminal = Console()
     with Console(stderr=True).status(f"starting Spark for {described.name}"):
         spark = session(described.name, master=master, log=log)
         options = Options(data, flow.resolve().parent, rows_per_batch, state, log, listening)
-        running = FlowRun(spark, described, options, claim=claim, terminal=terminal)
+        running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
         running.start()
     try:
         with _interruptible() as interrupted, _landings(running, keys):

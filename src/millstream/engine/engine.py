@@ -17,11 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
-import os
 import shutil
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,10 +74,12 @@ from millstream.journal.summary import Summary, summary
 from millstream.links.client import Client
 from millstream.links.host import Listening
 from millstream.links.network import Address
+from millstream.storage import Claim, Folder
 
 #: How long a driver may take to read a flow.
 _DESCRIBE_S: Final = 120.0
 #: How long to wait for an engine that lets go of the folder.
+_LOCK: Final = "engine.lock"
 _LOCK_S: Final = 3.0
 _DEFAULT: Final = Listening()
 
@@ -134,7 +133,7 @@ class Engine:
         self._listening, self._master, self._spares = listening, master, warm
         self._clock = clock or SystemClock()
         self._folders = Folders(self.data)
-        self._lock: int | None = None
+        self._claim: Claim | None = None
         self._names: set[str] = set()
         self._clients: dict[str, Client] = {}
         self._guard = threading.Lock()
@@ -153,10 +152,9 @@ class Engine:
             raise WrongNodes(
                 f"there is no node {self.node} of {self.of}", hint="nodes are numbered from 0"
             )
-        self.data.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.data / "engine.lock")
+        self._claim = _claimed(self.data)
         with contextlib.ExitStack() as stack:
-            stack.callback(self._unlock)
+            stack.callback(self._release_folder)
             store = Store(self.data / "jobs.sqlite")
             stack.callback(store.close)
             self._check_node(store)
@@ -188,10 +186,10 @@ class Engine:
                 hint="give each node a folder of its own",
             )
 
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    def _release_folder(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
 
     @property
     def _open(self) -> _Parts:
@@ -205,7 +203,7 @@ class Engine:
         if parts is None:
             return
         with contextlib.ExitStack() as stack:
-            stack.callback(self._unlock)
+            stack.callback(self._release_folder)
             stack.callback(parts.store.close)
             stack.callback(parts.inboxes.close)
             for client in self._clients.values():
@@ -706,33 +704,17 @@ class _Parts:
     binaries: Binaries
 
 
-def _locked(file: Path) -> int:
-    """Take the lock of an engine's folder, for as long as this process lives or until it is closed."""
-    lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if not _taken(lock):
-        holder = os.pread(lock, 32, 0).decode() or "unknown"
-        os.close(lock)
+def _claimed(data: Path) -> Claim:
+    """Claim an engine's folder; wait for an engine that was stopped a moment ago to let go of it."""
+    storage = Folder(data)
+    claim = storage.claim(_LOCK, timeout=_LOCK_S)
+    if claim is None:
+        holder = (storage.read(_LOCK) or b"").decode() or "unknown"
         raise EngineRunning(
-            f"an engine runs in {file.parent} already, in process {holder}",
+            f"an engine runs in {data} already, in process {holder}",
             hint="stop that one first, or give this one another folder: --data",
         )
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
-    return lock
-
-
-def _taken(lock: int) -> bool:
-    """Take a lock; wait for one who is about to let go of it, as an engine is that was told to stop a moment ago."""
-    deadline = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        else:
-            return True
+    return claim
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from typing import Final
 import msgspec
 
 from millstream.errors import TokenRefused
+from millstream.storage import Folder
 
 _BYTES: Final = 32
 _LEAST: Final = 16
+_NOTE: Final = "engine.json"
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -79,14 +81,12 @@ def same(given: str, token: str) -> bool:
 
 def note(data: Path, url: str) -> None:
     """Leave word in an engine's data folder where it answers."""
-    fresh = data / f"engine.{os.getpid()}"
-    fresh.write_bytes(msgspec.json.encode(_Note(url, os.getpid())))
-    fresh.replace(data / "engine.json")
+    Folder(data).put(_NOTE, msgspec.json.encode(_Note(url, os.getpid())))
 
 
 def forget(data: Path) -> None:
     """Take the word back."""
-    (data / "engine.json").unlink(missing_ok=True)
+    Folder(data).delete(_NOTE)
 
 
 def local_token(data: Path, url: str) -> str | None:
@@ -97,7 +97,7 @@ def local_token(data: Path, url: str) -> str | None:
     try:
         if data.stat().st_uid != os.getuid():
             return None
-        noted = msgspec.json.decode((data / "engine.json").read_bytes(), type=_Note)
+        noted = msgspec.json.decode(Folder(data).read(_NOTE) or b"", type=_Note)
         os.kill(noted.pid, 0)
     except (OSError, msgspec.MsgspecError):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from millstream.ingest.feed import Idleness
 from millstream.journal.base import Description
 from millstream.journal.growth import grow as grow_journal
 from millstream.journal.writer import create, describe
+from millstream.storage import Folder
 
 _FILE: Final = "source.json"
 
@@ -70,7 +70,7 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
         runtimes=None if inbox is None else inbox.runtimes,
         format="json" if inbox is None else inbox.format,
     )
-    _save(settings, folder / _FILE)
+    Folder(folder).put(_FILE, msgspec.json.encode(settings))
     return description, settings
 
 
@@ -82,13 +82,11 @@ def declared(folder: Path) -> tuple[Description, Settings]:
         NotThere: It is not the journal of a source.
     """
     description = describe(folder)
-    try:
-        return description, msgspec.json.decode((folder / _FILE).read_bytes(), type=Settings)
-    except FileNotFoundError as exc:
+    found = Folder(folder).read(_FILE)
+    if found is None:
         msg = f'the journal "{folder.name}" takes no events from outside'
-        raise NotThere(
-            msg, hint="send to a source of the flow: millstream send FLOW.SOURCE"
-        ) from exc
+        raise NotThere(msg, hint="send to a source of the flow: millstream send FLOW.SOURCE")
+    return description, msgspec.json.decode(found, type=Settings)
 
 
 def grow(
@@ -103,10 +101,3 @@ def grow(
         return description
     lateness = settings.lateness // timedelta(microseconds=1)
     return grow_journal(description.path, partitions, lateness_us=lateness, clock=clock)
-
-
-def _save(settings: Settings, file: Path) -> None:
-    """Replace the file as a whole: another process may be reading it."""
-    fresh = file.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(msgspec.json.encode(settings))
-    fresh.replace(file)

@@ -9,11 +9,11 @@ import numpy as np
 import xxhash
 
 from millstream.errors import AlreadyWriting
-from millstream.journal.disk import DiskFile
 from millstream.journal.index import DTYPE, SIZE, Entries, Header, State, read_header, state_after
 from millstream.journal.layout import copy_file, data_file, index_file, segment_positions
 from millstream.journal.log import PartitionLog
 from millstream.journal.replica_chunk import NOWHERE, Reached
+from millstream.storage.disk import DiskFile
 
 
 def copied_from(folder: Path) -> str | None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from millstream.errors import JournalMissing, JournalUnreadable, SchemaConflict
 from millstream.journal.base import Description, Layout
-from millstream.journal.disk import REAL, Disk, make_folder, replace
 from millstream.journal.layout import FORMAT, GROWN, description_file, partition_folder
-from millstream.journal.lock import Lock
 from millstream.journal.rows import check_schema
+from millstream.storage.disk import REAL, Disk, make_folder, write_whole
+from millstream.storage.lock import Lock
 
 _PATIENCE_S = 10.0
 
@@ -178,7 +178,7 @@ def _save(description: Description, disk: Disk) -> None:
     content = json.dumps(body, indent=1).encode()
     file = description_file(description.path)
     if not file.exists() or file.read_bytes() != content:
-        replace(disk, file, content)
+        write_whole(disk, file, content)
     else:
         disk.sync_folder(file.parent)  # its maker may have been killed before it did
 

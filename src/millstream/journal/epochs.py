@@ -25,14 +25,14 @@ from millstream.clock import Clock
 from millstream.errors import Ended
 from millstream.journal.base import Accepted, Description, Staged
 from millstream.journal.description import describe
-from millstream.journal.disk import REAL, Disk, make_folder, replace
 from millstream.journal.layout import epochs_file, staged_folder
-from millstream.journal.lock import Lock
 from millstream.journal.log import SEGMENT_BYTES
 from millstream.journal.retention import Trimmed
 from millstream.journal.senders import checked_line, checked_lines
 from millstream.journal.staging import checksum, open_staged, stage
 from millstream.journal.writer import EpochPart, Writer
+from millstream.storage.disk import REAL, Disk, make_folder, write_whole
+from millstream.storage.lock import Lock
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -227,7 +227,7 @@ class EpochLog:
         lines = [checked_line({"last": self._last_published(), "ended": self._ended_published()})]
         lines += [checked_line({"decided": asdict(decision)}) for decision in self._pending]
         self._file.close()
-        replace(self._disk, self._path, b"".join(lines))
+        write_whole(self._disk, self._path, b"".join(lines))
         self._file = self._disk.open(self._path)
 
     def _last_published(self) -> dict[str, int]:

@@ -30,9 +30,9 @@ from millstream.clock import Clock
 from millstream.journal.align import floor_of
 from millstream.journal.base import Description, Kind, Layout
 from millstream.journal.description import describe, lay_out
-from millstream.journal.disk import REAL, Disk
 from millstream.journal.senders import PASSING
 from millstream.journal.writer import Writer
+from millstream.storage.disk import REAL, Disk
 
 
 def grow(

@@ -28,7 +28,6 @@ import pyarrow as pa
 import xxhash
 
 from millstream.errors import CorruptIndex
-from millstream.journal.disk import Disk, DiskFile
 from millstream.journal.index import (
     SIZE,
     Entries,
@@ -48,6 +47,7 @@ from millstream.journal.layout import (
     segment_positions,
 )
 from millstream.journal.mark import MarkWriter, read_mark
+from millstream.storage.disk import Disk, DiskFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

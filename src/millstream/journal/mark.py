@@ -18,7 +18,7 @@ from pathlib import Path
 
 import xxhash
 
-from millstream.journal.disk import Disk
+from millstream.storage.disk import Disk
 
 _SLOT = struct.Struct("<QQQQQ")
 _SUM = struct.Struct("<Q")

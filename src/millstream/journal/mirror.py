@@ -18,16 +18,16 @@ import numpy as np
 import xxhash
 
 from millstream.errors import AlreadyWriting, CopyDiffers, CorruptBatch
-from millstream.journal import disk as d
 from millstream.journal.base import Kind
 from millstream.journal.copylog import CopyLog, copied_from
 from millstream.journal.description import adopt, schema_count
 from millstream.journal.index import SIZE, Entries, State, parse_header, sound_run
 from millstream.journal.layout import copy_file, partition_folder, segment_positions
-from millstream.journal.lock import Lock
 from millstream.journal.replica_chunk import ReplicaChunk
 from millstream.journal.retention import Trimmed, trim_to
 from millstream.journal.senders import Senders
+from millstream.storage.disk import REAL, Disk, make_folder, write_whole
+from millstream.storage.lock import Lock
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Mirror:
         partition: int,
         *,
         original: str,
-        disk: d.Disk = d.REAL,
+        disk: Disk = REAL,
         wait_s: float = 0.0,
     ) -> None:
         """Take the partition for copying.
@@ -64,7 +64,7 @@ class Mirror:
         self.path, self.partition = Path(path), partition
         self._disk = disk
         self._folder = partition_folder(self.path, partition)
-        d.make_folder(disk, self._folder)
+        make_folder(disk, self._folder)
         self._lock = Lock(self._folder / "lock", disk, what=self._what, wait_s=wait_s)
         try:
             self._claim(original)
@@ -91,7 +91,7 @@ class Mirror:
                 msg, hint="a partition is written on one engine; remove what is here if it is not"
             )
         if known != original:
-            d.replace(
+            write_whole(
                 self._disk, copy_file(self._folder), json.dumps({"original": original}).encode()
             )
 

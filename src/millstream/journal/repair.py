@@ -21,7 +21,6 @@ from millstream.errors import CorruptIndex
 from millstream.journal.base import Description, Kind
 from millstream.journal.copylog import copied_from
 from millstream.journal.description import describe
-from millstream.journal.disk import REAL, Disk, make_folder, replace
 from millstream.journal.index import (
     DTYPE,
     ENDED,
@@ -43,9 +42,10 @@ from millstream.journal.layout import (
     partition_folder,
     segment_positions,
 )
-from millstream.journal.lock import Lock
 from millstream.journal.mark import MarkWriter, mark_file, read_mark
 from millstream.journal.verify import verify, visible
+from millstream.storage.disk import REAL, Disk, make_folder, write_whole
+from millstream.storage.lock import Lock
 
 _SECTOR = 512
 
@@ -301,7 +301,7 @@ class _Repair:
             data_start=segment.header.data_start,
             generation=segment.header.generation,
         )
-        replace(
+        write_whole(
             self._disk, index_file(self._folder, segment.first), header + segment.entries.tobytes()
         )
 
@@ -316,7 +316,7 @@ class _Repair:
     def _put_aside(self, file: Path, offset: int, length: int, position: int, fact: str) -> Path:
         make_folder(self._disk, self._aside)
         name = f"p{self._partition:04d}-{position:020d}-{self._now}{file.suffix}"
-        replace(self._disk, self._aside / name, _read(file, offset, length))
+        write_whole(self._disk, self._aside / name, _read(file, offset, length))
         note = {
             "from": file.name,
             "offset": offset,
@@ -324,7 +324,7 @@ class _Repair:
             "position": position,
             "fact": fact,
         }
-        replace(self._disk, self._aside / f"{name}.json", json.dumps(note, indent=1).encode())
+        write_whole(self._disk, self._aside / f"{name}.json", json.dumps(note, indent=1).encode())
         return self._aside / name
 
     def _note(

@@ -18,7 +18,6 @@ from pathlib import Path
 from millstream.clock import MICROSECOND, Clock, SystemClock
 from millstream.errors import CorruptIndex, JournalError
 from millstream.journal.description import describe
-from millstream.journal.disk import REAL, Disk, make_folder, replace
 from millstream.journal.index import State, read_header
 from millstream.journal.layout import (
     data_file,
@@ -29,6 +28,7 @@ from millstream.journal.layout import (
     segment_positions,
 )
 from millstream.journal.reader import Reader
+from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def commit(
         "positions": {str(k): v for k, v in sorted(by_partition.items())},
         "at": (clock or SystemClock()).now_us(),
     }
-    replace(disk, _reader_file(folder, reader), json.dumps(body).encode())
+    write_whole(disk, _reader_file(folder, reader), json.dumps(body).encode())
 
 
 def commit_for(

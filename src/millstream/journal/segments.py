@@ -23,8 +23,8 @@ from millstream.journal.index import (
     sound_prefix,
 )
 from millstream.journal.layout import data_file, index_file, segment_positions
-from millstream.journal.lock import held
 from millstream.journal.mark import Mark
+from millstream.storage.lock import held
 
 _MAPS = 2
 CHECK_HINT = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import xxhash
 
-from millstream.journal.disk import Disk
+from millstream.storage.disk import Disk
 
 PASSING = "client:"
 """How the names begin that are made up for one connection, and never come again."""

@@ -33,15 +33,15 @@ from millstream.journal.arrivals import Arrival, read_arrival
 from millstream.journal.base import Accepted, Description, Kind, Staged
 from millstream.journal.copylog import refuse_copy
 from millstream.journal.description import create, describe
-from millstream.journal.disk import REAL, Disk, make_folder
 from millstream.journal.index import NOBODY, NOTHING, Record, State
 from millstream.journal.lateness import spread
 from millstream.journal.layout import partition_folder
-from millstream.journal.lock import Lock
 from millstream.journal.log import SEGMENT_BYTES, Item, PartitionLog, Recovery
 from millstream.journal.retention import Trimmed, trim
 from millstream.journal.rows import conform, times_of
 from millstream.journal.senders import Senders
+from millstream.storage.disk import REAL, Disk, make_folder
+from millstream.storage.lock import Lock
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -24,7 +24,6 @@ from typing import Final
 from millstream.clock import Clock, SystemClock
 from millstream.errors import JournalError, LinkBroken, MillstreamError, NoAnswer
 from millstream.ingest import Progress
-from millstream.journal.disk import REAL, Disk
 from millstream.journal.index import State
 from millstream.journal.mirror import Mirror
 from millstream.journal.replica_chunk import Reached, ReplicaChunk
@@ -35,6 +34,7 @@ from millstream.links.keys import KeyPair
 from millstream.links.link import Link, open_link
 from millstream.links.network import Address
 from millstream.links.transport import Loop
+from millstream.storage.disk import REAL, Disk
 
 _log = logging.getLogger(__name__)
 #: How long the owner may keep a request that finds nothing.

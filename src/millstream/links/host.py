@@ -32,6 +32,7 @@ from millstream.links.levels import Levels
 from millstream.links.listener import Listener, Security
 from millstream.links.network import Address, ipc_path
 from millstream.links.transport import listening
+from millstream.storage import Folder
 
 _log = logging.getLogger(__name__)
 _FILE: Final = "inboxes.json"
@@ -225,7 +226,7 @@ def declared_inboxes(folder: Path) -> dict[str, Source]:
 
 def read_address(folder: Path) -> Address | None:
     """Return where a flow's inboxes are listened for, if anybody does."""
-    note = _read(folder / _FILE)
+    note = _read(folder)
     if note is None or not listening(ipc_path(folder, note.port)):
         return None
     return Address(note.ip, note.port, note.node, str(folder.resolve()))
@@ -233,23 +234,18 @@ def read_address(folder: Path) -> Address | None:
 
 def note_address(folder: Path, address: Address) -> None:
     """Leave word where the inboxes in this folder are listened for."""
-    _write(folder / _FILE, _Note(address.ip, address.port, address.node, os.getpid()))
+    note = _Note(address.ip, address.port, address.node, os.getpid())
+    Folder(folder).put(_FILE, msgspec.json.encode(note))
 
 
 def last_port(folder: Path) -> int:
     """Return the port that was listened on in this folder before, or 0."""
-    note = _read(folder / _FILE)
+    note = _read(folder)
     return 0 if note is None else note.port
 
 
-def _read(file: Path) -> _Note | None:
+def _read(folder: Path) -> _Note | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Note)
-    except (FileNotFoundError, msgspec.MsgspecError):
+        return msgspec.json.decode(Folder(folder).read(_FILE) or b"", type=_Note)
+    except msgspec.MsgspecError:
         return None
-
-
-def _write(file: Path, note: _Note) -> None:
-    fresh = file.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(msgspec.json.encode(note))
-    fresh.replace(file)

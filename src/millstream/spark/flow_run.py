@@ -37,10 +37,11 @@ from millstream.plan.cycles import cycle
 from millstream.plan.groups import Plan
 from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import MemoryTarget
-from millstream.spark.run.claim import Claim
+from millstream.spark.run.claim import claim as take_claim
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.version import RunContext, at_rest
 from millstream.spark.switching.versions import LIMIT, SwitchStatus, Versions
+from millstream.storage import Claim
 from millstream.switch.comparison import Comparison
 from millstream.switch.cut import WHOLE
 from millstream.switch.events import Mode
@@ -172,7 +173,7 @@ class FlowRun:
             AlreadyRunning: Another process runs this flow on the same data.
             GroupChanged: A group means something else than when its checkpoint was made.
         """
-        self._claim = self._claim or Claim.take(self._folder, self.flow.name)
+        self._claim = self._claim or take_claim(self._folder, self.flow.name)
         try:
             ship_modules(self._options.root)
             self._versions.open()

@@ -8,7 +8,7 @@ import pytest
 from millstream.actions.queue import Answer, Queue
 from millstream.actions.serials import id_of
 from millstream.errors import AlreadyWriting, QueueBroken, QueueFull
-from millstream.journal.disk import RealDisk, RealFile
+from millstream.storage.disk import RealDisk, RealFile
 
 WRAP = 2**32
 

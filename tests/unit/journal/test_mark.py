@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.journal.disk import REAL
 from millstream.journal.mark import MarkReader, MarkWriter, mark_file, read_mark
+from millstream.storage.disk import REAL
 
 
 def test_there_is_no_mark_before_the_first(tmp_path: Path) -> None:

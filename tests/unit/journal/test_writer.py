@@ -23,13 +23,13 @@ from millstream.errors import (
 from millstream.journal import writer as files
 from millstream.journal.base import Accepted, Kind
 from millstream.journal.description import create
-from millstream.journal.disk import RealDisk, RealFile
 from millstream.journal.index import SIZE, read_header
 from millstream.journal.layout import data_file, index_file, segment_positions
 from millstream.journal.mark import mark_file
 from millstream.journal.reader import Reader
 from millstream.journal.rows import conform
 from millstream.journal.writer import Writer
+from millstream.storage.disk import RealDisk, RealFile
 
 
 def names(path: Path, partition: int = 0) -> list[str]:

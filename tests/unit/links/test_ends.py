@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.journal import Kind, disk
+from millstream.journal import Kind
 from millstream.links.inbox import Inbox
+from millstream.storage import disk
 from support.links import batch, declare
 
 

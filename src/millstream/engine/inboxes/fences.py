@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from millstream.errors import Fenced
-from millstream.journal.disk import REAL
+from millstream.storage import Folder
 
 
 class Fences:
     """The highest generation of each node that has come, on disk before anything of it is taken."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
-        self._known: dict[str, int] = {}
-        if file.is_file():
-            self._known = msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+        self._storage, self._name = Folder(file.parent), file.name
+        known = self._storage.read(self._name)
+        self._known: dict[str, int] = (
+            {} if known is None else msgspec.json.decode(known, type=dict[str, int])
+        )
 
     def pass_(self, node: str, generation: int) -> None:
         """Let a life of a node in, and fence those before it.
@@ -33,14 +33,6 @@ class Fences:
                 hint="it may be stopped",
             )
         if generation > fence:
-            self._save({**self._known, node: generation})
-            self._known[node] = generation
-
-    def _save(self, known: dict[str, int]) -> None:
-        fresh = self._file.with_suffix(".new")
-        with fresh.open("wb") as sink:
-            sink.write(msgspec.json.encode(known))
-            sink.flush()
-            os.fsync(sink.fileno())
-        fresh.replace(self._file)
-        REAL.sync_folder(self._file.parent)
+            known = {**self._known, node: generation}
+            self._storage.put(self._name, msgspec.json.encode(known))
+            self._known = known

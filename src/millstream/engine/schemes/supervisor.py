@@ -12,7 +12,6 @@ has arrived, because a runtime acknowledges an input only when all downstreams h
 
 from __future__ import annotations
 
-import os
 import queue
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from millstream.actions.supervision import AskPing, Start, Stop, TellChange
 from millstream.engine.jobs.status import RuntimeStatus
 from millstream.engine.schemes.runtimes import Host
 from millstream.errors import DriverFailed
-from millstream.journal.disk import REAL
+from millstream.storage import Folder
 
 _HURRY_S: Final = 0.25
 _FIRST_PAUSE_S: Final = 0.25
@@ -53,19 +52,13 @@ class Memory(msgspec.Struct, frozen=True):
 
 def remembered(file: Path) -> Memory:
     """Return what was kept in a file, nothing if there is none."""
-    return msgspec.json.decode(file.read_bytes(), type=Memory) if file.is_file() else Memory()
+    found = Folder(file.parent).read(file.name)
+    return Memory() if found is None else msgspec.json.decode(found, type=Memory)
 
 
 def keep(file: Path, memory: Memory) -> None:
     """Write down a memory; it is on disk when this returns."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".new")
-    with fresh.open("wb") as sink:
-        sink.write(msgspec.json.encode(memory))
-        sink.flush()
-        os.fsync(sink.fileno())
-    fresh.replace(file)
-    REAL.sync_folder(file.parent)
+    Folder(file.parent).put(file.name, msgspec.json.encode(memory))
 
 
 @dataclass(frozen=True, slots=True)

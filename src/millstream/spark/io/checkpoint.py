@@ -11,18 +11,20 @@ can be read while it runs and again after a crash, and are the same each time.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from millstream.errors import GroupChanged, RunError
 from millstream.plan.fingerprint import difference
 from millstream.spark.io.source import Offset
+from millstream.storage import Folder
+
+_RECORD: Final = "group.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,9 @@ class Checkpoint:
         Raises:
             GroupChanged: it was made for a group that means something else.
         """
-        record = folder / "group.json"
-        if not record.exists():
+        known = recorded(folder)
+        if known is None:
             return cls(folder, group, uuid.uuid4().hex[:12], description)
-        known = json.loads(record.read_text())
         changes = difference(known["description"], description)
         if changes:
             raise GroupChanged(
@@ -66,30 +67,24 @@ class Checkpoint:
 
     def begin(self) -> Checkpoint:
         """Write down what the checkpoint is for, if it is new."""
-        record = self.folder / "group.json"
-        if not record.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(
-                record,
-                json.dumps({"checkpoint": self.id, "description": self.description}, indent=1),
-            )
+        Folder(self.folder).put_if_absent(_RECORD, self._record())
         return self
 
     def handed_to(self, description: dict[str, Any]) -> Checkpoint:
         """Give the checkpoint, with all its state, to a version of the group that means something else."""
-        record = self.folder / "group.json"
-        write_whole(
-            record, json.dumps({"checkpoint": self.id, "description": description}, indent=1)
-        )
-        return Checkpoint(self.folder, self.group, self.id, description)
+        handed = Checkpoint(self.folder, self.group, self.id, description)
+        Folder(self.folder).put(_RECORD, handed._record())
+        return handed
+
+    def _record(self) -> bytes:
+        record = {"checkpoint": self.id, "description": self.description}
+        return json.dumps(record, indent=1).encode()
 
     @classmethod
     def belongs(cls, folder: Path, description: dict[str, Any]) -> bool:
-        """Tell whether there is a checkpoint in a folder that was made for, or handed to, such a group."""
-        record = folder / "group.json"
-        return record.exists() and not difference(
-            json.loads(record.read_text())["description"], description
-        )
+        """Return whether the checkpoint in a folder was made for, or handed to, such a group."""
+        known = recorded(folder)
+        return known is not None and not difference(known["description"], description)
 
     @property
     def location(self) -> Path:
@@ -132,16 +127,12 @@ class Checkpoint:
         return max((int(name) for name in names if name.isdigit()), default=None)
 
 
+def recorded(folder: Path) -> dict[str, Any] | None:
+    """Return the record of the checkpoint in a folder: its id and the group's description."""
+    record = Folder(folder).read(_RECORD)
+    return None if record is None else dict(json.loads(record))
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a crash leaves the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    Folder(path.parent).put(path.name, text.encode())

@@ -14,13 +14,12 @@ that is run again reads and owns the same.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from millstream.journal.disk import REAL, replace
+from millstream.storage import Folder, Storage
 from millstream.switch.cut import Part
 
 
@@ -62,39 +61,32 @@ class Control:
     """The files of one version of a group; `path` is that of its checkpoint."""
 
     def __init__(self, path: Path | str) -> None:
-        self._orders = Path(f"{path}.orders")
-        self._answers = Path(f"{path}.answers")
-        self._known: tuple[tuple[int, int], Orders] | None = None
+        checkpoint = Path(path)
+        self._storage: Storage = Folder(checkpoint.parent)
+        self._orders = f"{checkpoint.name}.orders"
+        self._answers = f"{checkpoint.name}.answers"
+        self._known: tuple[str | None, Orders] = None, Orders()
 
     def order(self, orders: Orders) -> None:
-        """Put up orders in place of those that were there; durable when this returns."""
-        self._answers.mkdir(parents=True, exist_ok=True)
-        replace(REAL, self._orders, msgspec.json.encode(orders))
+        """Replace the orders; they are durable when this returns."""
+        self._storage.put(self._orders, msgspec.json.encode(orders))
 
     def orders(self) -> Orders:
-        """Return what the sources are told now; nothing if nobody ever told them anything."""
-        try:
-            status = self._orders.stat()
-        except FileNotFoundError:
-            return Orders()
-        stamp = status.st_ino, status.st_mtime_ns
-        if self._known is None or self._known[0] != stamp:
-            # Written whole: whoever opens it later than the look at its stamp finds this one or a
-            # newer one.
-            self._known = stamp, msgspec.json.decode(self._orders.read_bytes(), type=Orders)
+        """Return the orders for the sources now; none if there never were any."""
+        version = self._storage.version(self._orders)
+        if version != self._known[0]:
+            # Read after its version: this may find a newer one, which is then read once more.
+            found = self._storage.read(self._orders)
+            orders = Orders() if found is None else msgspec.json.decode(found, type=Orders)
+            self._known = version, orders
         return self._known[1]
 
     def answer(self, journal: str, answer: Answer) -> None:
-        """Let the driver know; an answer that is there already is not written again."""
-        if self.answered(journal) == answer:
-            return
-        temporary = self._answers / f".{journal}.{os.getpid()}"
-        temporary.write_bytes(msgspec.json.encode(answer))
-        temporary.replace(self._answers / journal)
+        """Answer the driver; an answer that is there already is not written again."""
+        if self.answered(journal) != answer:
+            self._storage.put(f"{self._answers}/{journal}", msgspec.json.encode(answer))
 
     def answered(self, journal: str) -> Answer | None:
         """Return the last answer of the source of a journal."""
-        try:
-            return msgspec.json.decode((self._answers / journal).read_bytes(), type=Answer)
-        except FileNotFoundError:
-            return None
+        found = self._storage.read(f"{self._answers}/{journal}")
+        return None if found is None else msgspec.json.decode(found, type=Answer)

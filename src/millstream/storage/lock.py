@@ -1,4 +1,4 @@
-"""The lock of a partition: one writer at a time, each with a generation of its own."""
+"""Locks on files: one holder at a time; the kernel releases them when the process dies."""
 
 from __future__ import annotations
 
@@ -9,39 +9,52 @@ import time
 from pathlib import Path
 
 from millstream.errors import AlreadyWriting
-from millstream.journal.disk import Disk
+from millstream.storage.disk import Disk
 
 _PAUSE_S = 0.01
-_PATIENCE_S = 0.1  # someone may be asking `held` just now
+_LEAST_S = 0.1  # `held` takes the lock for a moment
+
+
+class FileClaim:
+    """A file that one process holds, with that process's number in it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def take(cls, file: Path, timeout: float) -> FileClaim | None:
+        """Return the claim; None if another process keeps it for longer than `timeout` seconds."""
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not _acquired(fd, timeout):
+            os.close(fd)
+            return None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        return cls(fd)
+
+    def release(self) -> None:
+        """Let others have the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class Lock:
-    """Held from creation to `release`; the kernel releases it when the process dies."""
+    """Held from creation to `release`, with a generation that rises from holder to holder."""
 
     def __init__(self, file: Path, disk: Disk, *, what: str, wait_s: float = 0.0) -> None:
         self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            self._acquire(what, time.monotonic() + max(wait_s, _PATIENCE_S))
+            if not _acquired(self._fd, max(wait_s, _LEAST_S)):
+                raise _taken(what, _read(self._fd))
             self.generation = _read(self._fd).get("generation", 0) + 1
             self._write(file, disk)
         except BaseException:
             self.release()
             raise
 
-    def _acquire(self, what: str, until: float) -> None:
-        while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                if time.monotonic() >= until:
-                    raise _taken(what, _read(self._fd)) from exc
-                time.sleep(_PAUSE_S)
-            else:
-                return
-
     def _write(self, file: Path, disk: Disk) -> None:
-        # In place: a rename would leave the next one waiting for the lock of a file that nobody
-        # sees any more.
+        # In place: after a rename the next process would wait for the lock of a file without a name.
         holder = {"generation": self.generation, "pid": os.getpid()}
         handle = disk.open(file)
         try:
@@ -57,7 +70,7 @@ class Lock:
 
 
 def held(file: Path) -> bool:
-    """Tell if someone holds the lock."""
+    """Return whether a process holds the lock."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -71,12 +84,23 @@ def held(file: Path) -> bool:
     return False
 
 
+def _acquired(fd: int, timeout: float) -> bool:
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_PAUSE_S)
+        else:
+            return True
+
+
 def _read(fd: int) -> dict[str, int]:
     try:
         holder = json.loads(os.pread(fd, 128, 0))
-    except (
-        ValueError
-    ):  # empty, or torn by a crash: the generation starts again, the lock itself is the kernel's
+    except ValueError:  # empty, or torn by a crash: the generation starts again
         return {}
     return holder if isinstance(holder, dict) else {}
 

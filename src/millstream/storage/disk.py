@@ -41,7 +41,7 @@ class DiskFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the file, synced or not."""
+        """Close the file, synced or not."""
         ...
 
 
@@ -54,6 +54,14 @@ class Disk(Protocol):
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, replacing what had it."""
+        ...
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name.
+
+        Raises:
+            FileExistsError: Another file has it.
+        """
         ...
 
     def remove(self, path: Path) -> None:
@@ -80,8 +88,7 @@ class RealFile:
         wanted = sum(memoryview(b).nbytes for b in buffers)
         written = os.pwritev(self._fd, buffers, self._size)
         self._size += written
-        # A short write is rare (2 GiB at once, a signal, a full disk): go on with what is left,
-        # byte by byte exact.
+        # A short write is rare (2 GiB at once, a signal, a full disk): continue with what is left.
         while written < wanted:
             rest = _after(buffers, written)
             more = os.pwritev(self._fd, rest, self._size)
@@ -130,6 +137,9 @@ class RealDisk:
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        target.hardlink_to(source)
+
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
@@ -144,7 +154,7 @@ class RealDisk:
 REAL: Disk = RealDisk()
 
 
-def replace(disk: Disk, path: Path, content: bytes) -> None:
+def write_whole(disk: Disk, path: Path, content: bytes) -> None:
     """Give `path` a new content, durably and all at once."""
     fresh = path.with_name(path.name + ".unfinished")
     file = disk.open(fresh)

@@ -1,0 +1,12 @@
+"""Where our own small files lie: decisions, records, orders, notes.
+
+The operations are those that object stores have, so that a bucket can stand where a folder does
+today. Whatever is put is whole, or it is not there; it is durable when `put` returns.
+
+Journals' data, what users' sinks write, and secrets (which need file modes) do not go through here.
+"""
+
+from millstream.storage.base import Claim, Storage
+from millstream.storage.folder import Folder
+
+__all__ = ["Claim", "Folder", "Storage"]

@@ -1,0 +1,95 @@
+"""A folder of the local disk as a storage.
+
+    put             write .<name>.<random>, sync, rename it to <name>, sync the folder
+    put_if_absent   write .<name>.<random>, sync, link it to <name>, sync the folder
+
+A crash leaves the old content or the new one, and at worst a file whose name begins with a dot.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from millstream.errors import InternalError
+from millstream.storage.disk import REAL, Disk, make_folder
+from millstream.storage.lock import FileClaim
+
+_GONE = (FileNotFoundError, NotADirectoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Files below `path`, which is made when something is put."""
+
+    path: Path
+    disk: Disk = REAL
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._file(name).read_bytes()
+        except _GONE:
+            return None
+
+    def put(self, name: str, content: bytes) -> None:
+        file = self._file(name)
+        self.disk.rename(self._written(file, content), file)
+        self.disk.sync_folder(file.parent)
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        file = self._file(name)
+        fresh = self._written(file, content)
+        try:
+            self.disk.link(fresh, file)
+        except FileExistsError:
+            return False
+        else:
+            return True
+        finally:
+            # Also for the loser: what it finds must not vanish in a crash, and the winner may not
+            # have synced it yet.
+            self.disk.remove(fresh)
+            self.disk.sync_folder(file.parent)
+
+    def list(self, folder: str = "") -> list[str]:
+        path = self._file(folder) if folder else self.path
+        try:
+            names = sorted(one.name for one in path.iterdir() if one.is_file())
+        except _GONE:
+            return []
+        prefix = f"{folder}/" if folder else ""
+        return [f"{prefix}{name}" for name in names if not name.startswith(".")]
+
+    def delete(self, name: str) -> None:
+        self.disk.remove(self._file(name))
+
+    def version(self, name: str) -> str | None:
+        try:
+            status = self._file(name).stat()
+        except _GONE:
+            return None
+        return f"{status.st_ino}-{status.st_mtime_ns}"
+
+    def claim(self, name: str, *, timeout: float = 0.0) -> FileClaim | None:
+        file = self._file(name)
+        make_folder(self.disk, file.parent)
+        return FileClaim.take(file, timeout)
+
+    def _file(self, name: str) -> Path:
+        parts = PurePosixPath(name).parts
+        if not parts or any(part.startswith((".", "/")) for part in parts):
+            raise InternalError(f'"{name}" cannot be the name of a stored file')
+        return self.path.joinpath(*parts)
+
+    def _written(self, file: Path, content: bytes) -> Path:
+        """Return a new file with this content beside `file`, synced."""
+        make_folder(self.disk, file.parent)
+        fresh = file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}")
+        opened = self.disk.open(fresh)
+        try:
+            opened.append([content])
+            opened.sync()
+        finally:
+            opened.close()
+        return fresh
