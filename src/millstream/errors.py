@@ -17,22 +17,22 @@ MillstreamError
 │  ├─ NullTime, NullKey, UnplaceableKey
 │  ├─ PositionTrimmed, PositionUnwritten
 │  └─ CorruptBatch, CorruptIndex, CorruptStaging
-├─ IngestError          events could not be brought into a journal
+├─ IngestError          events could not be written into a journal
 │  └─ UnsupportedColumn, UnknownFormat, NotThere, FileChanged, SourceFailed
-├─ LinkError            an event could not be handed on
+├─ LinkError            an event could not be sent
 │  ├─ LinkClosed, LinkBroken, NoAnswer, NotAllowed, BadFrame
 │  ├─ InvalidAddress, NoSuchNetwork, OpenNetwork, WrongNodes, LoopbackInCluster
 │  ├─ InvalidKey, KeyExists
 │  └─ RowsRefused
-├─ ActionError          a user's program, or what it runs in, cannot do its work
+├─ ActionError          a user's program, or its runtime, failed
 │  ├─ BadBytes > FrameTooLarge, FrameTorn
 │  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooFewAnswers, TooManyAnswers
 │  └─ NetworkOpen, QueueBroken, QueueFull, Fenced
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed, ConditionFailed
-├─ SwitchError          a running flow cannot be replaced as was asked
+├─ SwitchError          a running flow cannot be replaced as requested
 │  └─ SwitchImpossible, SwitchRefused, ControlBroken
-├─ EngineError          an engine or a cluster cannot do what was asked
+├─ EngineError          an engine or a cluster cannot carry out a request
 │  ├─ NoSuchJob, JobExists, JobBusy, InvalidTransition, JobsRunning
 │  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken, NoRoom
 │  ├─ NoSuchAction, ActionInUse, BadBinary
@@ -82,13 +82,13 @@ class Where:
     column: int | None = None
 
     def __str__(self) -> str:
-        place = f"{_shown(self.file)}:{self.line}" + (
+        place = f"{_relative(self.file)}:{self.line}" + (
             "" if self.column is None else f":{self.column}"
         )
         return f"  {place}   {self.code}".rstrip()
 
 
-def _shown(file: str) -> str:
+def _relative(file: str) -> str:
     try:
         return str(Path(file).resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -96,7 +96,7 @@ def _shown(file: str) -> str:
 
 
 class FlowError(MillstreamError):
-    """A mistake in the description of a flow, with the place where it was made."""
+    """A mistake in the description of a flow, with its place."""
 
     def __init__(
         self, message: str, *, hint: str | None = None, where: Where | None = None
@@ -121,7 +121,7 @@ class InvalidName(FlowError):
 
 
 class DuplicateName(FlowError):
-    """Two stages, or two outputs, have one name."""
+    """Two stages, or two outputs, have the same name."""
 
 
 class UnknownStream(FlowError):
@@ -133,67 +133,67 @@ class UnknownJournal(FlowError):
 
 
 class ForeignStream(FlowError):
-    """Streams of two flows meet in one stage."""
+    """A stage reads streams of two flows."""
 
 
 class CycleWithoutJournal(FlowError):
-    """A stage reads its own output, and no journal lies between."""
+    """A stage reads its own output without a journal in between."""
 
 
 class NoOutputs(FlowError):
-    """A flow has neither a sink nor a journal."""
+    """A flow has no sink and no journal."""
 
 
 class UnknownColumn(FlowError):
-    """A column is used that the stream does not have."""
+    """A stage uses a column that the stream does not have."""
 
 
 class DuplicateColumn(FlowError):
-    """A stage would put out two columns of one name."""
+    """A stage would emit two columns with the same name."""
 
 
 class UnknownType(FlowError):
-    """A type is not one of Spark's, or not one that a journal can hold."""
+    """A type is unknown to Spark, or cannot be stored in a journal."""
 
 
 class InvalidSchema(FlowError):
-    """A schema cannot be read."""
+    """A schema cannot be parsed."""
 
 
 class SchemasDiffer(FlowError):
-    """Streams that must have the same columns have not."""
+    """Streams that must have the same columns do not."""
 
 
 class TimesDiffer(FlowError):
-    """Streams that must have the same time column have not."""
+    """Streams that must have the same time column do not."""
 
 
 class NoTime(FlowError):
-    """A stage needs event time and the stream has none."""
+    """A stage needs event time, and the stream has none."""
 
 
 class TimeDropped(FlowError):
-    """A stage would lose the time column."""
+    """A stage would drop the time column."""
 
 
 class InvalidDuration(FlowError):
-    """A length of time cannot be read or makes no sense."""
+    """A duration cannot be parsed or is invalid."""
 
 
 class InvalidOption(FlowError):
-    """An argument of a stage, source or sink makes no sense."""
+    """An argument of a stage, source or sink is invalid."""
 
 
 class InvalidFunction(FlowError):
-    """A function cannot do what the stage asks of it."""
+    """A function does not fit its stage."""
 
 
 class InvalidSql(FlowError):
-    """An expression or a query cannot be read as Spark SQL."""
+    """An expression or a query cannot be parsed as Spark SQL."""
 
 
 class StatefulSql(FlowError):
-    """A query needs state, which belongs into a stage of its own."""
+    """A query needs state, which must be a stage of its own."""
 
 
 class DistinctAggregate(FlowError):
@@ -209,7 +209,7 @@ class UnboundedJoin(FlowError):
 
 
 class NotLoadable(FlowError):
-    """A file does not hold exactly one flow that can be read."""
+    """A file does not contain exactly one flow that can be loaded."""
 
 
 class PatternError(FlowError):
@@ -217,27 +217,27 @@ class PatternError(FlowError):
 
 
 class ImpossiblePattern(PatternError):
-    """A pattern can never match, or its parts do not go together."""
+    """A pattern can never match, or its parts contradict each other."""
 
 
 class UnknownBlock(PatternError):
-    """A pattern names a block that it does not have, or not yet."""
+    """A pattern refers to a block that it does not have, or that comes later."""
 
 
 class InvalidCondition(PatternError):
-    """A condition cannot be tested as it is written."""
+    """A condition cannot be evaluated as it is written."""
 
 
 class UnboundedState(PatternError):
-    """The runs of a pattern may live for ever."""
+    """The runs of a pattern may live forever."""
 
 
 class UnsupportedSql(PatternError):
-    """A MATCH_RECOGNIZE clause asks for what a stream cannot do, or we do not."""
+    """A MATCH_RECOGNIZE clause needs what is impossible in a stream, or not supported."""
 
 
 class UnknownGroup(FlowError):
-    """A plan has no group of that name."""
+    """A plan has no group with that name."""
 
 
 class InvalidScheme(FlowError):
@@ -252,7 +252,7 @@ class JournalError(MillstreamError):
 
 
 class JournalMissing(JournalError):
-    """There is no journal at that place, or no such partition in it."""
+    """There is no journal in that folder, or no such partition in it."""
 
 
 class JournalUnreadable(JournalError):
@@ -260,7 +260,7 @@ class JournalUnreadable(JournalError):
 
 
 class SchemaConflict(JournalError):
-    """Rows or a declaration do not fit what the journal is declared to hold."""
+    """Rows or a declaration do not fit the schema of the journal."""
 
 
 class AlreadyWriting(JournalError):
@@ -272,11 +272,14 @@ class WriterClosed(JournalError):
 
 
 class WriterBroken(JournalError):
-    """The disk refused a write; what was not acknowledged may or may not be there: open the writer again."""
+    """The disk refused a write: open the writer again.
+
+    Rows that were not acknowledged may or may not be stored.
+    """
 
 
 class Ended(JournalError):
-    """The partition has ended and takes no more rows."""
+    """The partition has ended and accepts no more rows."""
 
 
 class NullTime(JournalError):
@@ -288,7 +291,7 @@ class NullKey(JournalError):
 
 
 class UnplaceableKey(JournalError):
-    """Keys of this type have no text that all processes agree on."""
+    """Keys of this type have no text form that is the same in all processes."""
 
 
 class PositionTrimmed(JournalError):
@@ -296,11 +299,11 @@ class PositionTrimmed(JournalError):
 
 
 class PositionUnwritten(JournalError):
-    """The position lies after the end."""
+    """The position is after the end."""
 
 
 class CorruptBatch(JournalError):
-    """The bytes of an entry are not those that were written."""
+    """The bytes of an entry are damaged."""
 
     def __init__(
         self, message: str, *, file: str, position: int, offset: int, hint: str | None = None
@@ -312,7 +315,7 @@ class CorruptBatch(JournalError):
 
 
 class CorruptIndex(JournalError):
-    """The index of a segment is not what was written."""
+    """The index of a segment is damaged."""
 
     def __init__(self, message: str, *, file: str, offset: int, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -321,45 +324,45 @@ class CorruptIndex(JournalError):
 
 
 class CopyDiffers(JournalError):
-    """A copy of a partition holds what its original does not: one of them is not what it was."""
+    """A copy of a partition has rows that its original does not have: one of them was changed."""
 
 
 class CorruptStaging(JournalError):
-    """A decided epoch's staged file is damaged or gone."""
+    """A staged file of a committed epoch is damaged or missing."""
 
 
 # ingest
 
 
 class IngestError(MillstreamError):
-    """Events could not be brought into a journal."""
+    """Events could not be written into a journal."""
 
 
 class UnsupportedColumn(IngestError):
-    """A format cannot hold a column of the source's schema."""
+    """A format does not support a column of the source's schema."""
 
 
 class UnknownFormat(IngestError):
-    """A file is not of a format that can be read, and nothing says of which it is."""
+    """The format of a file is unknown or not supported."""
 
 
 class NotThere(IngestError):
-    """A file, folder or journal that events come from or go to does not exist."""
+    """A file, folder or journal does not exist."""
 
 
 class FileChanged(IngestError):
-    """A recording is not what it was when its replay began."""
+    """A recording has changed since its replay began."""
 
 
 class SourceFailed(IngestError):
-    """A source has stopped bringing in events."""
+    """A source has stopped reading events."""
 
 
 # links
 
 
 class LinkError(MillstreamError):
-    """An event could not be handed on."""
+    """An event could not be sent."""
 
 
 class LinkClosed(LinkError):
@@ -367,23 +370,26 @@ class LinkClosed(LinkError):
 
 
 class LinkBroken(LinkError):
-    """The other side refused, or is not what it was; what was not acknowledged may or may not be there."""
+    """The peer refused, or is another one than before.
+
+    Rows that were not acknowledged may or may not be stored.
+    """
 
 
 class NoAnswer(LinkError):
-    """Nobody answered in time; what was sent may or may not be there."""
+    """There was no response in time; rows that were sent may or may not be stored."""
 
 
 class NotAllowed(LinkError):
-    """The other side does not know this producer's key, or does not let it send there."""
+    """The peer does not know this producer's key, or does not permit it to send there."""
 
 
 class BadFrame(LinkError):
-    """Bytes that came over a link are not what this program speaks."""
+    """Bytes that came over a link do not follow the protocol."""
 
 
 class InvalidAddress(LinkError):
-    """An address or a network cannot be read, or its host is not known."""
+    """An address or a network cannot be parsed, or its host is unknown."""
 
 
 class NoSuchNetwork(LinkError):
@@ -391,42 +397,42 @@ class NoSuchNetwork(LinkError):
 
 
 class OpenNetwork(LinkError):
-    """Others could reach this host's inboxes, and no keys say who may."""
+    """Other hosts could reach the inboxes of this host, and there are no keys."""
 
 
 class WrongNodes(LinkError):
-    """The engines' node numbers are not 0 to N-1, each once."""
+    """The node numbers of the engines are not 0 to N-1, each once."""
 
 
 class LoopbackInCluster(LinkError):
-    """An address that every host takes for its own is among those of several hosts."""
+    """A loopback address is among the addresses of several hosts."""
 
 
 class InvalidKey(LinkError):
-    """A key file is missing, damaged or open to others."""
+    """A key file is missing, damaged or readable by others."""
 
 
 class KeyExists(LinkError):
-    """There is a key of that name already, and it is not written over."""
+    """A key with that name exists, and is not overwritten."""
 
 
 class RowsRefused(LinkError):
-    """Rows do not fit what their source is declared to hold; none of them was sent."""
+    """Rows do not fit the schema of their source; none of them was sent."""
 
 
 # actions
 
 
 class ActionError(MillstreamError):
-    """A user's program, or what it runs in, cannot do its work."""
+    """A user's program, or its runtime, failed."""
 
 
 class BadBytes(ActionError):
-    """Bytes from a program or a connection are not what was agreed."""
+    """Bytes from a program or a connection do not follow the protocol."""
 
 
 class FrameTooLarge(BadBytes):
-    """A frame says that it is longer than the limit."""
+    """The length of a frame is above the limit."""
 
 
 class FrameTorn(BadBytes):
@@ -434,11 +440,11 @@ class FrameTorn(BadBytes):
 
 
 class ActionFailed(ActionError):
-    """A program did not do what its contract says; its last lines are in the message."""
+    """A program violated its contract; the message has its last lines."""
 
 
 class ActionMissing(ActionFailed):
-    """There is no such program, or it may not be run."""
+    """There is no such program, or it is not executable."""
 
 
 class ActionDied(ActionFailed):
@@ -450,15 +456,15 @@ class ActionHung(ActionFailed):
 
 
 class TooFewAnswers(ActionFailed):
-    """A program ended as if all were done, and had not answered all that it was given."""
+    """A program ended before it had answered all of its inputs."""
 
 
 class TooManyAnswers(ActionFailed):
-    """A program answered more often than it was asked."""
+    """A program gave more answers than it had inputs."""
 
 
 class NetworkOpen(ActionError):
-    """The system does not permit to close a program's network, so the program is not started."""
+    """The system cannot restrict a program's network, so the program is not started."""
 
 
 class QueueBroken(ActionError):
@@ -466,11 +472,11 @@ class QueueBroken(ActionError):
 
 
 class QueueFull(ActionError):
-    """The disk has no room for more; what was not written is not in the queue."""
+    """The disk is full; what was not written is not in the queue."""
 
 
 class Fenced(ActionError):
-    """A runtime was replaced by one of a later generation and may not send any more."""
+    """A runtime was replaced by one of a later generation and can no longer send."""
 
 
 # spark
@@ -485,11 +491,11 @@ class AlreadyRunning(RunError):
 
 
 class GroupChanged(RunError):
-    """A group means something else than when its checkpoint was made."""
+    """A group has changed since its checkpoint was made."""
 
 
 class ConditionFailed(RunError):
-    """A condition of a pattern, a function of the user's, raised an error."""
+    """A condition of a pattern that is a Python function raised an error."""
 
 
 class GroupFailed(RunError):
@@ -500,58 +506,58 @@ class GroupFailed(RunError):
 
 
 class SwitchError(MillstreamError):
-    """A running flow cannot be replaced as was asked."""
+    """A running flow cannot be replaced as requested."""
 
 
 class SwitchImpossible(SwitchError):
-    """What the two versions are does not allow a switch from one to the other; nothing was touched."""
+    """A switch between these two versions is impossible; nothing was changed."""
 
 
 class SwitchRefused(SwitchError):
-    """A switch cannot be begun, aborted or changed in the state that it is in."""
+    """A switch cannot be started, aborted or changed in its current state."""
 
 
 class ControlBroken(SwitchError):
-    """The record that decides about a switch is damaged or could not be written."""
+    """The decision record of a switch is damaged or could not be written."""
 
 
 # engine
 
 
 class EngineError(MillstreamError):
-    """An engine or a cluster cannot do what was asked."""
+    """An engine or a cluster cannot carry out a request."""
 
 
 class NoSuchJob(EngineError):
-    """An engine has no job of that name or id."""
+    """An engine has no job with that name or id."""
 
 
 class JobExists(EngineError):
-    """A job of that name is deployed already."""
+    """A job with that name is deployed already."""
 
 
 class JobBusy(EngineError):
-    """A job still has work to do, which would be lost."""
+    """A job still has unprocessed events, which would be lost."""
 
 
 class InvalidTransition(EngineError):
-    """A job cannot go from its state to the one that was asked for."""
+    """A job cannot go from its state to the requested one."""
 
 
 class JobsRunning(EngineError):
-    """An engine still runs jobs, and stays for them."""
+    """An engine cannot stop because it still runs jobs."""
 
 
 class BadPackage(EngineError):
-    """What was deployed is not a flow's package, or is too large."""
+    """A package does not contain a flow, or is too large."""
 
 
 class DriverFailed(EngineError):
-    """The process that runs a job's flow did not start or did not answer."""
+    """The driver of a job did not start or did not respond."""
 
 
 class EngineRunning(EngineError):
-    """Another engine has the same data folder."""
+    """Another engine uses the same data folder."""
 
 
 class EngineClosed(EngineError):
@@ -559,39 +565,42 @@ class EngineClosed(EngineError):
 
 
 class StoreBroken(EngineError):
-    """The engine could not write down what it was about to do, so it did not."""
+    """The engine could not save the next step of a job, so it did not take it."""
 
 
 class NoRoom(EngineError):
-    """The disk of an engine is full; what was to be done may work when there is room."""
+    """The disk of an engine is full; try again when there is space."""
 
 
 class NoSuchAction(EngineError):
-    """An engine keeps no program of that name, version or content."""
+    """An engine has no program with that name, version or content."""
 
 
 class ActionInUse(EngineError):
-    """A job runs the version of a program that was to be removed."""
+    """A program cannot be removed because a job runs it."""
 
 
 class BadBinary(EngineError):
-    """The bytes of a program are too many, or not those that were announced."""
+    """The bytes of a program are too many, or do not match their hash."""
 
 
 class EngineAway(EngineError):
-    """An engine cannot be reached, or did not answer in time; what was asked may or may not be done."""
+    """An engine cannot be reached, or did not respond in time.
+
+    The request may or may not have been carried out.
+    """
 
 
 class EnginesDiffer(EngineError):
-    """The engines of a cluster do not agree about what they are, or about a job."""
+    """The engines of a cluster do not agree about the cluster, or about a job."""
 
 
 class TokenRefused(EngineError):
-    """A request that changes something came without the engine's token, or with another one."""
+    """A request that changes something has no token, or a wrong one."""
 
 
 class RequestRefused(EngineError):
-    """A request over HTTP is too large, too frequent, or cannot be read."""
+    """An HTTP request is too large, too frequent, or cannot be parsed."""
 
 
 class InternalError(MillstreamError):

@@ -6,12 +6,12 @@ import sys
 
 from millstream.errors import EngineAway, MillstreamError
 
-#: How a command ends that did not reach an engine: asking again may help.
+#: The exit status if an engine cannot be reached: trying again may help.
 AWAY = 3
 
 
 def main() -> None:
-    """Run a command; say errors in a few words, without a traceback."""
+    """Run a command; print errors in a few words, without a traceback."""
     try:
         from millstream.cli.app import called
 
@@ -19,7 +19,7 @@ def main() -> None:
     except MillstreamError as error:
         report(error)
         sys.exit(AWAY if isinstance(error, EngineAway) else 1)
-    except KeyboardInterrupt:  # while it was loaded: from there on commands see to it
+    except KeyboardInterrupt:  # while loading; later, commands handle it
         sys.exit(130)
 
 

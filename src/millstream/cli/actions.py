@@ -1,4 +1,4 @@
-"""`millstream actions add | ls | show | rm`: the programs that engines keep."""
+"""`millstream actions add | ls | show | rm`: programs that are stored on engines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The program's name.")
 @app.command()
 def add(
     name: Name,
-    file: Annotated[Path, typer.Argument(help="The program: one file that can be run.")],
+    file: Annotated[Path, typer.Argument(help="The program: one executable file.")],
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Have the engine keep a program: a new version of NAME, which flows and schemes call NAME@VERSION."""
+    """Store a program as a new version of NAME; flows and schemes call it NAME@VERSION."""
     with cluster(engine, token_file) as found, _progress(name) as progress:
         added = found.add_action(name, file, progress=progress)
     if json:
@@ -125,7 +125,7 @@ def _size(count: int) -> str:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a person how much is sent."""
+    """Show the progress on a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

@@ -1,7 +1,7 @@
 """The commands, and where each lives.
 
-Only the command that is called is loaded, which is most of the time that a short one takes: the
-rest of Millstream comes with `run`, and nobody who asks for a job's state waits for it.
+Only the command that is called is loaded: loading takes most of the time of a short command, and
+asking for the state of a job does not need what `run` needs.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ COMMANDS: Final = {
 }
 #: Commands that have commands of their own, in `app` of the file of that name.
 GROUPS: Final = {
-    "actions": "Programs that engines keep.",
-    "scheme": "Look at schemes of runtimes.",
-    "journal": "Look into journals.",
-    "checkpoint": "Look into the checkpoints of groups.",
-    "keys": "Make keys, and see whose they are.",
+    "actions": "Store programs on an engine.",
+    "scheme": "Check schemes of runtimes.",
+    "journal": "Look into journals, and repair them.",
+    "checkpoint": "Show the checkpoints of groups.",
+    "keys": "Create and show keys.",
 }
 
 
 def called(arguments: Sequence[str]) -> typer.Typer:
-    """Return the command line for these arguments: with the command that they name, or with all."""
+    """Return the command line with the command that the arguments name, or with all commands."""
     name = arguments[0] if arguments else ""
     return commands({name} if name in COMMANDS or name in GROUPS else {*COMMANDS, *GROUPS})
 
@@ -51,7 +51,7 @@ def commands(names: Collection[str]) -> typer.Typer:
     """Return the command line with some of its commands."""
     app = typer.Typer(
         name="millstream",
-        help="Long-lived event flows on Apache Spark.",
+        help="Run event flows on Apache Spark.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -67,7 +67,7 @@ def commands(names: Collection[str]) -> typer.Typer:
 
 
 def _nothing() -> None:
-    # With a callback, a command that is alone is still called by its name.
+    # Typer needs a callback to keep the name of a single command.
     return
 
 

@@ -1,4 +1,4 @@
-"""`millstream checkpoint show FLOW.GROUP`: how far a group has got."""
+"""`millstream checkpoint show FLOW.GROUP`: how far a group is."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def checkpoints() -> None:
-    """Look into the checkpoints of groups."""
+    """Show the checkpoints of groups."""
 
 
 @app.command()
 def show(
     group: Annotated[str, typer.Argument(help="FLOW.GROUP")],
     data: Annotated[Path, typer.Option(help="The data folder.")] = Path(".millstream"),
-    json: Annotated[bool, typer.Option("--json", help="Print it for machines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the last committed batch of a group: positions of all inputs, watermark, epoch."""
+    """Show the last committed batch of a group, its watermark and the positions of its inputs."""
     found = read(group, data)
     if json:
         print(jsonlib.dumps(found, indent=2))
@@ -41,7 +41,7 @@ def show(
 
 
 def read(group: str, data: Path) -> dict[str, Any]:
-    """Return what a group's checkpoint holds, as plain data."""
+    """Return the checkpoint of a group as plain data."""
     from millstream.spark.io.checkpoint import Checkpoint, recorded
 
     flow, _, name = group.partition(".")

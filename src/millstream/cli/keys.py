@@ -1,4 +1,4 @@
-"""`millstream keys new | ls | show`: who may write to inboxes over the network."""
+"""`millstream keys new | ls | show`: keys for inboxes that other hosts can reach."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from millstream.errors import InvalidKey
 
 app = typer.Typer(no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Option("--folder", help="Where the key files lie.")]
-Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
+Folder = Annotated[Path, typer.Option("--folder", help="The folder of the key files.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _KEYS = Path("keys")
 
 
 @app.callback()
 def keys() -> None:
-    """Make keys, and see whose they are."""
+    """Create and show keys."""
 
 
 @app.command()
@@ -28,7 +28,7 @@ def new(
     folder: Folder = _KEYS,
     json: Json = False,
 ) -> None:
-    """Make a key, and say which file goes where."""
+    """Create a key, and print where its files belong."""
     from millstream.links.keys import new_keys, read_public
 
     made = new_keys(folder, name)
@@ -40,16 +40,16 @@ def new(
             )
         )
         return
-    print(f'made {made.secret}  both halves: leave it with "{name}", show it to nobody')
-    print(f'made {made.public}  the public half: give it to those who shall know "{name}"')
+    print(f'made {made.secret}  both halves: keep it secret, with "{name}" only')
+    print(f'made {made.public}  the public half: give it to those who have to recognize "{name}"')
     print(
-        "a producer's .pub goes into the engine's folder of producers, the engine's .pub to its producers"
+        "put a producer's .pub into the engine's --producers folder; give the engine's .pub to its producers"
     )
 
 
 @app.command("ls")
 def list_keys(folder: Folder = _KEYS, json: Json = False) -> None:
-    """List the keys in a folder: name, public half, whether the secret half is here."""
+    """List the keys in a folder, with their public halves, and whether the secret half is there."""
     found, damaged = _found(folder)
     if json:
         print(jsonlib.dumps({"keys": list(found.values()), "damaged": damaged}, indent=2))
@@ -74,13 +74,13 @@ def show(
 
 
 def _found(folder: Path) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
-    """Return the keys of a folder by name, and the files that are damaged: one of them must not hide the others."""
+    """Return the keys of a folder by name, and the damaged files, which must not hide the others."""
     if not folder.is_dir():
         msg = f'there is no folder "{folder}"'
-        raise InvalidKey(msg, hint="make a key with millstream keys new NAME, or give --folder")
+        raise InvalidKey(msg, hint="create a key with millstream keys new NAME, or set --folder")
     found: dict[str, dict[str, object]] = {}
     damaged: dict[str, str] = {}
-    # .key before .pub: what has both halves is listed once.
+    # .key comes before .pub, so a key with both files is listed once.
     for file in sorted([*folder.glob("*.key"), *folder.glob("*.pub")]):
         try:
             found.setdefault(file.stem, _read(file))

@@ -1,4 +1,4 @@
-"""`millstream new`: a project with a flow, a test and a README that run."""
+"""`millstream new`: a project with a flow, its data, a test and a README."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ _FILES: Final = {
 
 
 def new(
-    name: Annotated[
-        str, typer.Argument(help="The name of the flow, and of the folder that is made for it.")
-    ],
-    folder: Annotated[Path | None, typer.Option(help="Another folder.")] = None,
+    name: Annotated[str, typer.Argument(help="The name of the flow and of its new folder.")],
+    folder: Annotated[Path | None, typer.Option(help="The folder of the project.")] = None,
 ) -> None:
-    """Make a project: a small flow with its data, a test and a README that run."""
+    """Create a project: a small flow with its data, a test and a README."""
     if not _NAME.fullmatch(name):
         raise typer.BadParameter(
             f'"{name}" is not one word of letters, digits, "_" and "-" that starts with a letter',

@@ -1,4 +1,4 @@
-"""`millstream plan`: what a flow will run as, and what is wrong with it."""
+"""`millstream plan`: how a flow will run, and its mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`millstream run`: a flow in this process, with a live table of what it does."""
+"""`millstream run`: a flow in this process, with a live table."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
 def run(
     flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
-    data: Annotated[Path, typer.Option(help="Where journals and checkpoints are kept.")] = Path(
+    data: Annotated[Path, typer.Option(help="The folder of journals and checkpoints.")] = Path(
         ".millstream"
     ),
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop when all sources have ended.")
     ] = False,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; this machine's cores by default.")
+        str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")
     ] = None,
     rows_per_batch: Annotated[
-        int, typer.Option(min=1, help="The most rows that a micro-batch reads of a journal.")
+        int, typer.Option(min=1, help="The most rows that a micro-batch reads from a journal.")
     ] = 500_000,
     state: Annotated[
         str | None,
         typer.Option(help="Where windows and joins keep their state: memory or rocksdb."),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of its inboxes; any that is free.")
+        int, typer.Option(min=0, max=65535, help="The port of its inboxes; 0 is any free port.")
     ] = 0,
     network: Annotated[
-        str | None, typer.Option(help="Take events from this network too: 10.0. or 10.0.0.0/16.")
+        str | None, typer.Option(help="Accept events from this network too: 10.0. or 10.0.0.0/16.")
     ] = None,
     key: Annotated[
         Path | None, typer.Option(help="The key of these inboxes; producers need keys too.")
@@ -57,15 +57,16 @@ def run(
         Path, typer.Option(help="The folder with the producers' public keys.")
     ] = Path("keys"),
     open_without_keys: Annotated[
-        bool, typer.Option("--open-without-keys", help="Let everybody in that network send.")
+        bool,
+        typer.Option("--open-without-keys", help="Accept events from everybody in that network."),
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON every second instead of the table.")
+        bool, typer.Option("--json", help="Print a line of JSON every second instead of the table.")
     ] = False,
 ) -> None:
-    """Run a flow until it ends or you press Ctrl-C; a new start goes on where it stopped."""
+    """Run a flow until you stop it; the next run continues where this one stopped."""
     if state not in (None, "memory", "rocksdb"):
-        raise typer.BadParameter('it is "memory" or "rocksdb"', param_hint="--state")
+        raise typer.BadParameter('expected "memory" or "rocksdb"', param_hint="--state")
     from millstream.flow.load import load
 
     described = load(flow)
@@ -97,7 +98,7 @@ def run(
 
 @contextmanager
 def _landings(running: FlowRun, keys: KeyPair | None) -> Iterator[None]:
-    """Let runtimes send to the sources that say where."""
+    """Open the landings of sources that runtimes send to."""
     from millstream.engine.inboxes.landing import landings_of
 
     opened = [] if running.address is None else landings_of(running.host, running.folder, keys)
@@ -111,11 +112,11 @@ def _landings(running: FlowRun, keys: KeyPair | None) -> Iterator[None]:
 def listening_at(
     port: int, network: str | None, key: Path | None, producers: Path, *, open_without_keys: bool
 ) -> Listening:
-    """Return where to listen, as the options say.
+    """Return the address and keys of the inboxes from the options.
 
     Raises:
         NoSuchNetwork: No interface of this host is in the network.
-        OpenNetwork: Others could send, and there are no keys.
+        OpenNetwork: Other hosts could send, and there are no keys.
         InvalidKey: A key cannot be read.
     """
     from millstream.links.host import Listening
@@ -124,7 +125,7 @@ def listening_at(
     from millstream.links.network import guard, preferred
 
     security = None if key is None else Security.read(read_key(key), producers)
-    # Said before Spark is started, not after.
+    # Fail before Spark is started, which takes seconds.
     guard(preferred(network), keys=key is not None, open_without_keys=open_without_keys)
     return Listening(network, port, security, open_without_keys)
 
@@ -160,7 +161,7 @@ def _watch(
     json: bool,
     terminal: Console,
 ) -> None:
-    # The table belongs to a person; a pipe gets the last state only.
+    # The live table needs a terminal; a pipe gets the last table only.
     live = Live(console=terminal, auto_refresh=False) if not json and terminal.is_terminal else None
     if live is None and not json and running.address is not None:
         print(f"{running.flow.name}  inboxes {running.address}", flush=True)
@@ -184,7 +185,7 @@ def _watch(
         if live:
             live.stop()
     if not json:
-        how = "ended" if ended else "stopped; the next run goes on from here"
+        how = "ended" if ended else "stopped; the next run continues from here"
         print(f"{running.flow.name} {how}")
 
 
@@ -196,7 +197,7 @@ def _pause(interrupt: _Interrupt, seconds: float) -> None:
 
 @dataclass
 class _View:
-    """What the table shows, and what it must remember for rates."""
+    """The table, and the history that its rates need."""
 
     name: str
     master: str
@@ -248,7 +249,7 @@ class _View:
 
 
 def moment(milliseconds: int | None) -> str:
-    """Return a watermark as people read it."""
+    """Return a watermark as text."""
     if milliseconds is None:
         return "-"
     if milliseconds > 7_000_000_000_000:

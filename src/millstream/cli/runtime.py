@@ -16,73 +16,81 @@ from millstream.flow.stages.action import whitelisted
 def runtime(
     action: Annotated[str, typer.Option(help="The program: a path, or a name on PATH.")],
     args: Annotated[
-        list[str] | None, typer.Argument(help="The program's own arguments, after --.")
+        list[str] | None, typer.Argument(help="The arguments of the program, after --.")
     ] = None,
     listens: Annotated[
-        str | None, typer.Option("--in", help="Where upstreams connect, host:port; none: a source.")
+        str | None,
+        typer.Option("--in", help="The address for upstreams, host:port; none for a source."),
     ] = None,
     outs: Annotated[
         list[str] | None,
-        typer.Option("--out", help="A downstream, host:port; may be given again; none: a sink."),
+        typer.Option("--out", help="A downstream, host:port; can be repeated; none for a sink."),
     ] = None,
     service: Annotated[
         str | None,
         typer.Option(
-            "--service-sock", help="Where commands come in: a path with a slash, or host:port."
+            "--service-sock", help="The socket for commands: a path with a slash, or host:port."
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Who this is: scheme_node. The program's name by default.")
+        str | None,
+        typer.Option(help="The name of this node: SCHEME_NODE; by default, that of the program."),
     ] = None,
     queue: Annotated[
-        Path | None, typer.Option(help="The folder of the queue: .millstream/runtimes/NAME.")
+        Path | None,
+        typer.Option(help="The folder of the queue; by default .millstream/runtimes/NAME."),
     ] = None,
     generation: Annotated[
-        int | None, typer.Option(min=1, help="Which life of this node: given by who starts it.")
+        int | None,
+        typer.Option(min=1, help="The number of this node's life; set by its supervisor."),
     ] = None,
     contract: Annotated[
-        str, typer.Option(help="one: an answer for each input. stream: several, then an empty one.")
+        str, typer.Option(help="one: an answer for each input; stream: several, then an empty one.")
     ] = "one",
     env: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE for the program, which gets no other.")
+        list[str] | None,
+        typer.Option(help="NAME=VALUE in the program's environment, which is empty otherwise."),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Whom to run the program as.")] = None,
+    user: Annotated[str | None, typer.Option(help="The user to run the program as.")] = None,
     no_network: Annotated[
-        bool, typer.Option("--no-network", help="No network for the program.")
+        bool, typer.Option("--no-network", help="Give the program no network.")
     ] = False,
     conn_whitelist: Annotated[
         list[str] | None,
         typer.Option(
             metavar="IP:PORT",
-            help="Where the program may connect to; may be given again; nowhere else then.",
+            help="The only address that the program may connect to; can be repeated.",
         ),
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(help="The program's address space, in bytes.")
+        int | None, typer.Option(help="The limit of the program's address space, in bytes.")
     ] = None,
-    cpu: Annotated[int | None, typer.Option(help="The program's CPU time, in seconds.")] = None,
+    cpu: Annotated[
+        int | None, typer.Option(help="The limit of the program's CPU time, in seconds.")
+    ] = None,
     files: Annotated[int, typer.Option(help="How many files the program may open.")] = 1024,
     frame: Annotated[int, typer.Option(help="The longest message, in bytes.")] = 64 << 20,
-    time_limit: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 60.0,
+    time_limit: Annotated[float, typer.Option(help="How many seconds an answer may take.")] = 60.0,
     attempts: Annotated[
-        int, typer.Option(min=1, help="How often a message is tried before it is a dead letter.")
+        int,
+        typer.Option(min=1, help="How often a message is tried before it becomes a dead letter."),
     ] = 3,
     queue_bytes: Annotated[int, typer.Option(help="Upstreams wait while the queue is larger.")] = 1
     << 30,
     once: Annotated[
-        bool, typer.Option("--once", help="End when a source has ended and all was taken.")
+        bool, typer.Option("--once", help="End when a source has ended and all was acknowledged.")
     ] = False,
     drain: Annotated[
         bool,
         typer.Option(
-            "--drain", help="Start no program; end when all that a source's queue has was taken."
+            "--drain", help="Start no program; end when the queue of a source was acknowledged."
         ),
     ] = False,
 ) -> None:
-    """Host a program that reads and writes frames, and lose nothing.
+    """Host a program that reads and writes frames.
 
-    Its answers are on disk before they are sent; its inputs are acknowledged when all downstreams
-    have what was made of them. Delivery is at least once, in order.
+    Its answers are on disk before they are sent. Its inputs are acknowledged when all downstreams
+    have acknowledged the answers. Delivery is at least once, in order.
     """
     from millstream.actions.hosted import CUT_SHORT
     from millstream.actions.runtime import Runtime, Settings, stop_on_signals

@@ -1,4 +1,4 @@
-"""`millstream scheme check`: is a scheme what it should be?"""
+"""`millstream scheme check`: check a scheme and list its nodes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def scheme() -> None:
-    """Look at schemes."""
+    """Check schemes of runtimes."""
 
 
 @app.command()
-def check(file: Annotated[Path, typer.Argument(help="A scheme, YAML or JSON.")]) -> None:
-    """Read a scheme and say what it means; a mistake is said with its line and column."""
+def check(file: Annotated[Path, typer.Argument(help="The scheme: a .yaml or .json file.")]) -> None:
+    """Check a scheme and list its nodes; a mistake is reported with its line and column."""
     from millstream.actions.scheme import load
 
     found = load(file)

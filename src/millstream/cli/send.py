@@ -35,7 +35,7 @@ _QUIET_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a run of `millstream send` has done; `repeated` were there already, from this sender."""
+    """The result of `millstream send`; `repeated` were stored already, from this sender."""
 
     target: str
     sender: str
@@ -45,58 +45,55 @@ class Sent:
     seconds: float
     ended: bool
 
-    def told(self, data: str | None = None) -> str:
-        """Say it to a person; `data` is the folder of the flow's data, if that is not the usual one."""
+    def summary(self, data: str | None = None) -> str:
+        """Return it as text; `data` is the data folder of the flow, if it is not the default."""
         notes = [f"{self.repeated:,} were there already"] if self.repeated else []
         if self.refused:
             where = "" if data is None else f" --data {data}"
             notes.append(
                 f"{self.refused:,} refused, see millstream journal cat {self.target}.dead{where}"
             )
-        said = (
+        text = (
             f"sent {self.sent:,} {'event' if self.sent == 1 else 'events'} in {self.seconds:.2f} s"
             + (f" ({'; '.join(notes)})" if notes else "")
         )
-        return f"{said}\nended {self.target}" if self.ended else said
+        return f"{text}\nended {self.target}" if self.ended else text
 
 
 def send(
-    target: Annotated[
-        str, typer.Argument(metavar="FLOW.SOURCE", help="The source that the events are for.")
-    ],
+    target: Annotated[str, typer.Argument(metavar="FLOW.SOURCE", help="The source to send to.")],
     to: Annotated[
-        str | None, typer.Option(metavar="tcp://HOST:PORT", help="Where the flow's inboxes are.")
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="The address of the flow's inboxes."),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(metavar="URL", help="The engine that the flow is deployed on.")
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="The data folder of the flow, on this host.", show_default=".millstream"),
+        typer.Option(help="The data folder of the flow on this host.", show_default=".millstream"),
     ] = None,
     flow: Annotated[
-        Path | None, typer.Option(help="The flow's file: makes the journal if it is not there.")
+        Path | None, typer.Option(help="The flow's file; creates the journal if it does not exist.")
     ] = None,
     sender: Annotated[
         str | None,
-        typer.Option(
-            help="A name to send the same lines under again: what is there is not stored twice."
-        ),
+        typer.Option(help="Lines that are sent again under this name are not stored twice."),
     ] = None,
     end: Annotated[
         bool, typer.Option("--end", help="End the stream after the last event.")
     ] = False,
-    key: Annotated[Path | None, typer.Option(help="Our key, if the other side wants keys.")] = None,
-    server: Annotated[Path | None, typer.Option(help="The other side's public key.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Your key, if the flow needs keys.")] = None,
+    server: Annotated[Path | None, typer.Option(help="The public key of the flow.")] = None,
     time_limit: Annotated[
-        float, typer.Option(help="Seconds to wait for inboxes that take nothing.")
+        float, typer.Option(help="How many seconds to wait for inboxes that accept nothing.")
     ] = 600.0,
-    json: Annotated[bool, typer.Option("--json", help="Print the result for machines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send JSON lines from standard input to a source of a flow.
 
-    Each line is an object with the source's columns. Events are durable when the command says so.
-    What cannot be taken goes to the source's dead letters with its reason, and does not stop the
+    Each line is an object with the source's columns. When the command returns, the events are on
+    disk. Bad lines go to the dead letters of the source with the reason, and do not stop the
     others.
     """
     _check(target)
@@ -119,12 +116,12 @@ def send(
             hint = "start the flow again in a new --data folder"
             if engine is not None:
                 hint = "undeploy the job with --purge and deploy it again"
-            raise Ended(f'"{target}" has ended: it takes no more events', hint=hint)
+            raise Ended(f'"{target}" has ended: it accepts no more events', hint=hint)
         with _progress(pump), _silence_broken(client, to or data):
             interrupted = pump.run(end=end)
             if interrupted and client.waiting:
                 typer.echo(
-                    "waiting until what was sent is acknowledged; Ctrl-C again gives up", err=True
+                    "waiting for acknowledgements; press Ctrl-C again to stop waiting", err=True
                 )
             client.flush()
     except KeyboardInterrupt:
@@ -134,13 +131,13 @@ def send(
         raise
     result = pump.result(sender, time.monotonic() - began, ended=end and not interrupted)
     client.close()
-    print(jsonlib.dumps(asdict(result)) if json else result.told(kept_in))
+    print(jsonlib.dumps(asdict(result)) if json else result.summary(kept_in))
     if interrupted:
         raise typer.Exit(130)
 
 
 class _Pump:
-    """Lines in, events out."""
+    """Sends lines as events."""
 
     def __init__(self, client: Client, target: str) -> None:
         self._client = client
@@ -150,7 +147,7 @@ class _Pump:
         self.lines = 0
 
     def run(self, *, end: bool) -> bool:
-        """Send all lines of standard input; return whether the user has stopped it."""
+        """Send all lines of standard input; return whether the user interrupted it."""
         try:
             for block in _blocks(sys.stdin.buffer.fileno()):
                 self._take(block)
@@ -162,8 +159,8 @@ class _Pump:
 
     def _take(self, block: list[bytes]) -> None:
         rows = ingest.parse_rows(block, self._client.schema(self._target), self.lines)
-        # Before the rows around them: what the journal remembers of a sender covers its dead
-        # letters too.
+        # Before the rows around them: the journal counts a sender's dead letters by the same
+        # numbers.
         if rows.refused:
             self._refused += self._client.refuse(self._target, rows.refused)
         if len(rows):
@@ -176,7 +173,7 @@ class _Pump:
             self._waiting.popleft().result()
 
     def result(self, sender: str, seconds: float, *, ended: bool) -> Sent:
-        """Return what was done, once everything is acknowledged."""
+        """Return the counts, once everything is acknowledged."""
         for future in self._waiting:
             future.result()
         numbers = self._client.statistics()
@@ -191,7 +188,7 @@ class _Pump:
 
 
 def _progress(pump: _Pump) -> AbstractContextManager[object]:
-    """Show a person how far it is, unless the person is typing the events."""
+    """Show the progress on a terminal, unless the events are typed there."""
     console = Console(stderr=True)
     if not console.is_terminal or sys.stdin.isatty():
         return nullcontext()
@@ -211,7 +208,7 @@ def _progress(pump: _Pump) -> AbstractContextManager[object]:
 
 @contextmanager
 def _silence_broken(client: Client, where: object) -> Iterator[None]:
-    """Say, once, if nothing is taken for a while: waiting may take minutes, and look like nothing at all."""
+    """Print a note, once, if nothing is acknowledged for a while: waiting may take minutes."""
     over = threading.Event()
 
     def watch() -> None:
@@ -220,9 +217,7 @@ def _silence_broken(client: Client, where: object) -> Iterator[None]:
             numbers = client.statistics()
             acknowledged = sum(one.acknowledged for one in numbers)
             if acknowledged == before and (client.waiting or not numbers):
-                typer.echo(
-                    f'waiting for "{where}", which has not answered for {_QUIET_S:.0f} s', err=True
-                )
+                typer.echo(f'waiting: no response from "{where}" for {_QUIET_S:.0f} s', err=True)
                 return
             before = acknowledged
 
@@ -240,12 +235,12 @@ def _give_up(client: Client) -> NoReturn:
     client.abort()
     if waiting:
         events = "1 event is" if waiting == 1 else f"{waiting:,} events are"
-        typer.echo(f"{events} not acknowledged, and may or may not be there", err=True)
+        typer.echo(f"{events} not acknowledged, and may or may not be stored", err=True)
     raise typer.Exit(130)
 
 
 def _at(engine: str, target: str) -> tuple[str, str]:
-    """Return where the inboxes of an engine are, and where on its host it keeps the data of a job."""
+    """Return the address of an engine's inboxes, and the folder of a job's data on its host."""
     from millstream.cluster import EngineClient
     from millstream.links.network import Address
 
@@ -267,7 +262,7 @@ def _check(target: str) -> None:
 
 
 def _declare(target: str, data: Path, flow: Path) -> None:
-    """Make the journal of "FLOW.SOURCE" from the flow's file."""
+    """Create the journal of "FLOW.SOURCE" from the flow's file."""
     name, _, source = target.partition(".")
     ingest.declare(_source(flow, name, source), data / name / "journals" / source)
 
@@ -294,7 +289,7 @@ def _source(file: Path, name: str, source: str) -> Source:
 
 
 def _blocks(stream: int) -> Iterator[list[bytes]]:
-    """Yield the lines that are there, at most `_ROWS` at a time."""
+    """Yield the available lines, at most `_ROWS` at a time."""
     rest = b""
     while chunk := os.read(stream, _BYTES):
         *lines, rest = (rest + chunk).split(b"\n")

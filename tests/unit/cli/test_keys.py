@@ -29,11 +29,10 @@ def said(*words: object, code: int = 0) -> str:
 def test_a_key_is_made_and_the_user_is_told_which_file_goes_where(tmp_path: Path) -> None:
     lines = said("new", "till", "--folder", tmp_path / "keys").splitlines()
     assert (
-        lines[0]
-        == f'made {tmp_path}/keys/till.key  both halves: leave it with "till", show it to nobody'
+        lines[0] == f'made {tmp_path}/keys/till.key  both halves: keep it secret, with "till" only'
     )
     assert lines[1].startswith(f"made {tmp_path}/keys/till.pub  the public half")
-    assert "engine's folder of producers" in lines[2]
+    assert "--producers folder" in lines[2]
     assert read_key(tmp_path / "keys/till.key").name == "till"
 
 

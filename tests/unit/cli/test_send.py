@@ -179,7 +179,7 @@ def test_a_long_wait_is_not_silent(
     with pytest.raises(NoAnswer):
         send("flights.departures", to="tcp://127.0.0.1:9", time_limit=0.5)
     said = capsys.readouterr().err
-    assert said.startswith('waiting for "tcp://127.0.0.1:9"')
+    assert said.startswith('waiting: no response from "tcp://127.0.0.1:9"')
     assert len(said.splitlines()) == 1
 
 
