@@ -10,9 +10,9 @@ import pytest
 
 from contract.check_journal import SCHEMA, Bench, JournalChecks
 from millstream.journal.base import JournalReader, JournalWriter
-from millstream.journal.description import create
-from millstream.journal.reader import Reader
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 
 
 class FilesBench:

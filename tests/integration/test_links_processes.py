@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.journal.verify import verify
+from millstream.journal.kinds.files.verify import verify
 from millstream.links.client import connect
 from millstream.links.host import read_address
 from support.links import TARGET, declare, journal, pairs, row, rows, stored, wait_for

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.journal import Kind, Reader, Writer
-from millstream.journal.layout import dead_folder
+from millstream.journal.kinds.files.layout import dead_folder
 from millstream.spark.flow_run import FlowRun, Options
 
 pytestmark = pytest.mark.spark

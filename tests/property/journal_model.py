@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream.journal.base import Kind
-from millstream.journal.reader import Reader
+from millstream.journal.kinds.files.reader import Reader
 
 SCHEMA = pa.schema(
     [("at", pa.timestamp("us", "UTC")), ("sender", pa.string()), ("seq", pa.int64())]

@@ -12,12 +12,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.journal.arrivals import checked, discard, stage_arrival
 from millstream.journal.base import Description, Staged
-from millstream.journal.description import create
-from millstream.journal.layout import staged_folder
-from millstream.journal.reader import Reader
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.arrivals import checked, discard, stage_arrival
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.layout import staged_folder
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 from property.faulty_disk import Crash, FaultyDisk
 
 PARTITIONS = 2

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from millstream.errors import CorruptStaging, Ended
 from millstream.journal.base import Kind, Staged
-from millstream.journal.description import create
-from millstream.journal.epochs import EpochLog, stage
-from millstream.journal.layout import staged_folder
-from millstream.journal.reader import Reader
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.epochs import EpochLog, stage
+from millstream.journal.kinds.files.layout import staged_folder
+from millstream.journal.kinds.files.reader import Reader
 from property.faulty_disk import Crash, FaultyDisk
 
 PARTITIONS = 3
@@ -204,7 +204,7 @@ def test_a_decided_file_that_is_gone_is_an_error_and_not_a_loss_in_silence(tmp_p
 
 
 def test_the_log_of_decisions_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.journal.epochs.LOG_BYTES", 5_000)
+    monkeypatch.setattr("millstream.journal.kinds.files.epochs.LOG_BYTES", 5_000)
     create(tmp_path, SCHEMA, time="at", written_by="group")
     with EpochLog.open(tmp_path) as log:
         for epoch in range(50):

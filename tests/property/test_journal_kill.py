@@ -9,15 +9,15 @@ import sys
 import time
 from pathlib import Path
 
-from millstream.journal.description import create
-from millstream.journal.verify import verify
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.verify import verify
+from millstream.journal.kinds.files.writer import Writer
 from property.journal_model import SCHEMA, Model, rows, stored
 
 TESTS = str(Path(__file__).parents[1])
 CHILD = """
 import sys
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.writer import Writer
 from property.journal_model import rows
 writer = Writer.open(sys.argv[1], segment_bytes=20_000)
 first = writer.highest("a") + 1

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.journal.base import Kind
-from millstream.journal.description import create
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 from millstream.journal.lateness import late_mask, max_lag
-from millstream.journal.reader import Reader
-from millstream.journal.writer import Writer
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC"))])
 moments = st.lists(st.integers(1, 60), min_size=1, max_size=30)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from millstream.clock import ManualClock
 from millstream.errors import Ended, WriterBroken
 from millstream.journal.base import Kind
-from millstream.journal.description import create
-from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.retention import commit
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.reader import PartitionReader, Reader
+from millstream.journal.kinds.files.retention import commit
+from millstream.journal.kinds.files.writer import Writer
 from property.faulty_disk import Crash, FaultyDisk
 from property.journal_model import SCHEMA, Model, check_index, read_rows, rows, stored
 

@@ -16,13 +16,18 @@ from hypothesis import strategies as st
 
 from millstream.clock import ManualClock
 from millstream.journal.base import Entry, Kind
-from millstream.journal.description import create, describe
-from millstream.journal.layout import data_file, index_file, partition_folder, segment_positions
-from millstream.journal.mirror import Mirror
-from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.replica_source import ReplicaSource
-from millstream.journal.retention import commit, commit_for, trim, trim_to
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import create, describe
+from millstream.journal.kinds.files.layout import (
+    data_file,
+    index_file,
+    partition_folder,
+    segment_positions,
+)
+from millstream.journal.kinds.files.mirror import Mirror
+from millstream.journal.kinds.files.reader import PartitionReader, Reader
+from millstream.journal.kinds.files.replica_source import ReplicaSource
+from millstream.journal.kinds.files.retention import commit, commit_for, trim, trim_to
+from millstream.journal.kinds.files.writer import Writer
 from property.faulty_disk import Crash, FaultyDisk
 from property.journal_model import SCHEMA, read_rows, rows
 

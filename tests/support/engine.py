@@ -43,7 +43,7 @@ from millstream.errors import (
     SwitchRefused,
 )
 from millstream.flow.flow import Flow
-from millstream.journal.summary import Summary, summary
+from millstream.journal.kinds.files.summary import Summary, summary
 from millstream.links.host import Host, declared_inboxes
 from millstream.links.inbox import Inbox
 from millstream.links.network import Address

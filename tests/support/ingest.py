@@ -13,8 +13,8 @@ from millstream.flow.schema import Schema
 from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import Source
 from millstream.journal.base import Kind
-from millstream.journal.layout import dead_folder
-from millstream.journal.reader import Reader
+from millstream.journal.kinds.files.layout import dead_folder
+from millstream.journal.kinds.files.reader import Reader
 
 NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
 NOON_US = int(NOON.timestamp()) * 1_000_000

@@ -17,7 +17,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
 from millstream.ingest import Settings
 from millstream.journal import Description, Kind, Reader
-from millstream.journal.layout import dead_folder
+from millstream.journal.kinds.files.layout import dead_folder
 from millstream.links.host import Host, Listening, declared_inboxes
 
 TARGET = "f.s"

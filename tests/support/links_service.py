@@ -47,7 +47,7 @@ class Service:
         return str(self._host.address)
 
     def _make_small(self, rows: int | None, slow_s: float) -> None:
-        from millstream.journal.log import PartitionLog
+        from millstream.journal.kinds.files.log import PartitionLog
         from millstream.links import inbox
 
         capacity, commit = inbox.Capacity, PartitionLog.commit

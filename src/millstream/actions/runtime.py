@@ -481,7 +481,7 @@ class Runtime:
 
     def _give_up(self, one: Input, child: Child) -> None:
         """Put a message aside that the program cannot do."""
-        from millstream.journal.dead import DeadLetters  # slow to import, seldom needed
+        from millstream.journal.kinds.files.dead import DeadLetters  # slow to import, seldom needed
 
         reason = child.failure("failed at it", ActionFailed).message
         with DeadLetters.open(self.settings.folder) as letters:

@@ -31,12 +31,12 @@ from rich.table import Table
 
 from millstream.errors import JournalError, JournalMissing, SchemaConflict
 from millstream.journal.base import Kind, Slice
-from millstream.journal.layout import dead_folder, description_file
-from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.repair import repair as mend
-from millstream.journal.summary import PartitionSummary, Summary, summary
-from millstream.journal.verify import Report, size
-from millstream.journal.verify import verify as check
+from millstream.journal.kinds.files.layout import dead_folder, description_file
+from millstream.journal.kinds.files.reader import PartitionReader, Reader
+from millstream.journal.kinds.files.repair import repair as mend
+from millstream.journal.kinds.files.summary import PartitionSummary, Summary, summary
+from millstream.journal.kinds.files.verify import Report, size
+from millstream.journal.kinds.files.verify import verify as check
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -70,7 +70,7 @@ from millstream.errors import (
     NoSuchJob,
     WrongNodes,
 )
-from millstream.journal.summary import Summary, summary
+from millstream.journal.kinds.files.summary import Summary, summary
 from millstream.links.client import Client
 from millstream.links.host import Listening
 from millstream.links.network import Address

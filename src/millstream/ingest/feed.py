@@ -24,8 +24,8 @@ from millstream.ingest.checks import Rules, check
 from millstream.ingest.routing import dealt_with, first_sequence, laid_out, route
 from millstream.ingest.rows import Refused, Rows
 from millstream.journal.base import Accepted, Kind
-from millstream.journal.dead import DeadLetter, DeadLetters
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.dead import DeadLetter, DeadLetters
+from millstream.journal.kinds.files.writer import Writer
 
 #: Appends that may wait for the disk before an origin has to.
 _IN_FLIGHT: Final = 16

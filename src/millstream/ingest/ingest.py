@@ -23,9 +23,9 @@ from millstream.ingest.origins import FilesOrigin, Origin, RateOrigin, ReplayOri
 from millstream.ingest.reading import layout
 from millstream.ingest.settings import Settings, declare, grow
 from millstream.journal.base import Description
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 from millstream.journal.partitioning import places
-from millstream.journal.reader import Reader
-from millstream.journal.writer import Writer
 
 _SLICE_S = 0.5
 

@@ -1,7 +1,7 @@
 """Which partition a row goes to: a function of the row and its place, the same after a restart.
 
 In a journal that has grown, rows up to a place that the journal has noted keep their partitions
-(`journal/growth.py`).
+(`journal/kinds/files/growth.py`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from millstream.flow.stages import Source
 from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
 from millstream.journal.base import Description
-from millstream.journal.growth import grow as grow_journal
-from millstream.journal.writer import create, describe
+from millstream.journal.kinds.files.growth import grow as grow_journal
+from millstream.journal.kinds.files.writer import create, describe
 from millstream.storage import Folder
 
 _FILE: Final = "source.json"

@@ -18,15 +18,15 @@ from millstream.journal.base import (
     Slice,
     Staged,
 )
-from millstream.journal.dead import DeadLetter, DeadLetters, dead_counts
-from millstream.journal.description import create, describe
-from millstream.journal.epochs import EpochLog
-from millstream.journal.growth import grow
+from millstream.journal.kinds.files.dead import DeadLetter, DeadLetters, dead_counts
+from millstream.journal.kinds.files.description import create, describe
+from millstream.journal.kinds.files.epochs import EpochLog
+from millstream.journal.kinds.files.growth import grow
+from millstream.journal.kinds.files.reader import PartitionReader, Reader
+from millstream.journal.kinds.files.retention import commit, committed, forget, trim
+from millstream.journal.kinds.files.staging import stage
+from millstream.journal.kinds.files.writer import Writer
 from millstream.journal.lateness import late_mask
-from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.retention import commit, committed, forget, trim
-from millstream.journal.staging import stage
-from millstream.journal.writer import Writer
 
 __all__ = [
     "FOREVER",

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Final
 
 from millstream.errors import LinkBroken, LinkClosed
-from millstream.journal.replica_chunk import NOWHERE, ReplicaChunk
-from millstream.journal.replica_source import ReplicaSource
+from millstream.journal.kinds.files.replica_chunk import NOWHERE, ReplicaChunk
+from millstream.journal.kinds.files.replica_source import ReplicaSource
 from millstream.links.follow import Follow
 from millstream.links.inbox import Inbox
 

@@ -24,10 +24,10 @@ from typing import Final
 from millstream.clock import Clock, SystemClock
 from millstream.errors import JournalError, LinkBroken, MillstreamError, NoAnswer
 from millstream.ingest import Progress
-from millstream.journal.index import State
-from millstream.journal.mirror import Mirror
-from millstream.journal.replica_chunk import Reached, ReplicaChunk
-from millstream.journal.retention import committed
+from millstream.journal.kinds.files.index import State
+from millstream.journal.kinds.files.mirror import Mirror
+from millstream.journal.kinds.files.replica_chunk import Reached, ReplicaChunk
+from millstream.journal.kinds.files.retention import committed
 from millstream.links import envelope as e
 from millstream.links import follow as f
 from millstream.links.keys import KeyPair

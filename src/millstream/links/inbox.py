@@ -32,11 +32,17 @@ from millstream.ingest import Rows as Numbered
 from millstream.ingest.checks import check
 from millstream.ingest.rows import numbered
 from millstream.journal import DeadLetter, DeadLetters, Description, Kind, Staged, Writer, describe
-from millstream.journal.arrivals import Reasoned, checked, discard, read_refused, stage_arrival
 from millstream.journal.base import Accepted
-from millstream.journal.layout import partition_folder
+from millstream.journal.kinds.files.arrivals import (
+    Reasoned,
+    checked,
+    discard,
+    read_refused,
+    stage_arrival,
+)
+from millstream.journal.kinds.files.layout import partition_folder
+from millstream.journal.kinds.files.senders import checked_line, checked_lines
 from millstream.journal.rows import conform
-from millstream.journal.senders import checked_line, checked_lines
 from millstream.links.admission import NOTHING, Admission, Ends, Numbers, admit, array
 from millstream.links.envelope import MOST_ROWS
 from millstream.storage.disk import REAL

@@ -27,8 +27,8 @@ from millstream.errors import (
 )
 from millstream.ingest import Refused
 from millstream.journal import Description, Kind, describe
-from millstream.journal.replica_chunk import ReplicaChunk
-from millstream.journal.retention import commit_for, trim_to
+from millstream.journal.kinds.files.replica_chunk import ReplicaChunk
+from millstream.journal.kinds.files.retention import commit_for, trim_to
 from millstream.links import envelope as e
 from millstream.links import follow as f
 from millstream.links.feeds import Feeds

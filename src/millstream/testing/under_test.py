@@ -24,7 +24,7 @@ from millstream.flow.rewire import rewired
 from millstream.flow.sources import Inbox
 from millstream.flow.targets import Memory
 from millstream.journal import Kind, Reader
-from millstream.journal.layout import dead_folder
+from millstream.journal.kinds.files.layout import dead_folder
 from millstream.spark.flow_run import FlowRun, Options
 from millstream.spark.session.session import session
 

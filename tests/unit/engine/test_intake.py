@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.engine.http.limits import Limits
-from millstream.journal.summary import summary
+from millstream.journal.kinds.files.summary import summary
 from millstream.links.client import connect
 from support.links import batch, letters, stored
 from support.served import EVENTS, Served, serving

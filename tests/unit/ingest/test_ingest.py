@@ -18,7 +18,7 @@ from millstream.flow import sources
 from millstream.flow.stages import Source
 from millstream.ingest import reading
 from millstream.journal.base import Kind
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.writer import Writer
 from support.ingest import (
     NOON,
     NOON_US,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millstream.journal.description import create
+from millstream.journal.kinds.files.description import create
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("name", pa.string())])
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import CorruptStaging, Ended
-from millstream.journal.arrivals import checked, discard, read_refused, stage_arrival
 from millstream.journal.base import FOREVER, Kind
-from millstream.journal.description import create, describe
+from millstream.journal.kinds.files.arrivals import checked, discard, read_refused, stage_arrival
+from millstream.journal.kinds.files.description import create, describe
+from millstream.journal.kinds.files.layout import staged_folder
+from millstream.journal.kinds.files.reader import PartitionReader, Reader
+from millstream.journal.kinds.files.verify import verify
+from millstream.journal.kinds.files.writer import Writer
 from millstream.journal.lateness import late_mask
-from millstream.journal.layout import staged_folder
-from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.verify import verify
-from millstream.journal.writer import Writer
 
 SENDER = "shops/hourly/1f/out"
 

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from millstream.cli.journal import app
 from millstream.errors import JournalMissing, MillstreamError, SchemaConflict
 from millstream.journal.base import Kind
-from millstream.journal.dead import DeadLetters
-from millstream.journal.description import create
-from millstream.journal.layout import data_file, index_file
-from millstream.journal.reader import Reader
-from millstream.journal.retention import commit
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.dead import DeadLetters
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.layout import data_file, index_file
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.retention import commit
+from millstream.journal.kinds.files.writer import Writer
 
 
 @pytest.fixture

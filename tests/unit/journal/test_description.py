@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import JournalUnreadable, SchemaConflict
-from millstream.journal.description import create, describe
-from millstream.journal.layout import description_file
+from millstream.journal.kinds.files.description import create, describe
+from millstream.journal.kinds.files.layout import description_file
 
 
 def test_a_journal_is_described_as_it_was_made(tmp_path: Path, schema: pa.Schema) -> None:

@@ -13,8 +13,8 @@ import pytest
 from millstream.errors import AlreadyWriting, JournalUnreadable, SchemaConflict
 from millstream.journal import Kind, Reader, Writer, commit, create, describe, grow, trim
 from millstream.journal.base import Layout
-from millstream.journal.description import adopt
-from millstream.journal.layout import description_file, partition_folder
+from millstream.journal.kinds.files.description import adopt
+from millstream.journal.kinds.files.layout import description_file, partition_folder
 
 Batch = Callable[..., pa.RecordBatch]
 LATENESS = 10

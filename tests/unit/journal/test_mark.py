@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.journal.mark import MarkReader, MarkWriter, mark_file, read_mark
+from millstream.journal.kinds.files.mark import MarkReader, MarkWriter, mark_file, read_mark
 from millstream.storage.disk import REAL
 
 

@@ -19,15 +19,15 @@ from millstream.errors import (
     SchemaConflict,
 )
 from millstream.journal.base import Kind
-from millstream.journal.description import create, describe
-from millstream.journal.layout import copy_file, data_file, partition_folder
-from millstream.journal.mirror import Mirror
-from millstream.journal.reader import Reader
-from millstream.journal.repair import repair
-from millstream.journal.replica_chunk import Reached, ReplicaChunk
-from millstream.journal.replica_source import ReplicaSource
-from millstream.journal.retention import commit, commit_for, committed, trim, trim_to
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import create, describe
+from millstream.journal.kinds.files.layout import copy_file, data_file, partition_folder
+from millstream.journal.kinds.files.mirror import Mirror
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.repair import repair
+from millstream.journal.kinds.files.replica_chunk import Reached, ReplicaChunk
+from millstream.journal.kinds.files.replica_source import ReplicaSource
+from millstream.journal.kinds.files.retention import commit, commit_for, committed, trim, trim_to
+from millstream.journal.kinds.files.writer import Writer
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -17,13 +17,13 @@ from millstream.errors import (
     PositionUnwritten,
 )
 from millstream.journal.base import FOREVER, Kind, PartitionState
-from millstream.journal.description import create
-from millstream.journal.epochs import EpochLog
-from millstream.journal.index import read_header
-from millstream.journal.layout import data_file, index_file, segment_positions
-from millstream.journal.reader import PartitionReader, Reader
-from millstream.journal.staging import stage
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.epochs import EpochLog
+from millstream.journal.kinds.files.index import read_header
+from millstream.journal.kinds.files.layout import data_file, index_file, segment_positions
+from millstream.journal.kinds.files.reader import PartitionReader, Reader
+from millstream.journal.kinds.files.staging import stage
+from millstream.journal.kinds.files.writer import Writer
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_reader_in_another_process_sees_each_row_once_it_is_acknowledged(
     journal: Path, batch: Any
 ) -> None:
     code = (
-        "import sys; from millstream.journal.reader import Reader\n"
+        "import sys; from millstream.journal.kinds.files.reader import Reader\n"
         f"reader = Reader({str(journal)!r}).partition(0)\n"
         "for line in sys.stdin: print(reader.end, flush=True)"
     )

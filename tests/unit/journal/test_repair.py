@@ -9,13 +9,18 @@ import pytest
 
 from millstream.errors import AlreadyWriting, JournalError
 from millstream.journal.base import Kind
-from millstream.journal.index import SIZE, read_header
-from millstream.journal.layout import aside_folder, data_file, index_file, segment_positions
-from millstream.journal.reader import Reader
-from millstream.journal.repair import repair
-from millstream.journal.summary import summary
-from millstream.journal.verify import verify
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.index import SIZE, read_header
+from millstream.journal.kinds.files.layout import (
+    aside_folder,
+    data_file,
+    index_file,
+    segment_positions,
+)
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.repair import repair
+from millstream.journal.kinds.files.summary import summary
+from millstream.journal.kinds.files.verify import verify
+from millstream.journal.kinds.files.writer import Writer
 
 ROWS = 24
 

@@ -8,10 +8,10 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import JournalError
-from millstream.journal.layout import readers_folder, segment_positions
-from millstream.journal.reader import Reader
-from millstream.journal.retention import commit, committed, forget, trim
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.layout import readers_folder, segment_positions
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.retention import commit, committed, forget, trim
+from millstream.journal.kinds.files.writer import Writer
 
 SECOND = 1_000_000
 

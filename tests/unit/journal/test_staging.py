@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import NullKey, NullTime, SchemaConflict
-from millstream.journal import staging
 from millstream.journal.base import Staged
-from millstream.journal.description import create
-from millstream.journal.epochs import EpochLog
-from millstream.journal.layout import staged_folder
-from millstream.journal.reader import Reader
-from millstream.journal.staging import stage
+from millstream.journal.kinds.files import staging
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.epochs import EpochLog
+from millstream.journal.kinds.files.layout import staged_folder
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.staging import stage
 
 
 @pytest.fixture

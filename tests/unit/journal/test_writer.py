@@ -20,15 +20,15 @@ from millstream.errors import (
     SchemaConflict,
     WriterClosed,
 )
-from millstream.journal import writer as files
 from millstream.journal.base import Accepted, Kind
-from millstream.journal.description import create
-from millstream.journal.index import SIZE, read_header
-from millstream.journal.layout import data_file, index_file, segment_positions
-from millstream.journal.mark import mark_file
-from millstream.journal.reader import Reader
+from millstream.journal.kinds.files import writer as files
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.index import SIZE, read_header
+from millstream.journal.kinds.files.layout import data_file, index_file, segment_positions
+from millstream.journal.kinds.files.mark import mark_file
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 from millstream.journal.rows import conform
-from millstream.journal.writer import Writer
 from millstream.storage.disk import RealDisk, RealFile
 
 
@@ -221,7 +221,7 @@ def test_a_second_writer_can_wait(journal: Path) -> None:
 
 
 def test_the_lock_goes_with_the_process(journal: Path) -> None:
-    code = f"from millstream.journal.writer import Writer; import os; w = Writer.open({str(journal)!r}); os._exit(9)"
+    code = f"from millstream.journal.kinds.files.writer import Writer; import os; w = Writer.open({str(journal)!r}); os._exit(9)"
     subprocess.run([sys.executable, "-c", code], check=False)
     Writer.open(journal).close()
 

@@ -16,7 +16,7 @@ import pytest
 
 from millstream.errors import CorruptStaging, Ended, NoAnswer, SchemaConflict
 from millstream.journal import Kind, Staged, Writer
-from millstream.journal.layout import staged_folder
+from millstream.journal.kinds.files.layout import staged_folder
 from millstream.links import envelope as e
 from millstream.links.client import Client
 from millstream.links.delivery import Delivery
@@ -123,8 +123,8 @@ def test_an_epoch_larger_than_all_room_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Senders that find the disk busy must not wait with the inbox locked: the disk's answers need it too."""
-    monkeypatch.setattr("millstream.journal.writer.QUEUE_BYTES", 4000)
-    monkeypatch.setattr("millstream.journal.writer.QUEUE_LENGTH", 4)
+    monkeypatch.setattr("millstream.journal.kinds.files.writer.QUEUE_BYTES", 4000)
+    monkeypatch.setattr("millstream.journal.kinds.files.writer.QUEUE_LENGTH", 4)
     description, settings = declare(tmp_path)
     inbox = Inbox(description, 0, settings, capacity=Capacity(bytes=2000, requests=2))
     epochs = [(epoch, inbox.stage(SENDER, epoch, [batch(0, 2000)])) for epoch in range(10)]

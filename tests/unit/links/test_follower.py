@@ -17,7 +17,7 @@ import pytest
 from millstream import ingest
 from millstream.clock import ManualClock, SystemClock
 from millstream.journal import Kind, Reader, Writer, commit, committed, describe, trim
-from millstream.journal.replica_source import ReplicaSource
+from millstream.journal.kinds.files.replica_source import ReplicaSource
 from millstream.links.client import Client
 from millstream.links.follower import Follower
 from millstream.links.host import Host, Listening

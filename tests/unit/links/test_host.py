@@ -191,7 +191,7 @@ def test_a_leveller_that_meets_a_broken_disk_goes_on(
     with closing(hosted(tmp_path)) as host:
         host.inbox("s", 0).enqueue("a", range(2), batch(0, 2))
         with monkeypatch.context() as patch:
-            patch.setattr("millstream.journal.writer.Writer.instruct_nowait", broken)
+            patch.setattr("millstream.journal.kinds.files.writer.Writer.instruct_nowait", broken)
             host.inbox("s", 1).level(5)
         host.inbox("s", 1).level(5)
         assert host.inbox("s", 1).instruct_nowait("a", 2, Kind.WATERMARK, 9).result(120).taken == 1

@@ -56,7 +56,7 @@ class Disk:
             log_commit(log, items)
 
         monkeypatch.setattr(Writer, "_commit_queued", held)
-        monkeypatch.setattr("millstream.journal.log.PartitionLog.commit", refusing)
+        monkeypatch.setattr("millstream.journal.kinds.files.log.PartitionLog.commit", refusing)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pyarrow as pa
 import millstream as ms
 from millstream import journal
 from millstream.clock import micros
-from millstream.journal.retention import trim_to
+from millstream.journal.kinds.files.retention import trim_to
 from millstream.spark.run.version import FlowVersion, RunContext
 from millstream.spark.switching.reprocess import trimmed
 from millstream.switch.changes import Version

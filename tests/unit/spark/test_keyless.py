@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream.journal import Reader, dead_counts
-from millstream.journal.dead import dead_folder
+from millstream.journal.kinds.files.dead import dead_folder
 from millstream.spark.io.source import PLACE, POSITION_BITS
 from millstream.spark.stages.keyless import RECORD, Keyless
 from millstream.spark.stages.ordered import SHARD, from_bytes

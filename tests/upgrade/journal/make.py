@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from millstream.clock import ManualClock
 from millstream.journal.base import Kind
-from millstream.journal.dead import DeadLetters
-from millstream.journal.description import create
-from millstream.journal.epochs import EpochLog
-from millstream.journal.retention import commit
-from millstream.journal.staging import stage
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.dead import DeadLetters
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.epochs import EpochLog
+from millstream.journal.kinds.files.retention import commit
+from millstream.journal.kinds.files.staging import stage
+from millstream.journal.kinds.files.writer import Writer
 
 OLD = pa.schema([("at", pa.timestamp("us", "UTC")), ("name", pa.string())])
 NEW = OLD.append(pa.field("extra", pa.int64()))

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from millstream.journal.base import Kind
-from millstream.journal.dead import DeadLetters, dead_counts
-from millstream.journal.epochs import EpochLog
-from millstream.journal.reader import Reader
-from millstream.journal.retention import committed
-from millstream.journal.verify import verify
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.dead import DeadLetters, dead_counts
+from millstream.journal.kinds.files.epochs import EpochLog
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.retention import committed
+from millstream.journal.kinds.files.verify import verify
+from millstream.journal.kinds.files.writer import Writer
 
 SAVED = sorted(path for path in Path(__file__).parent.iterdir() if path.name.startswith("format_"))
 

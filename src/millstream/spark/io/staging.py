@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.journal.staging import stage
+from millstream.journal.kinds.files.staging import stage
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import numbers, texts
 

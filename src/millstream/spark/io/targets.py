@@ -3,7 +3,7 @@
 A repeated epoch has the same key (job, group, checkpoint id, batch id). What
 each target does with it, and what it cannot promise:
 
-    journal      exactly once: staged, decided by one record, published (journal/epochs.py)
+    journal      exactly once: staged, decided by one record, published (journal/kinds/files)
     files        exactly once: staged, decided by one record, renamed into place; a reader that
                  lists the folder while files are being renamed may see a part of an epoch
     postgresql   exactly once: the key and the rows are one transaction

@@ -9,14 +9,26 @@ from pathlib import Path
 import numpy as np
 
 from millstream.journal.base import Kind
-from millstream.journal.dead import dead_counts
-from millstream.journal.description import describe
-from millstream.journal.index import NOTHING, Entries, Header, State, read_header, state_after
-from millstream.journal.layout import index_file, partition_folder, segment_bytes, segment_positions
-from millstream.journal.mark import read_mark
-from millstream.journal.retention import committed
-from millstream.journal.senders import read_senders
-from millstream.journal.verify import visible
+from millstream.journal.kinds.files.dead import dead_counts
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.index import (
+    NOTHING,
+    Entries,
+    Header,
+    State,
+    read_header,
+    state_after,
+)
+from millstream.journal.kinds.files.layout import (
+    index_file,
+    partition_folder,
+    segment_bytes,
+    segment_positions,
+)
+from millstream.journal.kinds.files.mark import read_mark
+from millstream.journal.kinds.files.retention import committed
+from millstream.journal.kinds.files.senders import read_senders
+from millstream.journal.kinds.files.verify import visible
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from millstream.errors import (
     PositionUnwritten,
 )
 from millstream.journal.base import Description, Entry, Kind, PartitionState, Slice
-from millstream.journal.description import describe
-from millstream.journal.index import (
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.index import (
     ENDED,
     NOBODY,
     NOTHING,
@@ -38,18 +38,18 @@ from millstream.journal.index import (
     read_header,
     some,
 )
-from millstream.journal.lateness import max_lag
-from millstream.journal.layout import (
+from millstream.journal.kinds.files.layout import (
     data_file,
     description_file,
     index_file,
     partition_folder,
     segment_positions,
 )
-from millstream.journal.mark import Mark, MarkReader
+from millstream.journal.kinds.files.mark import Mark, MarkReader
+from millstream.journal.kinds.files.segments import CHECK_HINT, Maps, Segment, synced_without_mark
+from millstream.journal.kinds.files.senders import read_senders
+from millstream.journal.lateness import max_lag
 from millstream.journal.rows import times_of, widen
-from millstream.journal.segments import CHECK_HINT, Maps, Segment, synced_without_mark
-from millstream.journal.senders import read_senders
 
 _COPIED = 2**20
 _SEGMENTS = 16  # each holds a map of its index, and files held open

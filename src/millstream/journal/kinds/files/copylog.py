@@ -9,10 +9,23 @@ import numpy as np
 import xxhash
 
 from millstream.errors import AlreadyWriting
-from millstream.journal.index import DTYPE, SIZE, Entries, Header, State, read_header, state_after
-from millstream.journal.layout import copy_file, data_file, index_file, segment_positions
-from millstream.journal.log import PartitionLog
-from millstream.journal.replica_chunk import NOWHERE, Reached
+from millstream.journal.kinds.files.index import (
+    DTYPE,
+    SIZE,
+    Entries,
+    Header,
+    State,
+    read_header,
+    state_after,
+)
+from millstream.journal.kinds.files.layout import (
+    copy_file,
+    data_file,
+    index_file,
+    segment_positions,
+)
+from millstream.journal.kinds.files.log import PartitionLog
+from millstream.journal.kinds.files.replica_chunk import NOWHERE, Reached
 from millstream.storage.disk import DiskFile
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import xxhash
 
 from millstream.errors import CorruptIndex
-from millstream.journal.index import (
+from millstream.journal.kinds.files.index import (
     SIZE,
     Entries,
     Header,
@@ -39,14 +39,14 @@ from millstream.journal.index import (
     sound_prefix,
     state_after,
 )
-from millstream.journal.layout import (
+from millstream.journal.kinds.files.layout import (
     DATA,
     UNFINISHED,
     data_file,
     index_file,
     segment_positions,
 )
-from millstream.journal.mark import MarkWriter, read_mark
+from millstream.journal.kinds.files.mark import MarkWriter, read_mark
 from millstream.storage.disk import Disk, DiskFile
 
 if TYPE_CHECKING:

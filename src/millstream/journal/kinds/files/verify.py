@@ -12,10 +12,22 @@ import xxhash
 
 from millstream.errors import CorruptIndex
 from millstream.journal.base import Kind
-from millstream.journal.description import describe
-from millstream.journal.index import DTYPE, SIZE, Entries, Header, checksums, read_header
-from millstream.journal.layout import data_file, index_file, partition_folder, segment_positions
-from millstream.journal.mark import Mark, read_mark
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.index import (
+    DTYPE,
+    SIZE,
+    Entries,
+    Header,
+    checksums,
+    read_header,
+)
+from millstream.journal.kinds.files.layout import (
+    data_file,
+    index_file,
+    partition_folder,
+    segment_positions,
+)
+from millstream.journal.kinds.files.mark import Mark, read_mark
 
 Progress = Callable[[int], None]
 

@@ -28,11 +28,11 @@ import xxhash
 
 from millstream.errors import CorruptStaging
 from millstream.journal.base import Description, Staged
+from millstream.journal.kinds.files.layout import DATA, staged_folder
+from millstream.journal.kinds.files.senders import checked_line, checked_lines
+from millstream.journal.kinds.files.staging import checksum, open_staged, stage, staged_path
 from millstream.journal.lateness import Times
-from millstream.journal.layout import DATA, staged_folder
 from millstream.journal.rows import conform, times_of
-from millstream.journal.senders import checked_line, checked_lines
-from millstream.journal.staging import checksum, open_staged, stage, staged_path
 from millstream.storage.disk import REAL, Disk, make_folder
 
 if TYPE_CHECKING:

@@ -10,19 +10,19 @@ import xxhash
 
 from millstream.errors import CopyDiffers, CorruptBatch
 from millstream.journal.base import Description
-from millstream.journal.description import describe
-from millstream.journal.index import NOBODY, Entries
-from millstream.journal.layout import (
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.index import NOBODY, Entries
+from millstream.journal.kinds.files.layout import (
     data_file,
     description_file,
     index_file,
     partition_folder,
     segment_positions,
 )
-from millstream.journal.mark import Mark, MarkReader
-from millstream.journal.replica_chunk import NOWHERE, Reached, ReplicaChunk
-from millstream.journal.segments import CHECK_HINT, Segment
-from millstream.journal.senders import read_senders
+from millstream.journal.kinds.files.mark import Mark, MarkReader
+from millstream.journal.kinds.files.replica_chunk import NOWHERE, Reached, ReplicaChunk
+from millstream.journal.kinds.files.segments import CHECK_HINT, Segment
+from millstream.journal.kinds.files.senders import read_senders
 
 PIECE_BYTES = 4 * 2**20
 PIECE_ENTRIES = 2**13

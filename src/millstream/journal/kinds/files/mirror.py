@@ -19,13 +19,13 @@ import xxhash
 
 from millstream.errors import AlreadyWriting, CopyDiffers, CorruptBatch
 from millstream.journal.base import Kind
-from millstream.journal.copylog import CopyLog, copied_from
-from millstream.journal.description import adopt, schema_count
-from millstream.journal.index import SIZE, Entries, State, parse_header, sound_run
-from millstream.journal.layout import copy_file, partition_folder, segment_positions
-from millstream.journal.replica_chunk import ReplicaChunk
-from millstream.journal.retention import Trimmed, trim_to
-from millstream.journal.senders import Senders
+from millstream.journal.kinds.files.copylog import CopyLog, copied_from
+from millstream.journal.kinds.files.description import adopt, schema_count
+from millstream.journal.kinds.files.index import SIZE, Entries, State, parse_header, sound_run
+from millstream.journal.kinds.files.layout import copy_file, partition_folder, segment_positions
+from millstream.journal.kinds.files.replica_chunk import ReplicaChunk
+from millstream.journal.kinds.files.retention import Trimmed, trim_to
+from millstream.journal.kinds.files.senders import Senders
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock
 

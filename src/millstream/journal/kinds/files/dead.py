@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
 from millstream.journal.base import FOREVER
-from millstream.journal.description import create
-from millstream.journal.layout import dead_folder, description_file
-from millstream.journal.reader import Reader
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.layout import dead_folder, description_file
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 from millstream.storage.disk import REAL, Disk
 
 schema = pa.schema(

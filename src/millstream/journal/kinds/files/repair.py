@@ -19,9 +19,9 @@ import xxhash
 from millstream.clock import Clock, SystemClock
 from millstream.errors import CorruptIndex
 from millstream.journal.base import Description, Kind
-from millstream.journal.copylog import copied_from
-from millstream.journal.description import describe
-from millstream.journal.index import (
+from millstream.journal.kinds.files.copylog import copied_from
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.index import (
     DTYPE,
     ENDED,
     SIZE,
@@ -35,15 +35,15 @@ from millstream.journal.index import (
     read_header,
     state_after,
 )
-from millstream.journal.layout import (
+from millstream.journal.kinds.files.layout import (
     aside_folder,
     data_file,
     index_file,
     partition_folder,
     segment_positions,
 )
-from millstream.journal.mark import MarkWriter, mark_file, read_mark
-from millstream.journal.verify import verify, visible
+from millstream.journal.kinds.files.mark import MarkWriter, mark_file, read_mark
+from millstream.journal.kinds.files.verify import verify, visible
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock
 

@@ -29,17 +29,17 @@ from millstream.errors import (
     WriterBroken,
     WriterClosed,
 )
-from millstream.journal.arrivals import Arrival, read_arrival
 from millstream.journal.base import Accepted, Description, Kind, Staged
-from millstream.journal.copylog import refuse_copy
-from millstream.journal.description import create, describe
-from millstream.journal.index import NOBODY, NOTHING, Record, State
+from millstream.journal.kinds.files.arrivals import Arrival, read_arrival
+from millstream.journal.kinds.files.copylog import refuse_copy
+from millstream.journal.kinds.files.description import create, describe
+from millstream.journal.kinds.files.index import NOBODY, NOTHING, Record, State
+from millstream.journal.kinds.files.layout import partition_folder
+from millstream.journal.kinds.files.log import SEGMENT_BYTES, Item, PartitionLog, Recovery
+from millstream.journal.kinds.files.retention import Trimmed, trim
+from millstream.journal.kinds.files.senders import Senders
 from millstream.journal.lateness import spread
-from millstream.journal.layout import partition_folder
-from millstream.journal.log import SEGMENT_BYTES, Item, PartitionLog, Recovery
-from millstream.journal.retention import Trimmed, trim
 from millstream.journal.rows import conform, times_of
-from millstream.journal.senders import Senders
 from millstream.storage.disk import REAL, Disk, make_folder
 from millstream.storage.lock import Lock
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millstream.errors import JournalMissing, JournalUnreadable, SchemaConflict
 from millstream.journal.base import Description, Layout
-from millstream.journal.layout import FORMAT, GROWN, description_file, partition_folder
+from millstream.journal.kinds.files.layout import FORMAT, GROWN, description_file, partition_folder
 from millstream.journal.rows import check_schema
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock

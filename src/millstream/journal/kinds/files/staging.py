@@ -20,8 +20,8 @@ import xxhash
 
 from millstream.errors import CorruptStaging, NullKey, SchemaConflict
 from millstream.journal.base import Description, Staged
-from millstream.journal.description import describe
-from millstream.journal.layout import DATA, staged_folder
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.layout import DATA, staged_folder
 from millstream.journal.partitioning import NOWHERE, Places, places, split
 from millstream.journal.rows import conform, times_of
 from millstream.storage.disk import REAL, Disk, make_folder

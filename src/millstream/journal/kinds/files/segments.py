@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream.errors import CorruptIndex
-from millstream.journal.index import (
+from millstream.journal.kinds.files.index import (
     SIZE,
     Entries,
     Header,
@@ -22,8 +22,8 @@ from millstream.journal.index import (
     sound,
     sound_prefix,
 )
-from millstream.journal.layout import data_file, index_file, segment_positions
-from millstream.journal.mark import Mark
+from millstream.journal.kinds.files.layout import data_file, index_file, segment_positions
+from millstream.journal.kinds.files.mark import Mark
 from millstream.storage.lock import held
 
 _MAPS = 2

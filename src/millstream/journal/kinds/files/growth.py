@@ -29,9 +29,9 @@ from pathlib import Path
 from millstream.clock import Clock
 from millstream.journal.align import floor_of
 from millstream.journal.base import Description, Kind, Layout
-from millstream.journal.description import describe, lay_out
-from millstream.journal.senders import PASSING
-from millstream.journal.writer import Writer
+from millstream.journal.kinds.files.description import describe, lay_out
+from millstream.journal.kinds.files.senders import PASSING
+from millstream.journal.kinds.files.writer import Writer
 from millstream.storage.disk import REAL, Disk
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from millstream.clock import MICROSECOND, Clock, SystemClock
 from millstream.errors import CorruptIndex, JournalError
-from millstream.journal.description import describe
-from millstream.journal.index import State, read_header
-from millstream.journal.layout import (
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.index import State, read_header
+from millstream.journal.kinds.files.layout import (
     data_file,
     index_file,
     partition_folder,
@@ -27,7 +27,7 @@ from millstream.journal.layout import (
     segment_bytes,
     segment_positions,
 )
-from millstream.journal.reader import Reader
+from millstream.journal.kinds.files.reader import Reader
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 
 

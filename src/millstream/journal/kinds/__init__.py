@@ -1,0 +1,1 @@
+"""The kinds of journals: what each is kept in. Today one, `files`."""

@@ -1,0 +1,1 @@
+"""Journals kept in folders of files (`layout.py` shows what lies where)."""
