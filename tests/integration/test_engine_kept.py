@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.engine import job_runner as keeper
+from millstream.engine import job_runner, orders
 from millstream.engine.engine import Engine
 from millstream.engine.jobs import lifecycle
 from millstream.engine.jobs.lifecycle import JobState
@@ -97,7 +97,7 @@ def test_a_job_is_deployed_fed_drained_resumed_flushed_and_undeployed(
     drained = engine.wait("counts", 240)
     assert (drained.state, drained.unprocessed, drained.inboxes[0].free) == (DRAINED, 0, 0)
     with pytest.raises(NoAnswer):
-        engine.send("counts.events", rows(10, 11), time_limit_s=0.3)
+        engine.send("counts.events", rows(10, 11), timeout=0.3)
     engine.resume("counts")
     until(engine, "counts", RUNNING)
     engine.drain("counts", flush=True)
@@ -160,12 +160,12 @@ def test_a_full_disk_is_not_counted_against_a_job(
     assert status.state in lifecycle.ALIVE
     assert status.restarts == 0
     wait_until(lambda: engine.status("counts").reason == "the disk is full: group a failed")
-    monkeypatch.setattr(keeper, "LEAST_ROOM", 1 << 60)
+    monkeypatch.setattr(orders, "LEAST_ROOM", 1 << 60)
     wait_until(
         lambda: f"the disk of {tmp_path / 'data'} is full" in str(engine.status("counts").reason)
     )
     (root / "full").unlink()
-    monkeypatch.setattr(keeper, "LEAST_ROOM", 1)
+    monkeypatch.setattr(orders, "LEAST_ROOM", 1)
     until(engine, "counts", RUNNING)
 
 
@@ -304,7 +304,7 @@ def test_a_job_that_was_prepared_begins_when_all_engines_are_ready(tmp_path: Pat
 def test_an_engine_that_has_shut_down_before_the_end_reaches_it_blocks_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "PEERS_S", 1.0)
+    monkeypatch.setattr(job_runner, "PEERS_S", 1.0)
     first, second = (Engine(tmp_path / f"data{n}", node=n, of=2) for n in range(2))
     first.start()
     second.start()
@@ -336,7 +336,7 @@ def begun_on_two(first: Engine, second: Engine, root: Path) -> None:
 def test_a_job_that_waits_for_another_engine_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "PEERS_S", 3_600.0)
+    monkeypatch.setattr(job_runner, "PEERS_S", 3_600.0)
     first, second = (Engine(tmp_path / f"data{n}", node=n, of=2) for n in range(2))
     first.start()
     second.start()
@@ -504,7 +504,7 @@ def full_disk(engine: Engine, small: Path, tmp_path: Path) -> None:
         except OSError:
             pass
     with pytest.raises(NoAnswer):
-        engine.send("counts.events", rows(10, 5_000), time_limit_s=2)
+        engine.send("counts.events", rows(10, 5_000), timeout=2)
     wait_until(
         lambda: "takes nothing" in (engine.status("counts").reason or ""), what="the full disk"
     )

@@ -126,7 +126,7 @@ def test_a_switch_is_planned_begun_followed_and_gone_back_from(
 def test_inboxes_come_and_go_with_the_version_that_has_them(engine: Engine, root: Path) -> None:
     assert engine.send("counts.events", rows(0, 5)) == 5
     with pytest.raises(NotThere):
-        engine.send("counts.orders", rows(0, 1), time_limit_s=120)
+        engine.send("counts.orders", rows(0, 1), timeout=120)
     engine.switch("counts", version(root, more=ORDERS))
     switched(engine, SwitchState.GOING_ON)
     wait_until(
@@ -140,7 +140,7 @@ def test_inboxes_come_and_go_with_the_version_that_has_them(engine: Engine, root
     switched(engine, DONE)
     wait_until(lambda: {one.source for one in engine.status("counts").inboxes} == {"events"})
     with pytest.raises(NotThere):
-        engine.send("counts.orders", rows(3, 4), time_limit_s=120)
+        engine.send("counts.orders", rows(3, 4), timeout=120)
 
 
 def test_a_switch_that_is_given_up_leaves_the_old_version_as_it_was(

@@ -136,6 +136,24 @@ def test_draining_comes_before_undeploying_in_whatever_order_engines_are_told() 
     assert world.processed == [3, 3]
 
 
+def test_a_job_of_one_engine_is_deployed_entirely_or_not_at_all() -> None:
+    after, orders = advance(Job("f", since=1.0), life.Deployed(), 2.0)
+    assert (after.state, after.since) == (JobState.STARTING, 2.0)
+    assert orders == [life.OpenInboxes(), life.StartDriver()]
+    again = 0
+    for seed in range(2_000):
+        world = World(seed)
+        if len(world.nodes) > 1:
+            continue
+        world.deploy(world.nodes[0])
+        job, disk = world.nodes[0].job, world.nodes[0].disk
+        assert world.deployed == (disk is not None)
+        assert disk is None or disk.state is JobState.STARTING
+        again += not world.deployed
+        assert job is None or job == disk
+    assert again > 0, "no seed crashes before the job is stored"
+
+
 # broken rules
 
 
@@ -249,7 +267,17 @@ def drained_before_the_intake_is_paused(job: Job, event: Event, now: float) -> l
     )
 
 
+def stored_before_it_begins(job: Job, event: Event, now: float) -> life.Step:
+    return job, advance(job, event, now)[1]
+
+
+def first_orders_forgotten(job: Job, event: Event, now: float) -> life.Step:
+    return advance(job, event, now)[0], []
+
+
 BROKEN = [
+    (changed(life.Deployed, stored_before_it_begins), {"half deployed"}),
+    (changed(life.Deployed, first_orders_forgotten), {"intake"}),
     (changed(life.EngineStarted, drain_forgotten_at_a_restart), {"forgotten"}),
     (changed(life.EngineStarted, end_forgotten_at_a_restart), {"jam", "finished"}),
     (changed(life.EngineStarted, inboxes_closed_after_a_restart), {"intake"}),

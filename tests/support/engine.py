@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from millstream.clock import SystemClock
-from millstream.engine.job_runner import Folders
 from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
 from millstream.engine.jobs.status import (
     CopyStatus,

@@ -61,7 +61,9 @@ from millstream.switch.probation import Sample, verdict
 from millstream.switch.record import decode
 
 if TYPE_CHECKING:
-    from millstream.engine.job_runner import Folders, JobRunner, ManagedJob
+    from millstream.engine.job_runner import JobRunner
+    from millstream.engine.jobs.folders import Folders
+    from millstream.engine.managed_job import ManagedJob
 
 _log = logging.getLogger(__name__)
 #: How long a driver may take to plan a switch: it asks Spark, between two polls.

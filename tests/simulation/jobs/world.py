@@ -117,6 +117,8 @@ class World:
         self.not_before = 0.0
         self.acked = 0
         self.forced = False
+        #: Whether the only engine has stored the job; if it dies before, its user deploys it again.
+        self.deployed = len(self.nodes) > 1
         self.seen: set[str] = set()
 
     # telling, waiting
@@ -169,12 +171,23 @@ class World:
             raise Violation("jam", "nobody has anything to do, and the job is not shut down")
         self.check_end()
 
-    # the engine: as the keeper does it
+    # the engine: as its runner does it
 
     def deploy(self, node: Node) -> None:
+        """Prepare the job on an engine of several and begin it; on the only one that is one step."""
+        if len(self.nodes) == 1:
+            self.guarded(node, lambda: self.deploy_alone(node))
+            return
         node.files, node.job = True, Job(NAME, since=self.now)
         node.disk = node.job
         self.guarded(node, lambda: self.apply(node, life.Deployed(driver=node.number == 0)))
+
+    def deploy_alone(self, node: Node) -> None:
+        job = Job(NAME, since=self.now)
+        after, orders = self.rules.advance(job, life.Deployed(), self.now)
+        self.perhaps_crash()
+        node.files = self.deployed = True
+        self.become(node, job, after, orders, life.Deployed())
 
     def guarded(self, node: Node, work: Callable[[], None]) -> None:
         try:
@@ -191,6 +204,12 @@ class World:
         before = node.job
         after, orders = self.rules.advance(before, event, self.now)
         self.perhaps_crash()
+        self.become(node, before, after, orders, event)
+
+    def become(
+        self, node: Node, before: Job, after: Job, orders: list[Order], event: Event
+    ) -> None:
+        """Store the job, then carry out the orders."""
         if self.rules.written_first:
             node.disk = after
         node.job = after
@@ -499,6 +518,8 @@ class World:
                 self.end(driver)
         if node.job is not None:
             self.guarded(node, lambda: self.apply(node, life.EngineStarted()))
+        elif not self.deployed:
+            self.deploy(node)
 
     # users and producers
 
@@ -547,6 +568,8 @@ class World:
                     f"{node.inbox.taken} rows are left of {self.processed[partition]} processed",
                 )
             job = node.job
+            if job is not None and job.state is JobState.DEPLOYED and len(self.nodes) == 1:
+                raise Violation("half deployed", "a job of one engine waits to be begun")
             if (
                 job is not None
                 and node.up
@@ -593,7 +616,7 @@ class Operator:
     def step(self) -> None:
         world = self.world
         there = [node for node in world.nodes if node.up and node.job is not None]
-        if not there and all(node.up or node.gone for node in world.nodes):
+        if world.deployed and not there and all(node.up or node.gone for node in world.nodes):
             self.done = True
             return
         world.after(2.0, self.step)

@@ -36,7 +36,7 @@ from millstream.engine.http.metrics import CONTENT_TYPE, Metrics
 from millstream.engine.http.openapi import OCTETS, Operation, Parameter, describe
 from millstream.engine.inboxes import intake
 from millstream.engine.inboxes.intake import Intake, Numbering, Taken
-from millstream.engine.job_runner import Folders
+from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.jobs.status import (
     BinaryStatus,

@@ -1,0 +1,219 @@
+"""Deploying: how a flow becomes a job.
+
+    package ──▶ unpacked ──▶ a driver reads it ──▶ its journals are made ──▶ stored: DEPLOYED, until all
+                                                                             engines have it and `begin` it
+                                                                      └────▶ stored: STARTING, if this
+                                                                             engine is the only one
+
+What was done before a step that fails is undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from millstream.clock import Clock
+from millstream.engine.driver.process import DriverProcess
+from millstream.engine.driver.protocol import Declare, Declared, Describe, Described
+from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.job_runner import JobRunner
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs import package as packages
+from millstream.engine.jobs.folders import Folders
+from millstream.engine.jobs.lifecycle import Job, JobState
+from millstream.engine.jobs.status import Peer, Place, Prepared
+from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored
+from millstream.engine.managed_job import ManagedJob
+from millstream.engine.programs.binaries import Binaries
+from millstream.errors import InvalidOption, JobExists
+
+#: How long a driver may take to read a flow.
+_DESCRIBE_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A flow that is being deployed: its driver has read it."""
+
+    driver: DriverProcess
+    described: Described
+    settings: JobSettings
+    package: bytes
+
+
+class Deployments:
+    """Takes the flows that arrive at an engine. Any thread may call."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        store: Store,
+        inboxes: Inboxes,
+        binaries: Binaries,
+        runner: JobRunner,
+        clock: Clock,
+    ) -> None:
+        self._folders, self._store, self._inboxes = folders, store, inboxes
+        self._binaries, self._runner, self._clock = binaries, runner, clock
+        self._names: set[str] = set()
+        self._guard = threading.Lock()
+
+    def deploy(
+        self, package: bytes, name: str | None, root: str | None, options: Mapping[str, Any]
+    ) -> ManagedJob:
+        """Take a flow and begin it. It is stored as beginning: a job of one engine is never half deployed."""
+        with self._arriving(package, name, root, options) as arrival, self._opened(arrival):
+            return self._add(arrival, life.advance(self._new(arrival), life.Deployed(), self._now))
+
+    def prepare(
+        self,
+        package: bytes,
+        name: str | None,
+        root: str | None,
+        options: Mapping[str, Any],
+        binaries: Mapping[str, str] | None,
+    ) -> Prepared:
+        """Take a flow, and return where its partitions that live here will be; nothing runs yet."""
+        with self._arriving(package, name, root, options, binaries) as arrival:
+            managed = self._add(arrival, (self._new(arrival), []))
+        place, here = self._inboxes.place, self._inboxes.here
+        return Prepared(
+            managed.stored.id,
+            managed.name,
+            {
+                source: dict.fromkeys(here(n), place)
+                for source, n in arrival.settings.inboxes.items()
+            },
+            arrival.settings.binaries,
+        )
+
+    def begin(
+        self,
+        managed: ManagedJob,
+        places: Mapping[str, Sequence[Place]],
+        *,
+        driver: bool,
+        engines: Sequence[Peer],
+    ) -> None:
+        """Begin a prepared job, whose inboxes are at `places`."""
+        settings = msgspec.structs.replace(
+            managed.stored.settings,
+            places={source: list(partitions) for source, partitions in places.items()},
+            engines=list(engines),
+        )
+
+        def begin() -> None:
+            if managed.job.state is JobState.DEPLOYED:
+                self._store.update(managed.stored.id, managed.job, settings=settings)
+                managed.stored = msgspec.structs.replace(managed.stored, settings=settings)
+            self._runner.apply(managed, life.Deployed(driver))
+            if not driver:
+                self._runner.dismiss(managed)
+
+        self._runner.call(begin)
+
+    @contextlib.contextmanager
+    def _opened(self, arrival: _Arrival) -> Iterator[None]:
+        """Open the inboxes of a job to be; close them if it does not come to that."""
+        name = arrival.described.name
+        self._inboxes.open(name, self._folders.flow(name), {}, partitions=arrival.settings.inboxes)
+        try:
+            yield
+        except BaseException:
+            self._inboxes.close_job(name)
+            raise
+
+    @contextlib.contextmanager
+    def _arriving(
+        self,
+        package: bytes,
+        name: str | None,
+        root: str | None,
+        options: Mapping[str, Any],
+        binaries: Mapping[str, str] | None = None,
+    ) -> Iterator[_Arrival]:
+        """Unpack a flow, have a driver read it and make its journals; undo all of it if that fails."""
+        _check(options)
+        folder = self._folders.packages / uuid.uuid4().hex
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            flow = packages.unpack(package, folder)
+            driver = self._runner.call(self._runner.drivers.start)
+            stack.callback(driver.kill)
+            described = driver.ask(Describe(str(flow), name), Described, _DESCRIBE_S)
+            pinned = self._binaries.pinned(described.binaries, binaries)
+            with self._reserved(described.name):
+                declare = Declare(str(self._folders.flow(described.name)))
+                driver.ask(declare, Declared, _DESCRIBE_S)
+                settings = JobSettings(
+                    flow=flow.name,
+                    package=folder.name,
+                    root=root,
+                    options=dict(options),
+                    inboxes=described.inboxes,
+                    binaries=pinned,
+                )
+                yield _Arrival(driver, described, settings, package)
+            stack.pop_all()
+
+    @contextlib.contextmanager
+    def _reserved(self, name: str) -> Iterator[None]:
+        """Keep a name for a job that is being deployed."""
+        with self._guard:
+            there = self._runner.jobs.get(name)
+            if there is not None or name in self._names:
+                state = (
+                    "being deployed" if there is None else f"{there.job.state}, {there.stored.id}"
+                )
+                hint = f"millstream undeploy {name} first, or deploy under another name: --name"
+                raise JobExists(f'job "{name}" is deployed already ({state})', hint=hint)
+            self._names.add(name)
+        try:
+            yield
+        finally:
+            self._names.discard(name)
+
+    def _new(self, arrival: _Arrival) -> Job:
+        return Job(arrival.described.name, since=self._now, hosted=arrival.described.hosted)
+
+    def _add(self, arrival: _Arrival, step: life.Step) -> ManagedJob:
+        """Store a new job as it is after its first step, then carry out the orders of that."""
+        name, now = arrival.described.name, self._now
+        its_id, number = self._store.next_id(name)
+        job, orders = step
+        stored = Stored(
+            id=its_id, name=name, number=number, deployed_at=now, settings=arrival.settings, job=job
+        )
+
+        def add() -> ManagedJob:
+            for sha256 in arrival.settings.binaries.values():
+                self._binaries.contents.status(sha256)  # nobody has removed it meanwhile
+            noted = Noted(now, JobState.DEPLOYED, arrival.settings.flow)
+            return self._runner.add(stored, arrival.package, noted, arrival.driver, orders)
+
+        return self._runner.call(add)
+
+    @property
+    def _now(self) -> float:
+        return self._clock.now_us() / 1e6
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        rows = (
+            name == "rows_per_batch"
+            and isinstance(value, int)
+            and not isinstance(value, bool)
+            and value > 0
+        )
+        if not rows and not (name == "state" and value in (None, "memory", "rocksdb")):
+            hint = 'options are "rows_per_batch", a number, and "state", which is "memory" or "rocksdb"'
+            raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)

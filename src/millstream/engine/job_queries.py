@@ -1,0 +1,146 @@
+"""What can be asked about the jobs of an engine, deployed or not."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from millstream.clock import iso
+from millstream.engine.job_status import job_status
+from millstream.engine.jobs import lifecycle as life
+from millstream.engine.jobs.folders import Folders
+from millstream.engine.jobs.lifecycle import JobState
+from millstream.engine.jobs.status import Happening, JobStatus, VersionStatus
+from millstream.engine.managed_job import ManagedJob
+from millstream.engine.parts import Parts
+from millstream.engine.programs.binaries import Binaries
+from millstream.engine.switch_service import version_statuses
+from millstream.errors import EngineClosed, NoSuchJob
+from millstream.journal.kinds.files.summary import Summary, summary
+from millstream.links.network import Address
+
+
+class JobQueries:
+    """The questions; nothing changes by them. Any thread may ask."""
+
+    node: int
+    of: int
+    _folders: Folders
+    _parts: Parts | None
+
+    @property
+    def _open(self) -> Parts:
+        if self._parts is None:
+            raise EngineClosed("the engine is not started, or closed")
+        return self._parts
+
+    @property
+    def address(self) -> Address:
+        """Where this engine's inboxes are."""
+        return self._open.inboxes.address
+
+    @property
+    def binaries(self) -> Binaries:
+        """The programs that this engine keeps."""
+        return self._open.binaries
+
+    def jobs(self) -> list[JobStatus]:
+        """Return the jobs that are deployed, in the order of their deployment."""
+        deployed = sorted(
+            self._open.runner.jobs.values(),
+            key=lambda managed: (managed.stored.deployed_at, managed.stored.id),
+        )
+        return [self._status(managed) for managed in deployed]
+
+    def status(self, job: str) -> JobStatus:
+        """Return a job, by its name or its id; undeployed ones by their id.
+
+        Raises:
+            NoSuchJob: There is none.
+        """
+        return self._status(self._found(job))
+
+    def _managed(self, job: str) -> ManagedJob:
+        """Return a deployed job by its name or id."""
+        jobs = self._open.runner.jobs
+        found = jobs.get(job) or next(
+            (managed for managed in list(jobs.values()) if managed.stored.id == job), None
+        )
+        if found is not None:
+            return found
+        known = [
+            name for managed in list(jobs.values()) for name in (managed.name, managed.stored.id)
+        ]
+        close = difflib.get_close_matches(job, known, 1)
+        deployed = ", ".join(sorted(jobs)) or "none"
+        hint = f'did you mean "{close[0]}"?' if close else f"jobs that are deployed: {deployed}"
+        raise NoSuchJob(f'there is no job "{job}"', hint=hint)
+
+    def _status(self, managed: ManagedJob) -> JobStatus:
+        parts = self._open
+        return job_status(managed, parts.inboxes, self._folders, node=self.node, of=self.of)
+
+    def _found(self, job: str) -> ManagedJob:
+        """Return a job by its name or id, also one that is undeployed."""
+        try:
+            return self._managed(job)
+        except NoSuchJob:
+            stored = self._open.store.job(job)
+            if stored is None:
+                raise
+            return ManagedJob(stored)
+
+    def wait(self, job: str, timeout: float | None = None) -> JobStatus:
+        """Wait until a job is FINISHED, DRAINED, FAILED or UNDEPLOYED, or the time is over; return it as it is then."""
+        managed, runner = self._found(job), self._open.runner
+
+        def settled() -> bool:
+            return (
+                self._parts is None
+                or managed.job.state in life.SETTLED
+                or managed.job.state is JobState.UNDEPLOYED
+            )
+
+        with runner.changed:
+            runner.changed.wait_for(settled, timeout)
+        return self._status(managed)
+
+    def logs(self, job: str, lines: int = 100) -> list[str]:
+        """Return the last lines of a job's log."""
+        log = self._folders.log(self._found(job).name)
+        text: list[str] = []
+        for file in (log, log.with_name(f"{log.name}.1")):
+            if len(text) < lines and file.is_file():
+                text = [*file.read_text(errors="replace").splitlines()[-lines:], *text]
+        return text[-lines:] if lines > 0 else []
+
+    def history(self, job: str) -> list[Happening]:
+        """Return what has happened to a job, oldest first."""
+        noted = self._open.store.history(self._found(job).stored.id)
+        return [Happening(iso(one.at), one.what, one.detail) for one in noted]
+
+    def statistics(self, job: str) -> dict[str, Any]:
+        """Return the numbers that the driver reported last, as `RunStatistics` has them; empty if it never did."""
+        return self._found(job).statistics
+
+    def journals(self, job: str) -> list[Summary]:
+        """Return a job's journals that are on this engine, in numbers."""
+        folder = self._folders.flow(self._found(job).name)
+        return [summary(file.parent) for file in sorted(folder.glob("journals/*/journal.json"))]
+
+    def versions(self, job: str) -> list[VersionStatus]:
+        """Return the versions of a job, oldest first."""
+        managed = self._found(job)
+        return version_statuses(list(managed.versions.values()), managed.current)
+
+    def users(self) -> dict[str, list[str]]:
+        """Return, by the hash of a program, the jobs that have it, in any version that one may go back to."""
+        found: dict[str, list[str]] = {}
+        for managed in list(self._open.runner.jobs.values()):
+            settings = [
+                managed.stored.settings,
+                *(version.settings for version in list(managed.versions.values())),
+            ]
+            for sha256 in {sha256 for one in settings for sha256 in one.binaries.values()}:
+                found.setdefault(sha256, []).append(managed.name)
+        return found

@@ -1,0 +1,65 @@
+"""Where an engine keeps what belongs to its jobs, and the claim on its data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from millstream.engine.jobs.store import JobSettings
+from millstream.errors import EngineRunning
+from millstream.storage import Claim, Folder
+
+_LOCK: Final = "engine.lock"
+#: How long to wait for an engine that releases the folder.
+_LOCK_S: Final = 3.0
+
+
+class Folders:
+    """Where an engine keeps what belongs to its jobs."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+
+    def job(self, name: str) -> Path:
+        """Return the folder of all that a job has; it stays when the job is undeployed, unless that purges it."""
+        return self.data / "jobs" / name
+
+    def flow(self, name: str) -> Path:
+        """Return the folder of its journals and checkpoints."""
+        return self.job(name) / name
+
+    def log(self, name: str) -> Path:
+        return self.job(name) / "run.log"
+
+    @property
+    def packages(self) -> Path:
+        return self.data / "packages"
+
+    @property
+    def actions(self) -> Path:
+        return self.data / "actions"
+
+    def package(self, settings: JobSettings) -> Path:
+        return self.packages / settings.package
+
+    def root(self, settings: JobSettings) -> Path:
+        """Return what the paths of a flow count from."""
+        given = None if settings.root is None else Path(settings.root)
+        return given if given is not None and given.is_dir() else self.package(settings)
+
+
+def claim(data: Path) -> Claim:
+    """Claim an engine's folder; wait for an engine that was stopped a moment ago to release it.
+
+    Raises:
+        EngineRunning: Another engine has it.
+    """
+    storage = Folder(data)
+    claimed = storage.claim(_LOCK, timeout=_LOCK_S)
+    if claimed is None:
+        holder = (storage.read(_LOCK) or b"").decode() or "unknown"
+        raise EngineRunning(
+            f"an engine runs in {data} already, in process {holder}",
+            hint="stop that one first, or give this one another folder: --data",
+        )
+    return claimed

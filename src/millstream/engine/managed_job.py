@@ -1,0 +1,69 @@
+"""A job in the memory of its engine: what is stored of it, with its driver and its versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.engine.driver.process import DriverProcess
+from millstream.engine.jobs.lifecycle import Job
+from millstream.engine.jobs.store import Stored, Version
+from millstream.engine.jobs.switch_record import Switch
+
+
+@dataclass(slots=True)
+class ManagedJob:
+    """A job, with its processes."""
+
+    stored: Stored
+    driver: DriverProcess | None = None
+    #: Whether the driver was told to run the flow.
+    running: bool = False
+    #: The mark of the order that waits for other engines or the disk; one that has another mark has been overtaken.
+    held: object | None = None
+    #: One that was told to stop, and by when it has to be gone.
+    leaving: DriverProcess | None = None
+    leave_by: float = 0.0
+    #: What a driver has reported last, and whether that is the one that runs now.
+    statistics: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = False
+    #: Engines that did not answer when a drain was looked at last, and since when.
+    away: dict[str, float] = field(default_factory=dict)
+    #: All versions of the job, by their numbers.
+    versions: dict[int, Version] = field(default_factory=dict)
+
+    @property
+    def job(self) -> Job:
+        return self.stored.job
+
+    @property
+    def name(self) -> str:
+        return self.stored.name
+
+    @property
+    def current(self) -> int:
+        """The version that runs: the old one until a switch is done."""
+        return max(
+            (one.number for one in self.versions.values() if one.current_at is not None), default=1
+        )
+
+    @property
+    def before(self) -> int | None:
+        """The version that ran before that one, if there was any."""
+        earlier = [one.number for one in self.versions.values() if one.current_at is not None]
+        return max((number for number in earlier if number < self.current), default=None)
+
+    @property
+    def switch(self) -> Switch | None:
+        """The switch that goes on, or the last one."""
+        return self.versions[max(self.versions)].switch if self.versions else None
+
+    @property
+    def needed(self) -> set[int]:
+        """The versions that a driver may need: the one that runs, and one that it is switched to."""
+        going = {
+            one.number
+            for one in self.versions.values()
+            if one.switch is not None and not one.switch.over
+        }
+        return {self.current} | going

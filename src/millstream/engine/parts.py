@@ -1,0 +1,74 @@
+"""What an engine consists of while it is started."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from millstream.clock import Clock
+from millstream.engine.deployment import Deployments
+from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.job_runner import JobRunner
+from millstream.engine.jobs.folders import Folders
+from millstream.engine.jobs.store import Store
+from millstream.engine.programs.binaries import Binaries
+from millstream.errors import WrongNodes
+from millstream.links.host import Listening
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The store, the inboxes, the jobs and the programs of an engine."""
+
+    store: Store
+    inboxes: Inboxes
+    runner: JobRunner
+    binaries: Binaries
+    deployments: Deployments
+
+    @classmethod
+    def open(
+        cls,
+        folders: Folders,
+        listening: Listening,
+        *,
+        node: int,
+        of: int,
+        clock: Clock,
+        master: str | None,
+        spares: int,
+    ) -> Parts:
+        """Open all of them, and go on with the jobs in the store; close what is open if that fails."""
+        with contextlib.ExitStack() as stack:
+            store = Store(folders.data / "jobs.sqlite")
+            stack.callback(store.close)
+            _check_node(store, folders, f"{node} of {of}")
+            inboxes = Inboxes(folders.data, listening, node=node, of=of, clock=clock)
+            stack.callback(inboxes.close)
+            binaries = Binaries(folders.actions, store, clock)
+            runner = JobRunner(
+                folders, store, inboxes, binaries, clock=clock, master=master, spares=spares
+            )
+            stack.callback(runner.close, 0.0)
+            runner.start()
+            inboxes.start()
+            stack.pop_all()
+        deployments = Deployments(folders, store, inboxes, binaries, runner, clock)
+        return cls(store, inboxes, runner, binaries, deployments)
+
+    def close(self) -> None:
+        """Close the inboxes and the store, when the runner is closed; whoever waits for a job waits no more."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.store.close)
+            stack.callback(self.inboxes.close)
+            with self.runner.changed:
+                self.runner.changed.notify_all()
+
+
+def _check_node(store: Store, folders: Folders, now: str) -> None:
+    was = store.fact("node", now)
+    if was != now:
+        raise WrongNodes(
+            f"{folders.data} belongs to node {was}, this is node {now}",
+            hint="give each node a folder of its own",
+        )
