@@ -84,7 +84,7 @@ def checks(
     """Return the promises, each with what was found."""
     counts = [*DAY, "flights"]
     found = {
-        "every flight was taken once, also across the restart": compare(
+        "every flight was stored once, also across the restart": compare(
             wanted.journal, got.journal, FLIGHT
         ),
         "every flight was counted once": compare(wanted.totals[FLIGHT], got.totals[FLIGHT], FLIGHT),
@@ -94,19 +94,19 @@ def checks(
         "flights, cancellations and delays are right for every airport and hour": compare(
             wanted.hourly, got.hourly, HOUR
         ),
-        "every hour has met the weather of its airport and hour, or none": compare(
+        "every hour was joined with the weather of its airport, or with none": compare(
             wanted.delays, got.delays, HOUR
         ),
-        "every flight was counted once over both versions of the airlines, none by both": compare(
+        "every flight was counted by one version of the airlines, none by both": compare(
             wanted.airlines[counts], got.airlines[counts], DAY
         ),
-        f"what is late is what each version says{_of_both(wanted, cut)}": compare(
+        f"each version counts late flights by its own rule{_of_both(wanted, cut)}": compare(
             wanted.airlines, got.airlines, DAY
         ),
         "every plane that left late, then later, then not at all was found": compare(
             wanted.grounded[list(GROUNDED)], got.grounded[list(GROUNDED)], PLANE
         ),
-        "a program in a process of its own named the airline of each": compare(
+        "a program in its own process named the airline of each": compare(
             wanted.grounded, got.grounded, PLANE
         ),
     }
@@ -117,11 +117,11 @@ def checks(
         ", ".join(f"{count:,} {reason}" for reason, count in dead.items())
         or "no late rows, no dead letters"
     )
-    return [*promised, Check("nothing was late, nothing refused", said, not dead)]
+    return [*promised, Check("no row was late or refused", said, not dead)]
 
 
 def _of_both(wanted: Tables, cut: datetime | None) -> str:
-    """Say which results are whose."""
+    """Return how many results belong to each version."""
     if cut is None:
         return ""
     mine = int((wanted.airlines["window_start"] >= cut).sum())
@@ -235,7 +235,7 @@ def grounded(flights: pd.DataFrame) -> pd.DataFrame:
 
 
 def ended(first: Any, rest: Iterator[Any]) -> list[tuple[Any, ...]]:
-    """Return how a plane that was late went on, if it was later and then cancelled."""
+    """Return the later and the cancelled flight of a plane that was late, if there are any."""
     worse = next((row for row in rest if pd.notna(row.delay) and row.delay > first.delay), None)
     last = next((row for row in rest if pd.isna(row.delay)), None)
     if worse is None or last is None:
@@ -262,7 +262,7 @@ def found(flow: Path, journals: Path) -> Tables:
 
 
 def matches(sink: Path) -> pd.DataFrame:
-    """Return what the pattern has found; a sink that got no rows has no files."""
+    """Return the matches of the pattern; a sink without rows has no files."""
     columns = [*GROUNDED, "airline"]
     if not any(sink.glob("*.parquet")):
         return pd.DataFrame(columns=columns).astype(GROUNDED)
@@ -285,7 +285,7 @@ def rows(journal: Path, columns: list[str]) -> pd.DataFrame:
 
 
 def dead(journals: Path) -> dict[str, int]:
-    """Return how many rows of the sources were not taken, by reason."""
+    """Return how many rows of the sources were refused, by reason."""
     counts: dict[str, int] = {}
     for source in ("departures", "weather"):
         for reason, count in dead_counts(journals / source).items():

@@ -1,4 +1,4 @@
-"""The show: a flow as a job, killed with kill -9 in the middle, switched to another version under load, and every flight counted.
+"""The demo: a job that is killed with kill -9, restarted, and switched to a new version under load.
 
     PYTHONPATH=. python examples/flights/demo.py [--days 28]
 
@@ -41,21 +41,21 @@ from millstream.web import Sample, write
 HERE = Path(__file__).parent
 JOB = "flights"
 GROUPS = ("hourly", "delays", "airlines", "totals", "grounded")
-#: What the second version has in place of what the first one has.
+#: The line that the second version replaces, and its replacement.
 OLD_LATE, NEW_LATE = 'late="count_if(delay > 15)"', 'late="count_if(delay > 30)"'
-#: The kill comes when so much is committed, as soon as batches are under way; later than so much, in any case.
+#: The kill comes after the first share, while batches run; at the second share at the latest.
 EARLIEST, LATEST = 0.25, 0.5
 PATIENCE_S = 900.0
 POLL_S = 0.1
 
 
 class DemoFailed(Exception):
-    """Something that should have been shown did not happen."""
+    """A promise of the demo was not kept."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where everything lies and how much there is of it."""
+    """The folders of the demo, and the number of flights."""
 
     flow: Path
     data: Path
@@ -69,12 +69,12 @@ class Settings:
 
     @property
     def job(self) -> Path:
-        """Where the engine keeps what the job has."""
+        """The folder of the job on the engine."""
         return self.data / "jobs" / JOB
 
     @property
     def rows_per_batch(self) -> int:
-        # Small batches, so that there is a middle to be killed in, on a fast machine too.
+        # Small batches, so that even a fast machine can be killed in the middle.
         return -(-self.recordings.flights // self.batches)
 
     @property
@@ -84,7 +84,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class State:
-    """What the journal and the checkpoints say: they outlive the process."""
+    """The numbers of the journal and the checkpoints, which outlive the process."""
 
     taken: int
     counted: int
@@ -94,7 +94,7 @@ class State:
 
 @dataclass
 class Diary:
-    """What was seen, with seconds since the beginning."""
+    """What happened, with seconds since the start."""
 
     began: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Diary:
 
 
 class Run:
-    """`millstream engine` in a process of its own; a job that it had goes on."""
+    """`millstream engine` in its own process; a job that it had continues."""
 
     def __init__(self, number: int, settings: Settings, diary: Diary) -> None:
         self.number = number
@@ -142,14 +142,14 @@ class Run:
             with contextlib.suppress(MillstreamError):
                 self._status = status = self.cluster.status(JOB)
                 if {group.name for group in status.groups} >= set(GROUPS):
-                    # Another version counts its rows from the beginning.
+                    # A new version counts its rows from 0.
                     part = self.number + (status.version != "1")
                     self._diary.samples.append(
                         Sample(self._diary.now, part, msgspec.to_builtins(status))
                     )
 
     def kill(self) -> int:
-        """End it and all processes below it at once, with no chance to tidy up; return how many there were."""
+        """Kill it and all its child processes; return how many there were."""
         ours = psutil.Process(self.process.pid)
         all_of_them = [ours, *ours.children(recursive=True)]
         for one in all_of_them:
@@ -161,7 +161,7 @@ class Run:
         return len(all_of_them)
 
     def stop(self) -> None:
-        """Let it end."""
+        """Stop it."""
         self.process.terminate()
         self.process.wait(120)
         self._close()
@@ -172,7 +172,7 @@ class Run:
         self.cluster.close()
 
     def ended(self) -> bool:
-        """Tell whether the job has come to its end."""
+        """Return whether the job has ended."""
         if self.process.poll() is not None:
             said = self._errors.read_text().strip().splitlines()[-6:]
             raise DemoFailed(
@@ -183,7 +183,7 @@ class Run:
         return self._status is not None and self._status.state == "finished"
 
     def runs(self) -> bool:
-        """Tell whether all of the job runs."""
+        """Return whether all of the job runs."""
         return (
             self._status is not None
             and self._status.state == "running"
@@ -192,7 +192,7 @@ class Run:
 
 
 class Switch:
-    """`millstream switch` in a process of its own, which waits until the switch is done."""
+    """`millstream switch` in its own process, which waits until the switch is done."""
 
     def __init__(self, run: Run, settings: Settings, diary: Diary) -> None:
         self.asked_at = self.done_at = diary.now
@@ -209,15 +209,15 @@ class Switch:
         )
 
     def done(self, _: State) -> bool:
-        """Tell whether the command has ended, however."""
+        """Return whether the command has ended, with any status."""
         return self._process.poll() is not None
 
     def outcome(self) -> str:
-        """Return what it said when the switch was done."""
+        """Return its output after the switch."""
         said, errors = self._process.communicate(timeout=PATIENCE_S)
         switch = self._run.cluster.status(JOB).switch
         if self._process.returncode or switch is None or switch.cut is None:
-            raise DemoFailed(f"the switch was not done: {said} {errors}")
+            raise DemoFailed(f"the switch failed: {said} {errors}")
         self.done_at, self.cut = self._diary.now, datetime.fromisoformat(switch.cut)
         return said.strip().splitlines()[-1]
 
@@ -256,7 +256,7 @@ def committed(group: str, data: Path) -> dict:
     try:
         return checkpoint.read(group, data)
     except (MillstreamError, FileNotFoundError):
-        return {}  # not begun yet
+        return {}  # not started yet
 
 
 def taken(journal: Path, most: int) -> int:
@@ -267,14 +267,14 @@ def taken(journal: Path, most: int) -> int:
 
 
 def ripe(state: State, flights: int) -> bool:
-    """Tell whether this is a moment to be killed in: halfway, with work under way in several groups."""
+    """Return whether to kill it now: halfway, while several groups are working."""
     share = state.counted / flights
     busy = len(state.under_way) >= 2 and state.delays_begun
     return share >= LATEST or (share >= EARLIEST and busy)
 
 
 class Show:
-    """Tells what happens: with a bar on a terminal, in lines elsewhere."""
+    """Shows the progress: a bar on a terminal, lines elsewhere."""
 
     def __init__(self, settings: Settings) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
@@ -320,7 +320,7 @@ class Show:
 def watch(
     run: Run, settings: Settings, diary: Diary, show: Show, until: Callable[[State], bool]
 ) -> State:
-    """Follow a run until something has happened, or to its end."""
+    """Follow a run until a condition is met, or to its end."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         ended = run.ended()
@@ -335,7 +335,7 @@ def watch(
 
 
 def tell(settings: Settings) -> page.Story:
-    """Deploy, kill, go on, switch, and run to the end; return what happened."""
+    """Deploy, kill, restart, switch, and run to the end; return what happened."""
     diary = Diary()
     flights = settings.recordings.flights
     switch: Switch | None = None
@@ -351,7 +351,7 @@ def tell(settings: Settings) -> page.Story:
             if run.ended():
                 raise DemoFailed("the job ended before it could be killed")
             processes, killed_at = run.kill(), diary.now
-            # What was committed in the very last moment counts too.
+            # Include what was committed just before the kill.
             state = look(settings)
             show.say(
                 f"kill -9: {processes} processes, {state.counted:,} flights processed, {page.listed(state.under_way)} under way"
@@ -390,7 +390,7 @@ def tell(settings: Settings) -> page.Story:
 
 
 def propose(settings: Settings, show: Show) -> None:
-    """Show what the second version is, and what a switch to it will do; nothing of that needs the job."""
+    """Show the second version and the plan of the switch, which need no running job."""
     old, new = settings.flow.read_text().splitlines(), settings.next_flow.read_text().splitlines()
     changed = [
         line for line in difflib.unified_diff(old, new, n=0, lineterm="") if line[:1] in "+-"
@@ -404,7 +404,7 @@ def propose(settings: Settings, show: Show) -> None:
         check=False,
     )
     if planned.returncode:
-        raise DemoFailed(f"the switch cannot be done: {planned.stdout} {planned.stderr}")
+        raise DemoFailed(f"the switch is impossible: {planned.stdout} {planned.stderr}")
     show.say(planned.stdout.rstrip())
 
 
@@ -413,7 +413,7 @@ def shown(path: Path) -> str:
 
 
 def judge(settings: Settings, story: page.Story, console: Console) -> Path:
-    """Check what was promised and write the report."""
+    """Check the promises and write the report."""
     with console.status("counting with pandas"):
         wanted = check.expected(settings.days, story.cut)
         got = check.found(settings.flow, settings.folder / "journals")
@@ -426,12 +426,12 @@ def judge(settings: Settings, story: page.Story, console: Console) -> Path:
     console.print(f"report: {shown(path)}")
     broken = [one.promise for one in checks if not one.ok]
     if broken:
-        raise DemoFailed("; ".join(f"it is not so that {promise}" for promise in broken))
+        raise DemoFailed("; ".join(f"not kept: {promise}" for promise in broken))
     return path
 
 
 def settle(arguments: argparse.Namespace, console: Console) -> Settings:
-    """Make the recordings, and room for a fresh run."""
+    """Create the recordings, and remove the results of an earlier run."""
     flow, data = arguments.flow.resolve(), arguments.data.resolve()
     with console.status("preparing the recordings"):
         recordings = prepare.prepare(flow.parent / "data", arguments.days)

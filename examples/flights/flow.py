@@ -15,7 +15,7 @@ Five groups, each with a checkpoint of its own:
 
 import millstream as ms
 
-#: Times as fast as it happened: a year in half a minute.
+#: The speed of the replay: a year in half a minute.
 SPEED = 1_000_000
 #: `at` is when a flight should have left; one that never left has no delay.
 FLIGHT = (
@@ -51,12 +51,12 @@ hourly = departures.window(
     worst="max(delay)",
 ).journal("hourly")
 
-# Some hours have no weather report: their flights count all the same.
+# Some hours have no weather report. Their flights count too.
 hourly.join("conditions", weather, on=["origin", "hour"], within="1 hour", how="left").sink(
     "delays", ms.parquet("out/delays")
 )
 
-# The demo switches to a version for which a flight is late after half an hour, while this one runs.
+# The demo switches to a version in which a flight is late after half an hour.
 departures.window(
     "days", every="1 day", by="carrier", flights="count(*)", late="count_if(delay > 15)"
 ).sink("airlines", ms.parquet("out/airlines"))
@@ -65,7 +65,7 @@ departures.window(
 def count(
     total: dict[str, int], flight: dict[str, object]
 ) -> tuple[dict[str, int], dict[str, object]]:
-    """Add a flight to its airport's total; what left early makes up for nothing."""
+    """Add a flight to its airport's total; early departures do not reduce it."""
     delay = flight["delay"]
     total = {
         "number": total["number"] + 1,
@@ -82,7 +82,7 @@ departures.fold(
     output=f"{FLIGHT}, number long, cancelled long, minutes long",
 ).sink("totals", ms.parquet("out/totals"))
 
-# Some flights were cancelled before they had a plane: there is none to follow.
+# Flights that were cancelled before they had a plane have nothing to follow.
 planes = departures.sql("planes", "SELECT * FROM departures WHERE plane IS NOT NULL")
 
 grounded = planes.match(
@@ -95,7 +95,7 @@ grounded = planes.match(
     by="plane",
     emit="plane, cancelled.carrier, cancelled.flight, late.at as began, late.delay as late, later.delay as later",
 )
-# A program of its own knows the airlines; it could be written in any language.
+# A program adds the names of the airlines. It could be written in any language.
 grounded.action(
     "airline",
     ["./airline", "data/airlines.csv"],
