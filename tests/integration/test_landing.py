@@ -52,7 +52,7 @@ class Landed:
     def _listening(self, inboxes: Inboxes) -> Any:
         def open_() -> bool:
             inboxes.tick()
-            return inboxes.status("counts")[0].runtimes == self.at
+            return inboxes.job("counts").status()[0].runtimes == self.at
 
         return open_
 
@@ -173,11 +173,11 @@ def test_a_message_that_is_no_row_is_a_dead_letter_and_acknowledged(landed: Land
 
 @RAW
 def test_inboxes_that_take_nothing_make_runtimes_wait(landed: Landed) -> None:
-    landed.inboxes.pause("counts")
+    landed.inboxes.job("counts").pause()
     one = landed.greet("s_n#1").send(wire.messages([(1, b"a")]))
     assert one.silent()
     assert landed.rows() == []
-    landed.inboxes.resume("counts")
+    landed.inboxes.job("counts").resume()
     assert one.read(4) == wire.ack(1)
     assert values(landed) == [b"a"]
 

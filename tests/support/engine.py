@@ -234,9 +234,9 @@ class PeerEngine:
             switch=switch_status(self._versions[found.name][-1].switch),
         )
 
-    def wait(self, job: str, timeout_s: float | None = None) -> JobStatus:
+    def wait(self, job: str, timeout: float | None = None) -> JobStatus:
         with self._changed:
-            self._changed.wait_for(lambda: self._job(job).state in life.SETTLED, timeout_s)
+            self._changed.wait_for(lambda: self._job(job).state in life.SETTLED, timeout)
         return self.status(job)
 
     def history(self, job: str) -> list[Happening]:

@@ -16,7 +16,7 @@ def main() -> None:
     inboxes = Inboxes(folder, Listening(), node=0, of=1, clock=SystemClock())
     inboxes.open("counts", folder / "job", {})
     inboxes.start()
-    while inboxes.status("counts")[0].runtimes is None:
+    while inboxes.job("counts").status()[0].runtimes is None:
         threading.Event().wait(0.05)
         inboxes.tick()
     print("ready", flush=True)

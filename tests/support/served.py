@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from millstream.engine.http.limits import Limits
+from millstream.engine.http.limits import RequestLimits
 from millstream.engine.http.server import Server, Serving
 from support.engine import PeerEngine
 
@@ -35,10 +35,10 @@ class Served:
 
 @contextmanager
 def serving(
-    data: Path, *, node: int = 0, of: int = 1, limits: Limits | None = None
+    data: Path, *, node: int = 0, of: int = 1, limits: RequestLimits | None = None
 ) -> Iterator[Served]:
     engine = PeerEngine(data, node=node, of=of)
-    server = Server(engine, data, Serving(port=0, limits=limits or Limits()))
+    server = Server(engine, data, Serving(port=0, limits=limits or RequestLimits()))
     server.start()
     try:
         headers = {"Authorization": f"Bearer {server.token}"}

@@ -221,7 +221,7 @@ class Engine(JobQueries):
         if flush:
             check_undivided(managed)
         self._open.runner.call(partial(self._open.runner.apply, managed, life.DrainAsked(flush)))
-        self._open.inboxes.settle(managed.name)
+        self._open.inboxes.job(managed.name).settle()
         return self._status(managed)
 
     def _apply(self, job: str, event: Event) -> JobStatus:

@@ -41,12 +41,13 @@ def job_status(
     stored, job, driver = managed.stored, managed.job, managed.driver
     numbers = msgspec.convert(managed.statistics, _Numbers)
     gone = job.state is JobState.UNDEPLOYED
-    here = () if gone else inboxes.status(managed.name)
+    opened = inboxes.job(managed.name)
+    here = () if gone else opened.status()
     return JobStatus(
         id=stored.id,
         name=stored.name,
         state=job.state,
-        reason=job.reason or _trouble(here) or inboxes.missing(managed.name),
+        reason=job.reason or _trouble(here) or opened.missing(),
         flush=job.flush,
         node=node,
         of=of,
@@ -60,7 +61,7 @@ def job_status(
         dead=numbers.dead,
         unprocessed=0 if gone else _unprocessed(managed, numbers, folders.flow(managed.name)),
         inboxes=here,
-        copies=() if gone else inboxes.copies(managed.name),
+        copies=() if gone else opened.copies(),
         version=str(managed.current),
         switch=switch_status(managed.switch),
         runtimes=numbers.runtimes if managed.running else tuple(map(_stopped, numbers.runtimes)),

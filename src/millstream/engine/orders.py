@@ -127,18 +127,19 @@ class Orders:
             case life.CloseInboxes():
                 self._inboxes.close_job(managed.name)
             case life.PauseIntake():
-                self._inboxes.pause(managed.name)
+                self._inboxes.job(managed.name).pause()
             case life.OpenIntake():
-                self._inboxes.resume(managed.name)
+                self._inboxes.job(managed.name).resume()
             case life.EndIntake():
                 self._inboxes.end(managed.name)
 
     def _start_soon(self, managed: ManagedJob, order: life.StartDriver) -> None:
         start = partial(self._start_driver, managed)
         waits: list[Callable[[], object]] = []
-        if self._inboxes.elsewhere(managed.name):
+        inboxes = self._inboxes.job(managed.name)
+        if inboxes.elsewhere:
             # A driver begins where the partitions do: of those elsewhere that has to be known.
-            waits.append(partial(self._inboxes.meet, managed.name, MEET_S))
+            waits.append(partial(inboxes.meet, MEET_S))
         # After a start of the engine every program is read once, which may be half a gigabyte.
         unread = [
             one
@@ -160,14 +161,15 @@ class Orders:
         }
 
     def _drain_soon(self, managed: ManagedJob, order: life.DrainDriver) -> None:
-        name, drain = managed.name, partial(self._drain_driver, managed, order.flush)
+        inboxes = self._inboxes.job(managed.name)
+        drain = partial(self._drain_driver, managed, order.flush)
         # With a flush the driver reads up to the end that is written into every partition, behind
         # all that was taken.
-        if order.flush or (self._inboxes.settled(name) and not self._inboxes.elsewhere(name)):
+        if order.flush or (inboxes.settled and not inboxes.elsewhere):
             managed.held = None
             drain()
             return
-        self._hold(managed, order, partial(self._inboxes.catch_up, name), drain)
+        self._hold(managed, order, inboxes.catch_up, drain)
 
     def _hold(
         self, managed: ManagedJob, order: Order, wait: Callable[[], None], then: Callable[[], None]
@@ -219,7 +221,7 @@ class Orders:
                 log=str(self._folders.log(managed.name)),
                 options=settings.options,
                 engines=settings.engines,
-                landings=self._inboxes.landings(managed.name),
+                landings=self._inboxes.job(managed.name).open_landings(),
                 binaries={
                     name: str(self._binaries.path(sha256))
                     for name, sha256 in self._programs(managed).items()

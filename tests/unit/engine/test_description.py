@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from millstream.engine.http.api import DESCRIPTION, OPERATIONS
-from millstream.engine.http.limits import Limits
+from millstream.engine.http.limits import RequestLimits
 from millstream.engine.inboxes.intake import ARROW, NDJSON
 from millstream.engine.jobs import lifecycle as life
 from support.served import Served, serving
@@ -26,7 +26,7 @@ def as_it_is(_context: schemathesis.SerializationContext, value: object) -> byte
 
 
 schema = schemathesis.openapi.from_dict(DESCRIPTION)
-EVERYTHING = Limits(per_second=1e9, burst=1 << 30, room_seconds=5.0)
+EVERYTHING = RequestLimits(per_second=1e9, burst=1 << 30, room_seconds=5.0)
 
 
 @pytest.fixture(scope="module")

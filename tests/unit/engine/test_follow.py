@@ -78,31 +78,33 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 def test_where_the_driver_is_all_partitions_are(pair: Pair) -> None:
     pair.open(1)
     pair.open(0)
-    pair.inboxes[0].meet("f", 10)
+    pair.inboxes[0].job("f").meet(10)
     for partition in (0, 1):
         assert pair.inbox(partition).enqueue("p", range(100), batch(0, 100)) == 100
-    pair.inboxes[0].catch_up("f")
+    pair.inboxes[0].job("f").catch_up()
     assert [Reader(pair.journal(0)).partition(number).end for number in (0, 1)] == [100, 100]
     compare_partition(pair.journal(1), pair.journal(0), 1)
-    assert [found.partition for found in pair.inboxes[0].followed("f")] == [1]
-    assert pair.inboxes[1].followed("f") == ()
-    [copy] = pair.inboxes[0].copies("f")
+    assert [found.partition for found in pair.inboxes[0].job("f").followed()] == [1]
+    assert pair.inboxes[1].job("f").followed() == ()
+    [copy] = pair.inboxes[0].job("f").copies()
     assert (copy.source, copy.partition, copy.original) == ("s", 1, str(pair.inboxes[1].address))
     assert (copy.rows, copy.behind_bytes, copy.live, copy.error) == (100, 0, True, None)
     assert Reader(pair.journal(1)).partition(0).end == 0
-    assert pair.inboxes[0].missing("f") is None
+    assert pair.inboxes[0].job("f").missing() is None
     pair.inboxes[1].close()
-    wait_for(lambda: "partition 1 of f.s is not followed" in str(pair.inboxes[0].missing("f")))
+    wait_for(
+        lambda: "partition 1 of f.s is not followed" in str(pair.inboxes[0].job("f").missing())
+    )
     pair.inboxes[0].close_job("f")
-    assert pair.inboxes[0].followed("f") == ()
+    assert pair.inboxes[0].job("f").followed() == ()
 
 
 def test_a_job_begins_when_the_others_have_been_reached_once(pair: Pair) -> None:
     pair.open(0)
     with pytest.raises(EngineAway, match=r'partition 1 of "f.s" at tcp://.* was not reached yet'):
-        pair.inboxes[0].meet("f", 0.05)
+        pair.inboxes[0].job("f").meet(0.05)
     pair.open(1)
-    pair.inboxes[0].meet("f", 20)
+    pair.inboxes[0].job("f").meet(20)
 
 
 def test_a_partition_that_is_idle_on_another_engine_is_brought_level(pair: Pair) -> None:

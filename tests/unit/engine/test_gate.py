@@ -14,7 +14,7 @@ import pytest
 from millstream.cluster import Cluster
 from millstream.engine import tokens
 from millstream.engine.http.api import OPERATIONS
-from millstream.engine.http.limits import Held, Limits, Rate
+from millstream.engine.http.limits import Held, Rate, RequestLimits
 from millstream.engine.http.server import Server, Serving, guard
 from millstream.errors import EngineAway, EngineError, InvalidAddress, OpenNetwork, TokenRefused
 from support.engine import PeerEngine
@@ -171,7 +171,7 @@ def test_small_answers_are_sent_at_once(served: Served) -> None:
 
 def test_a_port_that_is_taken_is_told(served: Served, tmp_path: Path) -> None:
     port = int(served.server.url.rpartition(":")[2])
-    with pytest.raises(EngineError, match=f"127.0.0.1:{port} cannot be listened at"):
+    with pytest.raises(EngineError, match=f"cannot listen on 127.0.0.1:{port}"):
         Server(served.engine, tmp_path, Serving(port=port))
 
 
@@ -226,7 +226,7 @@ def test_an_engine_is_asked_over_tls(
 
 
 def test_a_body_beyond_the_limit_is_refused_however_it_comes(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(body_bytes=1 << 16)) as served:
+    with serving(tmp_path, limits=RequestLimits(body_bytes=1 << 16)) as served:
         kind = {"Content-Type": "application/x-ndjson"}
         line = b'{"origin": "a", "n": 1, "at": "2026-01-01"}\n'
         body = line * 4000
@@ -240,7 +240,7 @@ def test_a_body_beyond_the_limit_is_refused_however_it_comes(tmp_path: Path) -> 
 
 
 def test_bodies_that_are_too_much_together_are_put_off(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(held_bytes=100)) as served:
+    with serving(tmp_path, limits=RequestLimits(held_bytes=100)) as served:
         kind = {"Content-Type": "application/x-ndjson"}
         answer = served.http.post(EVENTS, content=b" " * 101, headers=kind)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
@@ -249,7 +249,7 @@ def test_bodies_that_are_too_much_together_are_put_off(tmp_path: Path) -> None:
 
 
 def test_too_many_requests_of_one_client_are_put_off(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(per_second=0.01, burst=5)) as served:
+    with serving(tmp_path, limits=RequestLimits(per_second=0.01, burst=5)) as served:
         found = [served.http.get("/health").status_code for _ in range(7)]
         assert found == [200] * 5 + [429] * 2
         assert int(served.http.get("/health").headers["Retry-After"]) >= 1
@@ -285,7 +285,7 @@ def test_a_connection_that_does_not_say_what_it_wants_is_closed(
     tmp_path: Path, said: bytes
 ) -> None:
     with (
-        serving(tmp_path, limits=Limits(header_seconds=0.3)) as served,
+        serving(tmp_path, limits=RequestLimits(header_seconds=0.3)) as served,
         opened(served.server.url) as slow,
     ):
         began = time.monotonic()
@@ -296,7 +296,7 @@ def test_a_connection_that_does_not_say_what_it_wants_is_closed(
 
 def test_one_that_sends_a_byte_now_and_then_is_closed_too(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, limits=Limits(header_seconds=0.5)) as served,
+        serving(tmp_path, limits=RequestLimits(header_seconds=0.5)) as served,
         opened(served.server.url) as slow,
     ):
         slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -309,7 +309,7 @@ def test_one_that_sends_a_byte_now_and_then_is_closed_too(tmp_path: Path) -> Non
 
 def test_a_body_that_comes_too_slowly_is_refused(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, limits=Limits(body_seconds=0.3)) as served,
+        serving(tmp_path, limits=RequestLimits(body_seconds=0.3)) as served,
         opened(served.server.url) as slow,
     ):
         head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nContent-Type: application/x-ndjson"
@@ -319,7 +319,7 @@ def test_a_body_that_comes_too_slowly_is_refused(tmp_path: Path) -> None:
 
 def test_a_head_that_is_too_large_is_refused(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, limits=Limits(header_bytes=4096)) as served,
+        serving(tmp_path, limits=RequestLimits(header_bytes=4096)) as served,
         opened(served.server.url) as large,
     ):
         large.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 10_000)

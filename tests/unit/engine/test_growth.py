@@ -44,7 +44,7 @@ def test_a_source_grows_while_a_program_sends(
         with connect(str(inboxes.address), time_limit_s=LIMIT_S) as new:
             new.send("f.s", rows(60, 100))
         assert sum(one.result(LIMIT_S) for one in waiting) == 40
-    assert [one.partition for one in inboxes.status("f")] == [0, 1, 2, 3]
+    assert [one.partition for one in inboxes.job("f").status()] == [0, 1, 2, 3]
     found = stored(tmp_path)
     assert sorted(n for part in found for n in part) == list(range(100))
     assert all(found[2:])
@@ -62,17 +62,17 @@ def test_again_changes_nothing_and_fewer_does_not_either(
 
 
 def test_what_is_paused_stays_so(folder: Path, inboxes: Inboxes) -> None:
-    inboxes.pause("f")
+    inboxes.job("f").pause()
     inboxes.grow("f", folder, {"s": 3})
-    assert [one.free for one in inboxes.status("f")] == [0, 0, 0]
-    inboxes.resume("f")
-    assert all(one.free for one in inboxes.status("f"))
+    assert [one.free for one in inboxes.job("f").status()] == [0, 0, 0]
+    inboxes.job("f").resume()
+    assert all(one.free for one in inboxes.job("f").status())
 
 
 def test_what_an_engine_did_not_get_to_is_done_when_it_starts(tmp_path: Path, folder: Path) -> None:
     found = Inboxes(tmp_path / "engine", Listening(), node=0, of=1, clock=SystemClock())
     found.open("f", folder, {}, partitions={"s": 3})
-    assert [one.partition for one in found.status("f")] == [0, 1, 2]
+    assert [one.partition for one in found.job("f").status()] == [0, 1, 2]
     found.close()
 
 

@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from millstream.engine.http.limits import Limits
+from millstream.engine.http.limits import RequestLimits
 from millstream.journal.kinds.files.summary import summary
 from millstream.links.client import connect
 from support.links import batch, letters, stored
@@ -201,7 +201,7 @@ def test_a_source_that_has_ended_takes_nothing(served: Served) -> None:
 
 
 def test_inboxes_without_room_put_the_sender_off(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(room_seconds=0.3)) as served:
+    with serving(tmp_path, limits=RequestLimits(room_seconds=0.3)) as served:
         for number in range(2):
             served.engine.inbox(number).pause()
         answer = send(served, lines(range(4)), sender="a", first=0)

@@ -31,7 +31,7 @@ from msgspec import Meta
 from millstream import __version__
 from millstream.clock import iso
 from millstream.engine.http import tail
-from millstream.engine.http.limits import Limits
+from millstream.engine.http.limits import RequestLimits
 from millstream.engine.http.metrics import CONTENT_TYPE, Metrics
 from millstream.engine.http.openapi import OCTETS, Operation, Parameter, describe
 from millstream.engine.inboxes import intake
@@ -97,7 +97,7 @@ class Served(Protocol):
     def host(self, job: str, node: str, order: GuestOrder) -> GuestStatus: ...
     def jobs(self) -> list[JobStatus]: ...
     def status(self, job: str) -> JobStatus: ...
-    def wait(self, job: str, timeout_s: float | None) -> JobStatus: ...
+    def wait(self, job: str, timeout: float | None) -> JobStatus: ...
     def history(self, job: str) -> list[Happening]: ...
     def statistics(self, job: str) -> dict[str, Any]: ...
     def journals(self, job: str) -> list[Summary]: ...
@@ -331,7 +331,7 @@ class Api:
         engine: Served,
         about: Callable[[int], EngineStatus],
         *,
-        limits: Limits,
+        limits: RequestLimits,
         stop: Callable[[], None],
         keys: KeyPair | None = None,
     ) -> None:
@@ -550,7 +550,7 @@ def send(api: Api, asked: Asked) -> Taken:
 
     def take(name: str) -> Taken:
         return api.intake.take(
-            f"{name}.{source}", asked.media, asked.body, numbering, limit_s=api.limits.room_seconds
+            f"{name}.{source}", asked.media, asked.body, numbering, timeout=api.limits.room_seconds
         )
 
     try:

@@ -10,7 +10,7 @@ _CLIENTS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Sizes in bytes, times in seconds; a request beyond them is refused and costs nobody else anything."""
 
     #: One request.

@@ -1,8 +1,7 @@
-"""The way in: requests are let in, read, checked and answered; an error becomes JSON with the right status.
+"""Requests: checked, read and answered; an error becomes JSON with the right status.
 
-    connection -> head -> host, rate, token -> path and method -> parameters -> body -> operation ->
-    answer
-                  408     421   429   401      404      405       400           408 413 415   4xx 503
+    head -> host, rate, token -> path and method -> parameters -> body -> operation -> answer
+    408     421   429   401      404      405       400           408 413 415   4xx 503
 
 Nothing is read of a body before its sender has shown the token.
 """
@@ -26,9 +25,9 @@ from starlette.responses import Response
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from millstream import errors as e
+from millstream import errors
 from millstream.engine.http.api import OPERATIONS, Api, Asked, Ready, Text
-from millstream.engine.http.limits import Held, Limits, Rate
+from millstream.engine.http.limits import Held, Rate, RequestLimits
 from millstream.engine.http.openapi import JSON, Operation, Parameter, Problem
 from millstream.engine.tokens import same
 from millstream.errors import (
@@ -46,42 +45,42 @@ _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PRIVATE: Final = tuple(
     compile_path(operation.path)[0] for operation in OPERATIONS if operation.private
 )
-_AGAIN: Final = {"Retry-After": "1"}
+_RETRY: Final = {"Retry-After": "1"}
 
 STATUS: Final[Mapping[type[MillstreamError], int]] = {
-    e.NoSuchJob: 404,
-    e.NotThere: 404,
-    e.JournalMissing: 404,
-    e.JobExists: 409,
-    e.JobBusy: 409,
-    e.InvalidTransition: 409,
-    e.JobsRunning: 409,
-    e.AlreadyRunning: 409,
-    e.AlreadyWriting: 409,
-    e.GroupChanged: 409,
-    e.Ended: 409,
-    e.SwitchRefused: 409,
-    e.SwitchImpossible: 409,
-    e.SwitchError: 422,
-    e.SchemaConflict: 409,
-    e.TokenRefused: 401,
-    e.RequestRefused: 400,
-    e.NoSuchAction: 404,
-    e.ActionInUse: 409,
-    e.BadBinary: 409,
-    e.RowsRefused: 422,
-    e.FlowError: 422,
-    e.WrongNodes: 422,
-    e.LoopbackInCluster: 422,
-    e.InvalidAddress: 422,
-    e.EngineClosed: 503,
-    e.StoreBroken: 503,
-    e.NoRoom: 503,
-    e.DriverFailed: 500,
-    e.EngineError: 422,
-    e.NoAnswer: 503,
-    e.LinkBroken: 503,
-    e.LinkClosed: 503,
+    errors.NoSuchJob: 404,
+    errors.NotThere: 404,
+    errors.JournalMissing: 404,
+    errors.JobExists: 409,
+    errors.JobBusy: 409,
+    errors.InvalidTransition: 409,
+    errors.JobsRunning: 409,
+    errors.AlreadyRunning: 409,
+    errors.AlreadyWriting: 409,
+    errors.GroupChanged: 409,
+    errors.Ended: 409,
+    errors.SwitchRefused: 409,
+    errors.SwitchImpossible: 409,
+    errors.SwitchError: 422,
+    errors.SchemaConflict: 409,
+    errors.TokenRefused: 401,
+    errors.RequestRefused: 400,
+    errors.NoSuchAction: 404,
+    errors.ActionInUse: 409,
+    errors.BadBinary: 409,
+    errors.RowsRefused: 422,
+    errors.FlowError: 422,
+    errors.WrongNodes: 422,
+    errors.LoopbackInCluster: 422,
+    errors.InvalidAddress: 422,
+    errors.EngineClosed: 503,
+    errors.StoreBroken: 503,
+    errors.NoRoom: 503,
+    errors.DriverFailed: 500,
+    errors.EngineError: 422,
+    errors.NoAnswer: 503,
+    errors.LinkBroken: 503,
+    errors.LinkClosed: 503,
 }
 
 
@@ -106,9 +105,9 @@ def application(api: Api, token: str, *, hosts: frozenset[str] | None, reads_ope
 
     Args:
         api: What answers.
-        token: Who has it may change something.
+        token: What a request needs that changes something.
         hosts: The names under which the engine may be asked; None: any.
-        reads_open: Whether one may look without the token.
+        reads_open: Whether reading needs no token.
     """
     at: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
@@ -117,8 +116,8 @@ def application(api: Api, token: str, *, hosts: frozenset[str] | None, reads_ope
     routes = [
         Route(path, _endpoint(api, held, known), methods=list(known)) for path, known in at.items()
     ]
-    inner = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_thing})
-    # A path that is nearly right is told so, not sent elsewhere.
+    inner = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
+    # A path that is nearly right is refused, not redirected.
     inner.router.redirect_slashes = False
     return _Gate(
         inner,
@@ -133,7 +132,7 @@ def application(api: Api, token: str, *, hosts: frozenset[str] | None, reads_ope
 
 
 class _Gate:
-    """Lets in who may come in."""
+    """Checks who may ask."""
 
     def __init__(
         self,
@@ -181,7 +180,7 @@ class _Gate:
         if self._hosts is not None and name.lower() not in self._hosts:
             raise Refused(
                 421,
-                "this engine is not asked under that name",
+                "this engine does not answer to that name",
                 hint=f"names: {', '.join(sorted(self._hosts))}",
             )
 
@@ -193,12 +192,12 @@ class _Gate:
     def _check_token(self, given: str) -> None:
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not same(token.strip(), self._token):
-            said = "another token than the engine's" if given else "no token"
+            found = "another token than the engine's" if given else "no token"
             hint = (
                 'it is in the file "token" in the engine\'s data folder: '
                 "Authorization: Bearer TOKEN over HTTP, --token-file or MILLSTREAM_TOKEN for commands"
             )
-            raise TokenRefused(f"this needs the engine's token, and there was {said}", hint=hint)
+            raise TokenRefused(f"this needs the engine's token, and there was {found}", hint=hint)
 
 
 # one request
@@ -236,11 +235,11 @@ async def _answered(api: Api, held: Held, operation: Operation, request: Request
         return _refusal(error)
     except ClientDisconnect:
         return Response(status_code=400)  # nobody reads it
-    except Exception as error:  # noqa: BLE001 (it is logged whole, and told without its inside)
+    except Exception as error:  # noqa: BLE001 (it is logged in full, and answered without details)
         _log.exception("a request failed unexpectedly: %s %s", operation.method, operation.path)
         return _refusal(
             InternalError(
-                f"the engine failed: {type(error).__name__}", hint="its log has the whole story"
+                f"the engine failed: {type(error).__name__}", hint="details are in the engine's log"
             )
         )
     finally:
@@ -291,17 +290,17 @@ def _media(operation: Operation, request: Request) -> str:
     allowed = [JSON] if operation.body is not None else list(operation.media)
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
-        said = f'"{given}"' if given else "no Content-Type"
+        found = f'"{given}"' if given else "no Content-Type"
         raise Refused(
             415,
-            f"the body has {said}, which is not taken here",
+            f"the body has {found}, which is not accepted here",
             hint=f"send {' or '.join(allowed)}",
         )
-    packed = request.headers.get("content-encoding", "identity").lower()
-    if packed != "identity":
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
         raise Refused(
             415,
-            f'the body is packed as "{packed}", which is not taken here',
+            f'the body is encoded as "{encoding}", which is not accepted here',
             hint="send it as it is",
         )
     return given
@@ -317,7 +316,7 @@ def _decoded(body: bytes, kind: Any) -> Any:
 class _Body:
     """Reads a body within its limits."""
 
-    def __init__(self, request: Request, limits: Limits, held: Held) -> None:
+    def __init__(self, request: Request, limits: RequestLimits, held: Held) -> None:
         self._request = request
         self._limits = limits
         self._held = held
@@ -348,12 +347,12 @@ class _Body:
             if self._size + len(part) > self._limits.body_bytes:
                 await self._too_large()
             if not self._held.add(len(part)):
-                raise Refused(503, "the engine reads too many bodies at once", headers=_AGAIN)
+                raise Refused(503, "the engine reads too many bodies at once", headers=_RETRY)
             self._size += len(part)
             self._parts.append(part)
 
     async def _too_large(self) -> None:
-        # One that still sends when we close does not see our answer: listen a little longer.
+        # A client that still sends when we close does not see our answer: listen a little longer.
         left = self._limits.body_bytes
         with anyio.move_on_after(_DISCARD_S):
             async for part in self._request.stream():
@@ -376,11 +375,11 @@ def _response(operation: Operation, answer: Any) -> Response:
         return Response(answer.body, media_type=answer.media)
     status = 503 if isinstance(answer, Ready) and not answer.ready else operation.status
     return Response(
-        msgspec.json.encode(answer, enc_hook=_plain), status_code=status, media_type=JSON
+        msgspec.json.encode(answer, enc_hook=_encoded), status_code=status, media_type=JSON
     )
 
 
-def _plain(value: Any) -> Any:
+def _encoded(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Enum):
@@ -389,7 +388,7 @@ def _plain(value: Any) -> Any:
 
 
 def status_of(error: MillstreamError) -> int:
-    """Return the status that tells an error: that of the nearest kind which has one."""
+    """Return the status of an error: that of the nearest class which has one."""
     if isinstance(error, Refused):
         return error.status
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
@@ -401,7 +400,7 @@ def _refusal(error: MillstreamError) -> Response:
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="millstream"'
     if status == 503:
-        headers = {**_AGAIN, **headers}
+        headers = {**_RETRY, **headers}
     if status >= 500:
         _log.warning("refused with %d: %s", status, error)
     name = "RequestRefused" if isinstance(error, Refused) else type(error).__name__
@@ -416,7 +415,7 @@ def _refusal(error: MillstreamError) -> Response:
     )
 
 
-async def _no_such_thing(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 405:

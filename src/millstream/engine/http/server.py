@@ -1,8 +1,7 @@
 """The HTTP server of an engine: one thread beside it.
 
-It is bound to this host alone unless somebody says otherwise: `guard` refuses an address that
-others can reach, since tokens would travel there in the clear, without TLS or the word that the
-network is trusted.
+By default it listens on this host alone. `guard` refuses an address that others can reach unless
+there is TLS or the user trusts the network, since tokens would travel there in the clear.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from millstream import __version__
 from millstream.engine import tokens
 from millstream.engine.http.api import Api, Served
-from millstream.engine.http.limits import Limits
+from millstream.engine.http.limits import RequestLimits
 from millstream.engine.http.requests import application
 from millstream.engine.jobs.status import EngineStatus, Place
 from millstream.errors import EngineError, InvalidAddress, OpenNetwork
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where an engine is asked, and by whom."""
+    """Where an engine listens, and for whom."""
 
     host: str = LOOPBACK
     port: int = PORT
@@ -47,7 +46,7 @@ class Serving:
     private_key: Path | None = None
     #: Tokens may travel in the clear: the network is trusted, or a proxy on this host does the TLS.
     open_without_tls: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
 
     @property
     def loopback(self) -> bool:
@@ -55,7 +54,7 @@ class Serving:
 
 
 def guard(serving: Serving) -> None:
-    """Let an engine be asked from other hosts only over TLS, or if the user wants it open.
+    """Let other hosts reach an engine only over TLS, or if the user trusts the network.
 
     Raises:
         OpenNetwork: The token could be read on its way.
@@ -65,7 +64,7 @@ def guard(serving: Serving) -> None:
         return
     raise OpenNetwork(
         f"{serving.host} can be reached from other hosts, and tokens would travel there in the clear",
-        hint="give a certificate with --tls-cert and --tls-key, or say that the network is trusted: --open-without-tls",
+        hint="give a certificate with --tls-cert and --tls-key, or trust the network: --open-without-tls",
     )
 
 
@@ -93,13 +92,13 @@ class Server:
         """Bind the port; `start` answers.
 
         Args:
-            engine: Who is asked.
+            engine: What answers.
             data: Its folder, where the token is.
             serving: Where to listen.
             keys: Those of the inboxes, which all engines of a cluster share.
 
         Raises:
-            OpenNetwork: Others could reach it, and nobody has said that they may.
+            OpenNetwork: Others could reach it, without TLS.
             EngineError: The port is taken.
         """
         self._serving = serving or Serving()
@@ -108,7 +107,7 @@ class Server:
         self._data = data
         self._started_at = datetime.now(UTC)
         self.stopped = threading.Event()
-        """Set when somebody has asked the engine to stop."""
+        """Set when the engine was asked to stop."""
         self._socket = _bound(self._serving)
         self._port = int(self._socket.getsockname()[1])
         self.token = tokens.token_of(data)
@@ -146,7 +145,7 @@ class Server:
     def _run(self) -> None:
         try:
             asyncio.run(self._uvicorn.serve(sockets=[self._socket]))
-        except Exception:  # noqa: BLE001 (it is logged whole, and whoever runs the engine is told)
+        except Exception:  # noqa: BLE001 (it is logged in full, and the engine stops)
             _log.exception("the HTTP server has ended")
             self.stopped.set()
 
@@ -164,7 +163,7 @@ class Server:
         if not self._thread.is_alive():
             raise EngineError(
                 f"the HTTP server at {self.url} did not start",
-                hint="the engine's log has the reason",
+                hint="details are in the engine's log",
             )
         tokens.note(self._data, self.url)
 
@@ -205,14 +204,14 @@ def _bound(serving: Serving) -> socket.socket:
     except OSError as exc:
         opened.close()
         raise EngineError(
-            f"{serving.host}:{serving.port} cannot be listened at: {exc.strerror or exc}",
-            hint="another engine may have the port: take another one with --port, or 0 for any that is free",
+            f"cannot listen on {serving.host}:{serving.port}: {exc.strerror or exc}",
+            hint="another engine may have the port: choose another with --port, or 0 for any free one",
         ) from exc
     return opened
 
 
 def _impatient(seconds: float) -> type[H11Protocol]:
-    """Return the protocol for connections that must say what they want in time."""
+    """Return the protocol for connections that must send their request in time."""
 
     class Impatient(H11Protocol):
         _giving_up: asyncio.TimerHandle | None = None
@@ -247,9 +246,7 @@ def _impatient(seconds: float) -> type[H11Protocol]:
                 self._giving_up = None
 
         def _give_up(self) -> None:
-            _log.warning(
-                "closed a connection that has asked nothing for %g s: %s", seconds, self.client
-            )
+            _log.warning("closed a connection without a request for %g s: %s", seconds, self.client)
             self.transport.abort()
 
     return Impatient

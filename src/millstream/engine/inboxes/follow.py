@@ -76,13 +76,13 @@ class Following:
         """Return those of a source."""
         return self._followers.get(source, [])
 
-    def meet(self, timeout_s: float) -> None:
+    def meet(self, timeout: float) -> None:
         """Wait until it is known of every partition where it begins: before that a driver cannot.
 
         Raises:
             EngineAway: That takes longer.
         """
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + timeout
         for follower in self._all:
             if not follower.met(max(0.0, until - time.monotonic())):
                 found = follower.statistics()
@@ -91,9 +91,9 @@ class Following:
                     hint=found.error or "is the engine running there?",
                 )
 
-    def catch_up(self, timeout_s: float) -> bool:
+    def catch_up(self, timeout: float) -> bool:
         """Wait until all that the others have is here; False if that takes longer."""
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + timeout
         behind = [one for one in self._all if not one.catch_up(max(0.0, until - time.monotonic()))]
         return not behind
 

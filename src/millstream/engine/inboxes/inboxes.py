@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from millstream import ingest
 from millstream.clock import Clock
 from millstream.engine.inboxes.follow import Following
+from millstream.engine.inboxes.job_inboxes import JobInboxes
 from millstream.engine.inboxes.landing import Landing, connecting
-from millstream.engine.jobs.status import CopyStatus, InboxStatus, Place
+from millstream.engine.jobs.status import Place
 from millstream.errors import JournalError, SchemaConflict
 from millstream.ingest import Settings
-from millstream.links.follower import FollowerStatistics
 from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
 from millstream.links.inbox import Inbox
 from millstream.links.levels import Levels
@@ -28,24 +25,6 @@ from millstream.links.listener import Listener
 from millstream.links.network import Address
 
 _log = logging.getLogger(__name__)
-_SENDER: Final = "millstream:flush"
-_SETTLE_S: Final = 10.0
-
-
-@dataclass(slots=True)
-class _Open:
-    """The inboxes of a job that are here, by source."""
-
-    sources: dict[str, list[Inbox]]
-    #: Those that live elsewhere, if its driver is here.
-    following: Following | None = None
-    #: Where runtimes send to, by source.
-    landings: dict[str, Landing] = field(default_factory=dict)
-    ending: bool = False
-
-    @property
-    def all(self) -> list[Inbox]:
-        return [inbox for inboxes in self.sources.values() for inbox in inboxes]
 
 
 class Inboxes:
@@ -57,7 +36,7 @@ class Inboxes:
         """Take a port, the one of before if it is free; nothing is answered before `start`."""
         self._node, self._of, self._clock = node, of, clock
         self._security = listening.security
-        self._jobs: dict[str, _Open] = {}
+        self._jobs: dict[str, JobInboxes] = {}
         self._guard = threading.RLock()
         self._folder = folder
         self._listener = Listener(
@@ -119,31 +98,22 @@ class Inboxes:
                 for name, one in declared_inboxes(folder).items()
                 if only is None or name in only
             }
-            found = found if places or self._of > 1 else self._grown(found, partitions or {})
+            found = (
+                found if places or self._of > 1 else _grown(found, partitions or {}, self._clock)
+            )
             _check_places(found, places)
-            opened = _Open({})
-            self._take_in(job, opened, found, places)
+            opened = JobInboxes(job, self.address)
+            self._open_sources(job, opened, found, places)
             if driver:
                 self._follow(job, opened, found, places)
             self._jobs[job] = opened
             if self._started:
-                _listen(opened)
+                opened.listen()
 
-    def _grown(
-        self, found: Mapping[str, Source], partitions: Mapping[str, int]
-    ) -> dict[str, Source]:
-        return {
-            name: (
-                ingest.grow(description, settings, partitions.get(name, 0), self._clock),
-                settings,
-            )
-            for name, (description, settings) in found.items()
-        }
-
-    def _take_in(
+    def _open_sources(
         self,
         job: str,
-        opened: _Open,
+        opened: JobInboxes,
         found: Mapping[str, Source],
         places: Mapping[str, Sequence[Place]],
     ) -> None:
@@ -153,7 +123,7 @@ class Inboxes:
             stack.pop_all()
         opened.sources |= fresh
         for name, (description, settings) in found.items():
-            self._let_find(job, name, fresh[name], settings, places.get(name, ()))
+            self._publish(job, name, fresh[name], settings, places.get(name, ()))
             if settings.runtimes is not None:
                 opened.landings[name] = self._landing(job, name, description.path, settings)
                 opened.landings[name].bind()
@@ -167,7 +137,7 @@ class Inboxes:
             stack.callback(found[-1].close)
         return found
 
-    def _let_find(
+    def _publish(
         self,
         job: str,
         name: str,
@@ -183,7 +153,7 @@ class Inboxes:
             )
 
     def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
-        """Open the inboxes of sources that a new version of a job adds, which all live here; again changes nothing.
+        """Open the inboxes of sources that a new version adds, which all live here; again changes nothing.
 
         Raises:
             JournalError: A journal cannot be opened; none of them is then.
@@ -194,11 +164,11 @@ class Inboxes:
                 return
             known = {name: one for name, one in declared_inboxes(folder).items() if name in sources}
             found = {name: one for name, one in known.items() if name not in opened.sources}
-            self._take_in(job, opened, found, {})
+            self._open_sources(job, opened, found, {})
             for name, one in found.items():
                 self._keep_level(job, name, one, opened.sources[name])
             if self._started:
-                _listen(opened)
+                opened.listen()
 
     def _keep_level(self, job: str, name: str, source: Source, inboxes: Sequence[Inbox]) -> None:
         """Keep the partitions of a source level that all live here."""
@@ -206,7 +176,7 @@ class Inboxes:
         self._levels.add(f"{job}.{name}", inboxes, settings, inboxes[description.lasting :])
 
     def grow(self, job: str, folder: Path, partitions: Mapping[str, int]) -> None:
-        """Give sources of a job that have fewer more partitions, which all live here; again changes nothing.
+        """Give sources of a job more partitions, which all live here; again changes nothing.
 
         Those who send meanwhile get no answer, and ask again.
 
@@ -215,15 +185,14 @@ class Inboxes:
         """
         with self._guard:
             opened = self._jobs.get(job)
-            for name, one in declared_inboxes(folder).items() if opened is not None else ():
-                if opened is not None and 0 < len(opened.sources.get(name, ())) < partitions.get(
-                    name, 0
-                ):
-                    opened.sources[name] = self._anew(
-                        job, name, one, opened.sources[name], partitions
-                    )
+            if opened is None:
+                return
+            for name, one in declared_inboxes(folder).items():
+                before = opened.sources.get(name, ())
+                if 0 < len(before) < partitions.get(name, 0):
+                    opened.sources[name] = self._reopen(job, name, one, before, partitions)
 
-    def _anew(
+    def _reopen(
         self,
         job: str,
         name: str,
@@ -237,23 +206,21 @@ class Inboxes:
         for inbox in before:
             inbox.close()
         try:
-            source = self._grown({name: source}, partitions)[name]
-        except (
-            JournalError,
-            OSError,
-        ) as error:  # it goes on as it was, and the next start tries again
+            source = _grown({name: source}, partitions, self._clock)[name]
+        except (JournalError, OSError) as error:
+            # It goes on as it was, and the next start tries again.
             _log.error("the journal of %s.%s could not grow: %s", job, name, error)
         with contextlib.ExitStack() as stack:
             inboxes = self._opened(source, stack)
             stack.pop_all()
         for inbox in inboxes if paused else ():
             inbox.pause()
-        self._let_find(job, name, inboxes, source[1], ())
+        self._publish(job, name, inboxes, source[1], ())
         self._keep_level(job, name, source, inboxes)
         return inboxes
 
     def reduce(self, job: str, sources: Collection[str]) -> None:
-        """Write what was taken for sources that a job has no more, and let go of their inboxes; their journals stay."""
+        """Release the inboxes of sources that a job has no more; what was taken is written, and journals stay."""
         with self._guard:
             opened = self._jobs.get(job)
             if opened is None:
@@ -267,7 +234,7 @@ class Inboxes:
             for name in gone:
                 self._listener.withdraw(f"{job}.{name}")
                 self._levels.remove(f"{job}.{name}")
-        _close(_Open(gone, landings=landings))
+        JobInboxes(job, self.address, gone, landings=landings).close()
 
     def _landing(self, job: str, source: str, folder: Path, settings: Settings) -> Landing:
         """Return where runtimes send to a source; its rows go by key to the inboxes of all engines."""
@@ -290,16 +257,10 @@ class Inboxes:
             clock=self._clock,
         )
 
-    def landings(self, job: str) -> dict[str, str]:
-        """Return where runtimes send to each source of a job that takes messages here."""
-        with self._guard:
-            found = self._jobs[job].landings if job in self._jobs else {}
-            return {name: landing.at for name, landing in found.items() if landing.open}
-
     def _follow(
         self,
         job: str,
-        opened: _Open,
+        opened: JobInboxes,
         found: Mapping[str, Source],
         places: Mapping[str, Sequence[Place]],
     ) -> None:
@@ -313,18 +274,8 @@ class Inboxes:
             self._levels.add(f"{job}.{name}", [*here, *following.of(name)], settings, later)
         following.start()
 
-    def meet(self, job: str, timeout_s: float) -> None:
-        """Wait until the other engines of a job have been reached once.
-
-        Raises:
-            EngineAway: That takes longer.
-        """
-        following = self._following(job)
-        if following is not None:
-            following.meet(timeout_s)
-
     def close_job(self, job: str) -> None:
-        """Write what was taken, and let go of a job's inboxes."""
+        """Write what was taken, and release a job's inboxes."""
         with self._guard:
             opened = self._jobs.pop(job, None)
             if opened is None:
@@ -332,78 +283,18 @@ class Inboxes:
             for name in opened.sources:
                 self._listener.withdraw(f"{job}.{name}")
                 self._levels.remove(f"{job}.{name}")
-        _close(opened)
+        opened.close()
 
-    # intake
-
-    def pause(self, job: str) -> None:
-        """Take nothing more."""
-        for inbox in self._of_job(job):
-            inbox.pause()
-
-    def settled(self, job: str) -> bool:
-        """Tell whether all that was taken here is durable."""
-        return all(inbox.settled for inbox in self._of_job(job))
-
-    def settle(self, job: str) -> None:
-        """Wait until all that was taken here is durable, unless the disk is too slow."""
-        until = time.monotonic() + _SETTLE_S
-        while not self.settled(job) and time.monotonic() < until:
-            time.sleep(0.005)
-
-    def catch_up(self, job: str) -> None:
-        """Wait until all that the engines of a job have taken is durable and here, unless one of them is too slow."""
-        self.settle(job)
-        following = self._following(job)
-        if following is not None:
-            following.catch_up(_SETTLE_S)
-
-    def elsewhere(self, job: str) -> bool:
-        """Tell whether partitions of a job are followed."""
-        following = self._following(job)
-        return following is not None and not following.empty
-
-    def _following(self, job: str) -> Following | None:
+    def job(self, job: str) -> JobInboxes:
+        """Return the inboxes of a job; if it is not open, it has none."""
         with self._guard:
-            return self._jobs[job].following if job in self._jobs else None
-
-    def followed(self, job: str) -> tuple[FollowerStatistics, ...]:
-        """Return what the followers of a job are doing, if its driver is here."""
-        following = self._following(job)
-        return () if following is None else following.statistics()
-
-    def copies(self, job: str) -> tuple[CopyStatus, ...]:
-        """Return how far the copies of a job's partitions are that live elsewhere."""
-        return tuple(
-            CopyStatus(
-                source=one.source.removeprefix(f"{job}."),
-                partition=one.partition,
-                original=one.original,
-                rows=one.end,
-                behind_bytes=one.behind_bytes,
-                live=one.live,
-                error=one.error,
-            )
-            for one in self.followed(job)
-        )
-
-    def missing(self, job: str) -> str | None:
-        """Return which partition of a job cannot be followed, and why, if there is one."""
-        found = next((one for one in self.followed(job) if one.error is not None), None)
-        return (
-            None
-            if found is None
-            else f"partition {found.partition} of {found.source} is not followed: {found.error}"
-        )
+            return self._jobs.get(job) or JobInboxes(job, self.address)
 
     def away(self, job: str) -> tuple[str, ...]:
         """Return the other engines of a job that do not answer."""
-        found = [one for one in self.followed(job) if one.error is not None]
-        return tuple(sorted({f"node {one.partition % self._of}" for one in found}))
+        return self.job(job).away(self._of)
 
-    def resume(self, job: str) -> None:
-        for inbox in self._of_job(job):
-            inbox.resume()
+    # the ends of streams
 
     def end(self, job: str) -> None:
         """End all partitions, now or as soon as the disk lets us: `tick` goes on with it."""
@@ -417,67 +308,36 @@ class Inboxes:
         with self._guard:
             jobs = list(self._jobs.values())
         for opened in jobs:
-            for inbox in opened.all:
-                inbox.working()
-            if self._started:
-                _listen(opened)
-            if opened.ending:
-                # Each is told, whatever another says.
-                ended = [inbox.end(_SENDER) for inbox in opened.all]
-                opened.ending = not all(ended)
+            opened.tick(listen=self._started)
 
     def ending(self) -> bool:
         """Tell whether ends are still to be written."""
         with self._guard:
             return any(opened.ending for opened in self._jobs.values())
 
-    def _of_job(self, job: str) -> list[Inbox]:
-        with self._guard:
-            return self._jobs[job].all if job in self._jobs else []
-
-    # looking
-
-    def status(self, job: str) -> tuple[InboxStatus, ...]:
-        """Return what each inbox of a job is doing."""
-        with self._guard:
-            opened = self._jobs.get(job)
-            sources = {} if opened is None else opened.sources
-            landings = {} if opened is None else opened.landings
-            return tuple(
-                self._status(name, inbox, landings.get(name))
-                for name, inboxes in sources.items()
-                for inbox in inboxes
-            )
-
-    def _status(self, source: str, inbox: Inbox, landing: Landing | None) -> InboxStatus:
-        found = inbox.statistics()
-        return InboxStatus(
-            source=source,
-            partition=inbox.partition,
-            address=str(self.address),
-            rows=found.rows,
-            repeated=found.repeated,
-            refused=found.refused,
-            waiting=found.waiting,
-            free=found.free,
-            senders=found.senders,
-            error=found.error,
-            runtimes=landing.at if landing is not None and landing.open else None,
-        )
-
     def close(self) -> None:
-        """Write what was taken, let go of all inboxes, and stop listening."""
+        """Write what was taken, release all inboxes, and stop listening."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._listener.close)
             with self._guard:
                 jobs, self._jobs = self._jobs, {}
             for opened in jobs.values():
-                stack.callback(_close, opened)
+                stack.callback(opened.close)
             stack.callback(self._levels.close)
 
 
+def _grown(
+    found: Mapping[str, Source], partitions: Mapping[str, int], clock: Clock
+) -> dict[str, Source]:
+    """Give journals that have fewer partitions more of them."""
+    return {
+        name: (ingest.grow(description, settings, partitions.get(name, 0), clock), settings)
+        for name, (description, settings) in found.items()
+    }
+
+
 def _check_places(found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]) -> None:
-    """Refuse to spread a journal over engines that is not laid out as the job is: nobody would look after some partitions."""
+    """Refuse to spread a journal over engines if some of its partitions would be nobody's."""
     for name, (description, _) in found.items():
         if name in places and (description.earlier or len(places[name]) != description.partitions):
             made = (
@@ -490,18 +350,3 @@ def _check_places(found: Mapping[str, Source], places: Mapping[str, Sequence[Pla
                 fact,
                 hint="on several engines they stay as they were made: deploy under another name",
             )
-
-
-def _listen(opened: _Open) -> None:
-    for landing in opened.landings.values():
-        landing.tick()
-
-
-def _close(opened: _Open) -> None:
-    for landing in opened.landings.values():
-        landing.close()
-    with contextlib.ExitStack() as stack:
-        for inbox in opened.all:
-            stack.callback(inbox.close)
-        if opened.following is not None:
-            stack.callback(opened.following.close)

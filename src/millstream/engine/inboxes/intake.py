@@ -84,7 +84,7 @@ class Intake:
             self._ours.put(Numbering(f"http:{engine}:{number}", 0))
 
     def take(
-        self, target: str, media: str, body: bytes, numbering: Numbering | None, *, limit_s: float
+        self, target: str, media: str, body: bytes, numbering: Numbering | None, *, timeout: float
     ) -> Taken:
         """Put the rows of a body into the journal of "job.source".
 
@@ -98,11 +98,11 @@ class Intake:
         """
         if numbering is None:
             with self._borrowed() as own:
-                return self._send(target, media, body, own, limit_s)
+                return self._send(target, media, body, own, timeout)
         # Of one sender one at a time: rows that come after others of a higher number would be taken
         # for repeated.
         with self._locks[hash(numbering.sender) % _LOCKS]:
-            return self._send(target, media, body, numbering, limit_s)
+            return self._send(target, media, body, numbering, timeout)
 
     @contextmanager
     def _borrowed(self) -> Iterator[Numbering]:
@@ -113,14 +113,14 @@ class Intake:
             self._ours.put(Numbering(own.sender, own.first + _MOST))
 
     def _send(
-        self, target: str, media: str, body: bytes, numbering: Numbering, limit_s: float
+        self, target: str, media: str, body: bytes, numbering: Numbering, timeout: float
     ) -> Taken:
         client = Client(
             str(self._address()),
             sender=numbering.sender,
             key=self._keys,
             server=None if self._keys is None else self._keys.public,
-            time_limit_s=limit_s,
+            time_limit_s=timeout,
             linger_s=0.0,
         )
         try:

@@ -27,7 +27,7 @@ from millstream.actions.scheme import Scheme
 from millstream.actions.supervision import Start
 from millstream.engine.jobs.status import Peer
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
-from millstream.engine.schemes.runtimes import Exited, Host, Runtimes
+from millstream.engine.schemes.runtimes import Exited, RuntimeHost, Runtimes
 from millstream.errors import InvalidScheme
 
 _ASK_S: Final = 4.5
@@ -104,7 +104,7 @@ class Elsewhere:
         while (order := self._orders.get()) is not None:
             order()
 
-    def _post(self, node: str, order: GuestOrder, patience_s: float) -> GuestStatus | None:
+    def _post(self, node: str, order: GuestOrder, timeout: float) -> GuestStatus | None:
         """Return what the engine says; None if it does not answer, or refuses."""
         path = f"/jobs/{quote(self._job, safe='')}/runtimes/{quote(node, safe='')}"
         try:
@@ -112,7 +112,7 @@ class Elsewhere:
                 path,
                 content=msgspec.json.encode(order),
                 headers={"Content-Type": "application/json"},
-                timeout=httpx.Timeout(patience_s, connect=min(2.0, patience_s)),
+                timeout=httpx.Timeout(timeout, connect=min(2.0, timeout)),
             )
             if answer.is_success:
                 return msgspec.json.decode(answer.content, type=GuestStatus)
@@ -138,9 +138,9 @@ class Places:
         self, here: Runtimes, others: Mapping[int, Elsewhere], owners: Mapping[str, int]
     ) -> None:
         """Start runtimes where `owners` says, by their address; 0 is here."""
-        self._hosts: dict[int, Host] = {**others, 0: here}
+        self._hosts: dict[int, RuntimeHost] = {**others, 0: here}
         self._owners = owners
-        self._at: dict[str, Host] = {}
+        self._at: dict[str, RuntimeHost] = {}
 
     def start(self, order: Start, *, drain: bool = False) -> None:
         host = self._at[order.node] = self._hosts[self._owners[order.address]]

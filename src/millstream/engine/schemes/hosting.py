@@ -42,7 +42,7 @@ from millstream.engine.schemes.egress import Egress
 from millstream.engine.schemes.elsewhere import Elsewhere, Places, owners_of
 from millstream.engine.schemes.ends import Ends
 from millstream.engine.schemes.runtimes import Runtimes
-from millstream.engine.schemes.supervisor import Memory, Supervisor, keep, remembered
+from millstream.engine.schemes.supervisor import Memory, SchemeSupervisor, keep, remembered
 from millstream.engine.tokens import read_token
 from millstream.errors import InvalidScheme, SwitchImpossible
 from millstream.flow import binary
@@ -110,7 +110,9 @@ def _free(ip: str) -> str:
         return f"[{ip}]:{sock.getsockname()[1]}" if ":" in ip else f"{ip}:{sock.getsockname()[1]}"
 
 
-def _supervised(scheme: Scheme, how: Run, wake: Callable[[], None]) -> tuple[Supervisor, Places]:
+def _supervised(
+    scheme: Scheme, how: Run, wake: Callable[[], None]
+) -> tuple[SchemeSupervisor, Places]:
     """Return who looks after the runtimes of a scheme, and where these can be started.
 
     Raises:
@@ -127,7 +129,7 @@ def _supervised(scheme: Scheme, how: Run, wake: Callable[[], None]) -> tuple[Sup
         for name in mixing.stages(placed)
         if (at := how.landings.get(mixing.source_of(name)))
     }
-    supervisor = Supervisor(placed, _memory(folder), wake=wake, fixed=fixed)
+    supervisor = SchemeSupervisor(placed, _memory(folder), wake=wake, fixed=fixed)
     heard = supervisor.exited
     own = Runtimes(placed, folder=folder / "runtimes", root=root, on_exit=heard, programs=programs)
     token = read_token(Path(how.data).parents[1] / "token") if len(how.engines) > 1 else ""

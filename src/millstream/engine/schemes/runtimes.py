@@ -29,7 +29,7 @@ Exited = Callable[[str, int, int], None]
 """Told of a node, its generation and its exit code when a runtime is gone."""
 
 
-class Host(Protocol):
+class RuntimeHost(Protocol):
     """Where runtimes can be started; what takes long, `ask`, may be called from any thread."""
 
     def start(self, order: Start, *, drain: bool = False) -> None: ...

@@ -28,7 +28,7 @@ from millstream.actions.hosted import CUT_SHORT
 from millstream.actions.scheme import Scheme
 from millstream.actions.supervision import AskPing, Start, Stop, TellChange
 from millstream.engine.jobs.status import RuntimeStatus
-from millstream.engine.schemes.runtimes import Host
+from millstream.engine.schemes.runtimes import RuntimeHost
 from millstream.errors import DriverFailed
 from millstream.storage import Folder
 
@@ -93,7 +93,7 @@ class _Health:
     running: bool = False
 
 
-class Supervisor:
+class SchemeSupervisor:
     """Keeps the runtimes of a scheme running."""
 
     def __init__(
@@ -121,10 +121,10 @@ class Supervisor:
         self._telling: set[TellChange] = set()
         self._draining = False
         self._pool = ThreadPoolExecutor(_ASKING, thread_name_prefix="asking")
-        self._host: Host | None = None
+        self._host: RuntimeHost | None = None
         self._state = rules.Supervision(scheme, {}, fixed=self._fixed)
 
-    def begin(self, host: Host) -> None:
+    def begin(self, host: RuntimeHost) -> None:
         """Start all nodes on `host` that have not ended."""
         self._host = host
         self._state, orders = rules.begin(
@@ -323,7 +323,7 @@ class Supervisor:
                     self._tell_change(order)
 
     @property
-    def _hosting(self) -> Host:
+    def _hosting(self) -> RuntimeHost:
         assert self._host is not None
         return self._host
 
