@@ -1,4 +1,4 @@
-"""Millstream: long-lived event flows on Apache Spark.
+"""Millstream runs event flows on Apache Spark.
 
     import millstream as ms
 

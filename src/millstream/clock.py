@@ -11,7 +11,7 @@ MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """Tells the time; tests bring their own."""
+    """Returns the time; tests have their own."""
 
     def now_us(self) -> int:
         """Return microseconds since 1970 in UTC."""
@@ -26,7 +26,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when it is told to."""
+    """A clock that a test advances."""
 
     def __init__(self, now_us: int = 0) -> None:
         self._now = now_us

@@ -1,1 +1,1 @@
-"""Pictures of graphs: where nodes go, and the lines between them."""
+"""Pictures of graphs: the layout of nodes, the lines between them, and their style."""

@@ -1,6 +1,6 @@
-"""Where to draw the nodes of a graph: in layers from left to right, nothing over anything else.
+"""The layout of a graph: nodes in layers from left to right, without overlaps.
 
-Edges run between neighbouring layers only: a long one gets a stand-in, with room of its own, in
+Edges run between neighbouring layers only: a long one has a stand-in, with its own space, in
 each layer that it passes. So a curve never crosses a node. The order within a layer follows the
 neighbours (barycentres), a few times back and forth.
 """
@@ -17,7 +17,7 @@ _LANE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a node needs; no width means as wide as its layer. Lines run at the `axis`, counted from its top."""
+    """The size of a node; width 0 is that of its layer. Lines are at the `axis`, from the top."""
 
     width: float
     height: float
@@ -26,7 +26,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node's place: its left upper corner and its size; `left` and `right_end` are those of its whole layer."""
+    """The place and size of a node; `left` and `right_end` are those of its layer."""
 
     x: float
     y: float
@@ -53,7 +53,7 @@ Edge = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of the nodes, and for each edge the lanes that it takes through the layers it passes."""
+    """The places of the nodes, and the lanes of each edge through the layers that it passes."""
 
     boxes: Mapping[str, Box]
     lanes: Mapping[Edge, Sequence[Box]]
@@ -62,7 +62,7 @@ class Layout:
 
 
 def layers(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Return the layer of each node: one after the last of those that lead to it. `nodes` are in topological order."""
+    """Return the layer of each node: after all that lead to it. `nodes` are in topological order."""
     found: dict[str, int] = {}
     for node in nodes:
         found[node] = max(
@@ -79,7 +79,7 @@ def place(
     gap: float,
     between: float,
 ) -> Layout:
-    """Return places for nodes in given layers: `between` layers and with a `gap` between neighbours in one."""
+    """Return the layout, with `between` pixels between layers and a `gap` between neighbours."""
     rows: list[list[str]] = [[] for _ in range(max(layer.values(), default=0) + 1)]
     for node in sizes:
         rows[layer[node]].append(node)
@@ -96,7 +96,7 @@ def place(
 def _stand_ins(
     edges: Sequence[Edge], layer: Mapping[str, int], rows: list[list[str]], needs: dict[str, Size]
 ) -> tuple[list[Edge], dict[Edge, list[str]]]:
-    """Put stand-ins into the layers that edges pass; return the edges between neighbours, and the stand-ins of each edge."""
+    """Add stand-ins to the layers that edges pass; return the short edges, and the stand-ins by edge."""
     links: list[Edge] = []
     lanes: dict[Edge, list[str]] = {}
     for source, target in edges:
@@ -111,7 +111,7 @@ def _stand_ins(
 
 
 def _sort(rows: list[list[str]], links: Sequence[Edge]) -> None:
-    """Put each layer in the order of its neighbours."""
+    """Sort each layer by its neighbours."""
     before, after = _neighbours(links)
     for sweep in range(_SWEEPS):
         forth = sweep % 2 == 0
@@ -146,7 +146,7 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 def _heights(
     rows: list[list[str]], links: Sequence[Edge], needs: Mapping[str, Size], gap: float
 ) -> dict[str, float]:
-    """Return the top of each node: its axis near those of its neighbours, below the one above it."""
+    """Return the top of each node, with its axis near those of its neighbours."""
     before, after = _neighbours(links)
     axes = {name: float(at) for row in rows for at, name in enumerate(row)}
     for row in rows:
@@ -169,7 +169,7 @@ def _spread(
 ) -> None:
     """Set the axes of a layer as near to the wanted ones as the order and the gap allow.
 
-    Nodes that would overlap are moved as one block around the mean of what they want (pool adjacent
+    Nodes that would overlap are moved as one block around the mean of their wishes (pool adjacent
     violators).
     """
     offsets, at = [], 0.0

@@ -1,4 +1,4 @@
-"""Lines of a picture, as paths of SVG; and how wide its texts are."""
+"""The lines of a picture as SVG paths, and the width of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NARROW, _WIDE = "fijlrt.,:;'|!()[]{} -1", "mwMW@%—▶"
 
 
 def through(source: Box, y: float, lanes: Sequence[Box], target: Box, to_y: float) -> str:
-    """Return a line that bends only between layers: within one it runs level, so that it meets no other node."""
+    """Return a line that bends only between layers, so that it meets no other node."""
     steps = [f"M{source.right:.1f} {y:.1f}H{source.right_end:.1f}"]
     x = source.right_end
     for lane in lanes:
@@ -28,7 +28,7 @@ def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def rounded(corners: Sequence[tuple[float, float]], radius: float = 8.0) -> str:
-    """Return a line through corners at right angles, rounded."""
+    """Return a line through right-angled corners, rounded."""
     steps = [f"M{corners[0][0]:.1f} {corners[0][1]:.1f}"]
     for before, corner, after in zip(corners, corners[1:], corners[2:], strict=False):
         near, far = _toward(corner, before, radius), _toward(corner, after, radius)
@@ -47,7 +47,7 @@ def _toward(
 
 
 def text_width(text: str, size: float) -> float:
-    """Return about how wide a text is, rather too much than too little."""
+    """Return the approximate width of a text, rather too wide than too narrow."""
     return sum(
         size
         * (

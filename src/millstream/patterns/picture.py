@@ -19,14 +19,13 @@ from html import escape
 from millstream.flow import durations
 from millstream.graph.layout import Box, Size, place
 from millstream.graph.lines import rounded, text_width, through
+from millstream.graph.style import FONT, sheet
 from millstream.patterns.automaton import END, Automaton, Edge, State
 
 START, MATCH = -2, -1
 _MARGIN, _HEAD, _BOX, _LOOP, _LINE, _LANE = 24.0, 66.0, 44.0, 26.0, 14.0, 36.0
 _GAP, _BETWEEN = 16.0, 14.0
 _LONGEST = 44
-_FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif'
-# Selector, how it looks, and what changes on a dark page.
 _RULES = (
     (".page", "fill:#ffffff", "fill:#0d1117"),
     (".state", "fill:#fbf7ff;stroke:#a475f9", "fill:#2a2140;stroke:#a371f7"),
@@ -35,7 +34,7 @@ _RULES = (
     (".take", "fill:none;stroke:#57606a;stroke-width:1.6", "stroke:#9198a1"),
     (".wait", "fill:none;stroke:#818b98;stroke-width:1.3;stroke-dasharray:4 3", "stroke:#8b949e"),
     (".tip", "fill:#57606a", "fill:#9198a1"),
-    ("text", f"font-family:{_FONT};fill:#1f2328;text-anchor:middle", "fill:#f0f6fc"),
+    ("text", f"font-family:{FONT};fill:#1f2328;text-anchor:middle", "fill:#f0f6fc"),
     (".title", "font-size:16px;font-weight:600;text-anchor:start", ""),
     (".name", "font-size:13px;font-weight:500", ""),
     (".small", "font-size:11px;fill:#59636e", "fill:#9198a1"),
@@ -169,7 +168,7 @@ class _Picture:
         height = self.layout.height + _HEAD + _MARGIN + _LANE * len(self.back)
         yield f'<svg xmlns="http://www.w3.org/2000/svg" class="automaton" viewBox="0 0 {width:.0f} {height:.0f}" '
         yield f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(self.automaton.name)}">'
-        yield f"<style>{_style()}</style>"
+        yield f"<style>{sheet('automaton', _RULES)}</style>"
         yield '<defs><marker id="automaton-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
         yield 'markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0.5L8 4L0 7.5z"/></marker></defs>'
         yield f'<rect class="page" width="{width:.0f}" height="{height:.0f}" rx="12"/>'
@@ -391,14 +390,6 @@ def _hoop(x: float, y: float, tall: float) -> str:
     return (
         f"M{x - 16:.1f} {y:.1f}C{x - 30:.1f} {far:.1f},{x + 30:.1f} {far:.1f},{x + 16:.1f} {y:.1f}"
     )
-
-
-def _style() -> str:
-    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond
-    # it.
-    light = "".join(f".automaton {selector}{{{rule}}}" for selector, rule, _ in _RULES)
-    dark = "".join(f".automaton {selector}{{{rule}}}" for selector, _, rule in _RULES if rule)
-    return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"
 
 
 def _short(text: str, most: int = _LONGEST) -> str:

@@ -18,6 +18,7 @@ from millstream.flow.stages.forms import end_of
 from millstream.flow.targets import Console, Memory, Outbox, Postgres
 from millstream.graph.layout import Box, Edge, Layout, Size, layers, place
 from millstream.graph.lines import rounded, text_width, through
+from millstream.graph.style import FONT, sheet
 from millstream.plan.groups import Group, Plan, journal_read
 
 _NAME, _SMALL, _TITLE = 13.0, 11.0, 16.0
@@ -26,8 +27,6 @@ _MARGIN, _HEAD = 24.0, 44.0
 _GAP, _BETWEEN, _INNER_GAP, _INNER_BETWEEN = 22.0, 64.0, 14.0, 40.0
 _BULGE, _BOLD = 7.0, 1.08
 
-_FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif'
-# Selector, how it looks, and what changes on a dark page.
 _RULES = (
     (".page", "fill:#ffffff", "fill:#0d1117"),
     (".group", "fill:#f6f8fa;stroke:#d0d7de", "fill:#151b23;stroke:#3d444d"),
@@ -37,19 +36,11 @@ _RULES = (
     (".sink", "fill:#dafbe1;stroke:#4ac26b", "fill:#12301c;stroke:#2ea043"),
     (".edge", "fill:none;stroke:#818b98;stroke-width:1.5", "stroke:#8b949e"),
     (".tip", "fill:#818b98", "fill:#8b949e"),
-    ("text", f"font-family:{_FONT};fill:#1f2328", "fill:#f0f6fc"),
+    ("text", f"font-family:{FONT};fill:#1f2328", "fill:#f0f6fc"),
     (".title", "font-size:16px;font-weight:600", ""),
     (".name", "font-size:13px;font-weight:500", ""),
     (".small", "font-size:11px;fill:#59636e", "fill:#9198a1"),
 )
-
-
-def _style() -> str:
-    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond
-    # it.
-    light = "".join(f".millstream {selector}{{{rule}}}" for selector, rule, _ in _RULES)
-    dark = "".join(f".millstream {selector}{{{rule}}}" for selector, _, rule in _RULES if rule)
-    return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"
 
 
 def svg(plan: Plan) -> str:
@@ -122,7 +113,7 @@ class _Picture:
         body = "\n".join(self.parts(title, detail))
         return (
             f'<svg class="millstream" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-            f'height="{height:.0f}" role="img" aria-label="{escape(title)}">\n<style>{_style()}</style>\n'
+            f'height="{height:.0f}" role="img" aria-label="{escape(title)}">\n<style>{sheet("millstream", _RULES)}</style>\n'
             '<defs><marker id="millstream-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
             'markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0.5L8 4L0 7.5z"/></marker></defs>\n'
             f'<rect class="page" width="{width:.0f}" height="{height:.0f}" rx="12"/>\n{body}\n</svg>\n'

@@ -6,11 +6,10 @@
             t.advance_to("2013-03-08 17:00")
             assert t.results("hourly")["flights"] == [1]
 
-The flow runs as it will in earnest, on embedded Spark, with journals in a
-temporary folder; only its sources are fed by the test and its sinks are kept
-in memory. `flow_test` is a pytest fixture once `millstream` is installed; the
-Spark session is shared by all tests of a run. `matches` and `timed_out` try a
-pattern on a handful of events, without Spark.
+The whole flow runs on embedded Spark, with journals in a temporary folder. Only the ends are
+different: the test feeds the sources, and the sinks are kept in memory. `flow_test` is a pytest
+fixture once `millstream` is installed; all tests of a run share the Spark session. `matches` and
+`timed_out` try a pattern on a few events, without Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["FlowTest", "Results", "flow_test", "matches", "timed_out"]
 
 
 def __getattr__(name: str) -> Any:
-    # pytest loads the plugin beside this in every run: Spark must not come with it.
+    # pytest loads the plugin beside this in every run, which must not load Spark.
     if name not in __all__:
         raise AttributeError(name)
     from importlib import import_module

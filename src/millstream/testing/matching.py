@@ -1,4 +1,4 @@
-"""Patterns tried without Spark, on a handful of events."""
+"""Try patterns on a few events, without Spark."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Events = Iterable[Mapping[str, Any]]
 def matches(
     pattern: Pattern, rows: Events, *, time: str = "at", compat: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the matches of a pattern in events of one key, each as its blocks with the events that they took.
+    """Return the matches of a pattern in events of one key: the events of each block, by name.
 
     The events are dictionaries, in the order of their times, and there are no more after them.
     Conditions may use comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, IS NULL, and the history;
-    what else Spark knows, only Spark computes.
+    other functions need Spark.
 
     Args:
         pattern: What to look for.
@@ -38,7 +38,7 @@ def matches(
 
 
 def timed_out(pattern: Pattern, rows: Events, *, time: str = "at") -> list[dict[str, Any]]:
-    """Return the runs of a pattern that ran out of time in events of one key, each as what its blocks had taken."""
+    """Return the runs that timed out in events of one key: the events of each block, by name."""
     automaton = compile_pattern(pattern)
     return [
         _blocks(automaton, match)

@@ -1,4 +1,4 @@
-"""The pytest fixture `flow_test`, there in every project that has Millstream installed."""
+"""The pytest fixture `flow_test`, for every project that has Millstream installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def flow_test() -> Callable[..., FlowTest]:
-    """Return `millstream.testing.under_test`; Spark is started by the first test that uses it."""
+    """Return `millstream.testing.flow_test`; the first test that uses it starts Spark."""
     from millstream.testing.under_test import flow_test
 
     return flow_test

@@ -79,7 +79,7 @@ class FlowTest:
             self._run.host.inbox(source).enqueue(self._sender(), range(batch.num_rows), batch)
 
     def advance_to(self, moment: str | datetime, *sources: str) -> None:
-        """Say that nothing before `moment` will come any more, in these or all sources."""
+        """Declare that nothing before `moment` will come, in these or all sources."""
         floor = micros(moment)
         for name in sources or tuple(self._sources()):
             if self._source(name).time is not None:
@@ -95,12 +95,12 @@ class FlowTest:
             ).result()
 
     def _sender(self) -> str:
-        """Return a new name: what a test sends twice it means twice."""
+        """Return a new name, so that rows which a test sends twice are stored twice."""
         self._sent += 1
         return f"test-{self._sent}"
 
     def results(self, name: str) -> Results:
-        """Return all rows of a sink, or of one of the `stages` asked for, once everything sent so far is processed."""
+        """Process everything sent so far; return all rows of a sink, or of one of the `stages`."""
         self._settle()
         for sink in (name, _of_stage(name)):
             if sink in self._run.memory:
@@ -111,7 +111,7 @@ class FlowTest:
         )
 
     def dead_letters(self, journal: str) -> Results:
-        """Return what a source, or a journal, did not take or take in time, each with its reason and record."""
+        """Return the dead letters of a source or a journal, with reason and record."""
         self._settle()
         if journal not in self._run.plan.journals:
             raise UnknownStream(
@@ -136,8 +136,8 @@ class FlowTest:
     def _settle(self) -> None:
         deadline = time.monotonic() + self._timeout
         still = 0
-        # Twice in a row: a group that has caught up may still have a batch to
-        # run because the watermark has moved.
+        # Twice in a row: a group that has caught up may run another batch because the
+        # watermark has advanced.
         while still < 2:
             if time.monotonic() > deadline:
                 raise RunError(f'flow "{self.flow.name}" was not done after {self._timeout:g} s')
@@ -168,7 +168,7 @@ class FlowTest:
 
 
 def under_test(flow: Flow, stages: Sequence[str] = ()) -> Flow:
-    """Return the flow with sources that a test feeds and sinks that stay in memory, also for `stages`."""
+    """Return the flow with inboxes as sources and sinks in memory, also for `stages`."""
     for name in stages:
         flow.stream(name)
     return rewired(
@@ -212,7 +212,7 @@ def flow_test(
 
     Args:
         flow: The flow, or the path of its file.
-        stages: Stages whose rows `results` shall give too, beside those of the sinks.
+        stages: Stages whose rows `results` can return too.
         timeout: How many seconds to wait for results.
     """
     return FlowTest(flow, stages=stages, timeout=timeout)

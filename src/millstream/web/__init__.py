@@ -1,4 +1,4 @@
-"""HTML: the report of a run, in one file that needs nothing else; and the timeline of matches."""
+"""HTML: the report of a run in one file, and the timeline of matches."""
 
 from millstream.web.history import Sample, lags, rates
 from millstream.web.matches import plot

@@ -1,8 +1,7 @@
-"""What `millstream run --json` said over time, as the lines of a plot.
+"""The output of `millstream run --json` over time, as the lines of a plot.
 
-A flow may be stopped or killed and started again: its counters then begin
-again, and between two runs nobody counts. Both are gaps in a line, never a
-fall.
+When a flow is restarted, its counters start again, and between two runs there are none. Both are
+gaps in a line, never a fall.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from millstream.web.plots import Point
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The statistics of a moment, `at` seconds after the beginning; `run` counts the starts of the flow."""
+    """The statistics at a moment, `at` seconds after the start; `run` counts the starts of the flow."""
 
     at: float
     run: int
@@ -28,7 +27,7 @@ def rates(samples: Sequence[Sample], group: str) -> list[Point]:
     """Return a group's rows in per second, each over the batch that it belongs to.
 
     Rows are counted when their batch is done. They are spread over the time since the count last
-    grew: else a steady flow would look like one that stands still and jumps.
+    grew; otherwise a steady flow would seem to stop and jump.
     """
     points: list[Point] = []
     for run in _runs(samples):
@@ -38,7 +37,7 @@ def rates(samples: Sequence[Sample], group: str) -> list[Point]:
 
 
 def lags(samples: Sequence[Sample], group: str) -> list[Point]:
-    """Return how many rows of its journals a group had still to read."""
+    """Return how many rows of its journals a group still had to read."""
     points: list[Point] = []
     for run in _runs(samples):
         points += [(sample.at, float(_group(sample, group)["lag_rows"])) for sample in run]

@@ -1,4 +1,4 @@
-"""`plot`: the matches of patterns over time, whatever they come in."""
+"""`plot`: the matches of patterns over time, from any kind of table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.flow.site import here
 from millstream.web.timeline import Dot, Span, Timeline, timeline
 
 Row = dict[str, Any]
-#: Columns that say what a match is, and not of what.
+#: Columns about the match, which are not part of its key.
 _ABOUT = ("pattern", "timed_out")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
@@ -25,12 +25,12 @@ def plot(
     title: str = "matches",
     limit: int = 200,
 ) -> Timeline:
-    """Draw matches as a timeline: a lane for each key, a bar for each match, a dot for each of its events.
+    """Draw matches as a timeline: a lane per key, a bar per match, a dot per event.
 
         ms.plot(ms.match(df, pattern, key="card"))                  # in a notebook
         ms.plot(rows, by="origin", title="delays").save("delays.html")
 
-    A run that ran out of time is drawn with dashes, and its events are faint. Events are the blocks
+    A run that timed out is drawn with dashes, and its events are faint. Events are the blocks
     of a match, if it comes with them, else its columns that are times. Times are shown in UTC;
     those without a zone are taken for that.
 
@@ -41,7 +41,7 @@ def plot(
         by: The columns that make a lane; the first one that is a text or a whole number, if it is
             left out.
         time: The time column of events and matches; needed only if events have several.
-        title: What stands above it.
+        title: The title.
         limit: How many matches are drawn at most, the earliest.
     """
     if limit < 1:
@@ -154,7 +154,7 @@ def _span(row: Row, lanes: Sequence[str], time: str | None) -> Span:
         for name, value in row.items()
         if _is_time(value)
     ]
-    # The time of a match is that of its last event, or when it became certain.
+    # The time of a match is that of its last event, or the moment at which it became certain.
     dots = sorted(blocks or own, key=lambda dot: dot.at)
     if not dots:
         hint = 'let matches come out with one: emit="card, first.at as began"'

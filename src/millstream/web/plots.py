@@ -1,4 +1,4 @@
-"""Plots as inline SVG: lines, bars and heat maps. Colours come from the page, so they follow its light and dark."""
+"""Plots as inline SVG: lines, bars and heat maps, with the colours of the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHADES = 8
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line: its points in the order of x; y is None where it is broken."""
+    """A line: its points in the order of x; y is None at a gap."""
 
     name: str
     points: Sequence[Point]
@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment worth seeing, or, with `until`, a stretch of them."""
+    """A moment to point out, or, with `until`, an interval."""
 
     x: float
     label: str
@@ -37,7 +37,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture and what its colours stand for."""
+    """A picture and the meaning of its colours."""
 
     svg: str
     legend: tuple[tuple[str, int], ...] = ()
@@ -45,7 +45,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where data lies in the picture."""
+    """The mapping from data to pixels."""
 
     width: int
     height: int
@@ -77,7 +77,7 @@ def lines(
     filled: bool = False,
     label: str = "",
 ) -> Plot:
-    """Draw lines over one x axis; y begins at 0, or below it if the data does.
+    """Draw lines over one x axis; y starts at 0, or below if the data does.
 
     Args:
         series: The lines.
@@ -85,10 +85,10 @@ def lines(
             "number".
         unit: Of y, for the tooltips.
         marks: Moments to point out.
-        width: Of the picture, in pixels; it shrinks with its place.
+        width: Of the picture, in pixels; it shrinks to fit.
         height: The same.
         filled: Fill the space below a line.
-        label: What it shows, for those who cannot see it.
+        label: A description for screen readers.
     """
     frame = _frame(series, marks, width, height)
     parts = [
@@ -156,7 +156,7 @@ def _line(frame: _Frame, series: Series, *, filled: bool) -> str:
 
 
 def _runs(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
-    """Return the unbroken stretches of a line."""
+    """Return the parts of a line between gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
         if y is not None:
@@ -172,7 +172,7 @@ def _mark(frame: _Frame, mark: Mark) -> str:
     if mark.until is not None:
         wide = max(0.0, frame.px(mark.until) - x)
         band = f'<rect x="{x:.1f}" y="{top}" width="{wide:.1f}" height="{ground - top:.1f}"/>'
-    # The label stands where there is room for it.
+    # The label is on the side that has space for it.
     side = "end" if x > frame.width * 0.6 else "start"
     place = x - 6 if side == "end" else x + 6
     text = f'<text class="{side}" x="{place:.1f}" y="{top + 11}">{escape(mark.label)}</text>'
@@ -210,10 +210,10 @@ def bars(
     colour: int = 1,
     label: str = "",
 ) -> Plot:
-    """Draw horizontal bars from (name, value, note); the note stands behind the value."""
+    """Draw horizontal bars from (name, value, note); the note is after the value."""
     pitch, thick = 34, 16
     left = 14.0 + 6.6 * max((len(name) for name, _, _ in values), default=0)
-    # Room for what stands behind the longest bar.
+    # Space for the text after the longest bar.
     behind = 20.0 + 6.4 * max(
         (len(_behind(value, unit, note)) for _, value, note in values), default=0
     )
@@ -238,7 +238,7 @@ def _behind(value: float, unit: str, note: str) -> str:
 
 
 def _rounded(x: float, y: float, long: float, thick: float) -> str:
-    """Return a bar that is square where it begins and round where it ends."""
+    """Return a bar with a square start and a round end."""
     r = min(4.0, long)
     return (
         f"M{x:.1f} {y}h{long - r:.1f}q{r} 0 {r} {r}v{thick - 2 * r}q0 {r} -{r} {r}h-{long - r:.1f}z"
@@ -261,12 +261,12 @@ def heat(
     Args:
         cells: Rows of values; None is left blank.
         rows: Their names.
-        columns: Names of the columns; those that have room are shown, empty ones never.
-        low: What the first shade stands for, and everything below.
-        high: The last shade, and everything above.
-        said: What a cell says under the pointer, by row, column and value.
-        width: Of the picture; few columns do not fill it.
-        label: What it shows, for those who cannot see it.
+        columns: Names of the columns; those that fit are shown.
+        low: The value of the first shade, and everything below.
+        high: The value of the last shade, and everything above.
+        said: The tooltip of a cell, by row, column and value.
+        width: Of the picture; a few columns do not fill it.
+        label: A description for screen readers.
     """
     left, pitch = 34.0, 17.0
     wide = min(19.0, (width - left - 2) / max(1, len(columns)))
@@ -292,7 +292,7 @@ def heat(
 
 
 def _with_room(names: Sequence[str], wide: float) -> list[int]:
-    """Return the columns whose names can stand beside each other."""
+    """Return the columns whose names fit beside each other."""
     found: list[int] = []
     for place, name in enumerate(names):
         if name and (

@@ -1,4 +1,4 @@
-"""A report: one HTML file with numbers, checks, the flow's graph and plots. It loads nothing from anywhere."""
+"""A report: one HTML file with numbers, checks, the flow's graph and plots. It loads no other file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Width = Literal["full", "half", "third"]
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number that people watch, and in a few words what it means here."""
+    """A number, and a note on what it means."""
 
     label: str
     value: str
@@ -28,7 +28,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that was promised, and what was found."""
+    """A promise, and what was found."""
 
     promise: str
     found: str
@@ -37,7 +37,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot with its title and what to see in it."""
+    """A plot with its title and a description."""
 
     title: str
     plot: Plot
@@ -56,7 +56,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a report says, from top to bottom; `graph` is an SVG picture, `facts` stand at its foot."""
+    """A report from top to bottom; `graph` is an SVG picture, `facts` are in the footer."""
 
     title: str
     text: str
@@ -139,11 +139,11 @@ def _numbers(numbers: Sequence[Number]) -> Iterator[str]:
 def _checks(checks: Sequence[Check]) -> Iterator[str]:
     if not checks:
         return
-    yield '<section><h2>What was promised</h2><table class="checks"><tbody>'
+    yield '<section><h2>Promises</h2><table class="checks"><tbody>'
     for check in checks:
-        kind, sign, said = ("good", "✓", "kept") if check.ok else ("bad", "✗", "broken")
+        kind, sign, verdict = ("good", "✓", "kept") if check.ok else ("bad", "✗", "broken")
         yield (
-            f'<tr><td class="{kind}" title="{said}" aria-label="{said}">{sign}</td>'
+            f'<tr><td class="{kind}" title="{verdict}" aria-label="{verdict}">{sign}</td>'
             f"<th>{escape(check.promise)}</th><td>{escape(check.found)}</td></tr>"
         )
     yield "</tbody></table></section>"
@@ -152,7 +152,7 @@ def _checks(checks: Sequence[Check]) -> Iterator[str]:
 def _graph(svg: str | None) -> Iterator[str]:
     if svg is None:
         return
-    # As a picture: so its styles and the page's stay apart, and it still follows light and dark.
+    # As an image, so that its styles do not mix with those of the page.
     data = base64.b64encode(svg.encode()).decode()
     yield '<section><h2>The flow</h2><div class="graph">'
     yield f'<img alt="the flow\'s graph" src="data:image/svg+xml;base64,{data}">'

@@ -16,14 +16,14 @@ _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_40
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A place on an axis, and what stands there."""
+    """A place on an axis, and its label."""
 
     at: float
     label: str
 
 
 def ticks(kind: AxisKind, low: float, high: float, about: int = 6) -> list[Tick]:
-    """Return some `about` ticks between `low` and `high`; dates are in seconds since 1970, elapsed times in seconds."""
+    """Return roughly `about` ticks between `low` and `high`; dates are in seconds since 1970."""
     match kind:
         case "date":
             return _date_ticks(low, high, about)
@@ -41,7 +41,7 @@ def ticks(kind: AxisKind, low: float, high: float, about: int = 6) -> list[Tick]
 
 
 def rounded_up(high: float, about: int = 5) -> float:
-    """Return the end of an axis from 0 that holds `high`: a whole number of its steps."""
+    """Return the end of an axis from 0 to at least `high`: a whole number of its steps."""
     if high <= 0:
         return 1.0
     step = _nice(high / about)
@@ -49,7 +49,7 @@ def rounded_up(high: float, about: int = 5) -> float:
 
 
 def written(kind: AxisKind, at: float) -> str:
-    """Write a place on an axis in full."""
+    """Return a place on an axis as full text."""
     match kind:
         case "date":
             return _moment(at).strftime("%Y-%m-%d")
@@ -62,7 +62,7 @@ def written(kind: AxisKind, at: float) -> str:
 
 
 def number(value: float) -> str:
-    """Write a number as short as can be read: 950, 12.5, 4,200, 336k, 1.2M.
+    """Return a number as short text: 950, 12.5, 4,200, 336k, 1.2M.
 
     >>> [number(value) for value in (0, 12.5, 4200, 336_776, 1_200_000)]
     ['0', '12.5', '4,200', '337k', '1.2M']
@@ -76,7 +76,7 @@ def number(value: float) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """Write a length of time: 45 s, 1:30 min, 2:05 h.
+    """Return a duration as text: 45 s, 1:30 min, 2:05 h.
 
     >>> [elapsed(value) for value in (45, 90, 7500)]
     ['45 s', '1:30 min', '2:05 h']
@@ -122,7 +122,7 @@ def _clock_ticks(low: float, high: float, about: int) -> list[Tick]:
 
 
 def _clock(at: float, step: float) -> str:
-    """Write a time of the day as exactly as the step needs, and midnight as the day that begins."""
+    """Return a time of day as precise as the step needs; midnight is the new day."""
     if at % _DAY == 0:
         return _moment(at).strftime("%-d %b")
     if step < 1:

@@ -1,4 +1,4 @@
-"""A timeline: what went on from when to when, lane by lane. One SVG without anything from outside, for light and dark pages."""
+"""A timeline of spans and events in lanes: one self-contained SVG, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
+from millstream.graph.style import FONT, sheet
 from millstream.web import scale
 from millstream.web.plots import FULL
 
 _MARGIN, _AXIS, _PITCH, _PAD = 24.0, 30.0, 20.0, 7.0
 _RADIUS, _THICK = 4.5, 6.0
-#: The colours of events; a seventh name has the first again.
+#: The number of colours of events; a seventh name has the first again.
 COLOURS = 6
 _LONGEST = 24
-_FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif'
-# Selector, how it looks, and what changes on a dark page.
 _RULES = (
     (".page", "fill:#ffffff", "fill:#0d1117"),
     (".band", "fill:#f6f8fa", "fill:#151b23"),
@@ -33,7 +32,7 @@ _RULES = (
     (".c5", "fill:#cf222e", "fill:#f85149"),
     (".c6", "fill:#8c6a00", "fill:#d4a72c"),
     (".faint", "fill-opacity:0.3", ""),
-    ("text", f"font-family:{_FONT};font-size:12px;fill:#59636e", "fill:#9198a1"),
+    ("text", f"font-family:{FONT};font-size:12px;fill:#59636e", "fill:#9198a1"),
     (".title", "font-size:16px;font-weight:600;fill:#1f2328", "fill:#f0f6fc"),
     (".lane", "fill:#1f2328;text-anchor:end", "fill:#f0f6fc"),
     (".middle", "text-anchor:middle", ""),
@@ -44,7 +43,7 @@ _RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """An event: when, in seconds since 1970, and its name, which gives it its colour."""
+    """An event: its time in seconds since 1970, and its name, which decides its colour."""
 
     at: float
     name: str
@@ -53,7 +52,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What went on in a lane, from its first event until its last, or until later; `open` if it came to nothing."""
+    """A bar in a lane, from its first event to its last, or to `until`; `open` if it timed out."""
 
     lane: str
     dots: Sequence[Dot]
@@ -82,7 +81,7 @@ class Timeline:
 
     @property
     def html(self) -> str:
-        """The picture on a page of its own."""
+        """The picture on its own page."""
         return (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>'
             '<meta name="color-scheme" content="light dark">'
@@ -92,7 +91,7 @@ class Timeline:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to a file, as SVG if its name ends so, else as HTML; whole or not at all."""
+        """Write the picture to a file, as SVG if its suffix is .svg, else as HTML; atomically."""
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary = file.with_name(f".{file.name}.{os.getpid()}")
@@ -102,19 +101,19 @@ class Timeline:
 
 
 def timeline(spans: Sequence[Span], *, title: str, note: str = "", width: int = FULL) -> Timeline:
-    """Draw spans in the lanes that they name, in the order in which lanes first come; those that overlap below each other.
+    """Draw spans in their lanes; spans that overlap are below each other.
 
     Args:
         spans: What is drawn.
-        title: What stands above it; nothing, if it is empty.
-        note: What stands at the right.
-        width: Of the picture, in pixels; it shrinks with its place.
+        title: The title; none if it is empty.
+        note: A note at the right.
+        width: Of the picture, in pixels; it shrinks to fit.
     """
     return Timeline("".join(_Picture(spans, title, note, width).parts()), title)
 
 
 class _Picture:
-    """Places everything, then draws it."""
+    """Computes the layout, then draws it."""
 
     def __init__(self, spans: Sequence[Span], title: str, note: str, width: int) -> None:
         self.title, self.note, self.width = title, note, float(width)
@@ -129,7 +128,7 @@ class _Picture:
             min((s.begin for s in spans), default=0.0),
             max((s.end for s in spans), default=1.0),
         )
-        # Room at both sides, so that no event stands on the border.
+        # Space at both sides, so that no event is on the border.
         aside = (end - begin) * 0.02 or 1.0
         self.low, self.high = begin - aside, end + aside
         by_lane = groupby(sorted(spans, key=lambda s: lanes.index(s.lane)), key=lambda s: s.lane)
@@ -138,7 +137,7 @@ class _Picture:
         ]
 
     def _rows(self, spans: Sequence[Span]) -> list[list[Span]]:
-        """Share out the spans of a lane over as few rows as let none lie over another."""
+        """Distribute the spans of a lane over as few rows as possible without overlaps."""
         rows: list[list[Span]] = []
         for span in spans:
             row = next(
@@ -162,14 +161,14 @@ class _Picture:
 
     @property
     def ground(self) -> float:
-        """The height at which the lanes end."""
+        """The y coordinate of the end of the lanes."""
         return self.head + sum(_height(rows) for _, rows in self.lanes)
 
     def parts(self) -> Iterator[str]:
         wide, high = f"{self.width:.0f}", f"{self.ground + _AXIS:.0f}"
         yield f'<svg xmlns="http://www.w3.org/2000/svg" class="timeline" viewBox="0 0 {wide} {high}" width="{wide}" '
         yield f'height="{high}" role="img" aria-label="{escape(self.title)}" style="max-width:100%;height:auto">'
-        yield f"<style>{_style()}</style>"
+        yield f"<style>{sheet('timeline', _RULES)}</style>"
         yield f'<rect class="page" width="{wide}" height="{high}" rx="12"/>'
         yield (
             f'<text class="title" x="{_MARGIN}" y="28">{escape(self.title)}</text>'
@@ -242,11 +241,3 @@ def _height(rows: Sequence[object]) -> float:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _style() -> str:
-    # Each selector begins with the picture's own class: in a page, the rules must not reach beyond
-    # it.
-    light = "".join(f".timeline {selector}{{{rule}}}" for selector, rule, _ in _RULES)
-    dark = "".join(f".timeline {selector}{{{rule}}}" for selector, _, rule in _RULES if rule)
-    return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"
