@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.journal import Kind, Writer, create
+from millstream.journal import Kind
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.writer import Writer
 
 START_US = 1_700_000_000_000_000 // 60_000_000 * 60_000_000
 #: Times go forward, shaken by at most this: less than the lateness, so that nobody drops a row.

@@ -37,7 +37,7 @@ from benchmarks.common import Timing, folder, save, show
 from millstream import ingest
 from millstream.flow import sources
 from millstream.flow.flow import Flow
-from millstream.journal import Reader
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.client import Client, connect
 from millstream.links.host import Host, declared_inboxes
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from examples.flights import prepare
 
-from millstream.journal import Reader, dead_counts
+from millstream.journal.kinds.files.dead import dead_counts
+from millstream.journal.kinds.files.reader import Reader
 from millstream.web import Check
 
 FLIGHT = ["origin", "carrier", "flight", "at"]

@@ -34,7 +34,7 @@ from millstream.cluster import Cluster
 from millstream.engine.jobs.status import JobStatus
 from millstream.errors import MillstreamError
 from millstream.flow.load import load
-from millstream.journal import Reader
+from millstream.journal.kinds.files.reader import Reader
 from millstream.plan.groups import plan
 from millstream.web import Sample, write
 

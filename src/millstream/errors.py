@@ -12,7 +12,7 @@ MillstreamError
 │  │  └─ ImpossiblePattern, UnknownBlock, InvalidCondition, UnboundedState, UnsupportedSql
 │  └─ NotLoadable, UnknownGroup, InvalidScheme
 ├─ JournalError         a journal cannot be read or written
-│  ├─ JournalMissing, JournalUnreadable, SchemaConflict
+│  ├─ JournalMissing, UnknownJournalKind, JournalUnreadable, SchemaConflict
 │  ├─ AlreadyWriting, WriterClosed, WriterBroken, Ended
 │  ├─ NullTime, NullKey, UnplaceableKey
 │  ├─ PositionTrimmed, PositionUnwritten
@@ -253,6 +253,10 @@ class JournalError(MillstreamError):
 
 class JournalMissing(JournalError):
     """There is no journal in that folder, or no such partition in it."""
+
+
+class UnknownJournalKind(JournalError):
+    """A journal's address names a kind that cannot be read or written."""
 
 
 class JournalUnreadable(JournalError):

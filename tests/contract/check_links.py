@@ -15,7 +15,8 @@ import pytest
 
 from millstream.errors import Ended, NotAllowed, NotThere, RowsRefused
 from millstream.ingest import Refused
-from millstream.journal import Kind, create, describe
+from millstream.journal import Kind
+from millstream.journal.kinds.files.description import create, describe
 from millstream.links.client import Client
 from support.links import NOON, TARGET, batch, declare, entries, journal, letters, row, rows, stored
 

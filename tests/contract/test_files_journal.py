@@ -1,35 +1,50 @@
-"""The kind `files` keeps what every journal promises."""
+"""The kind `files` keeps what every journal promises, whichever way it is addressed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from contract.check_journal import SCHEMA, Bench, JournalChecks
-from millstream.journal.base import JournalReader, JournalWriter
-from millstream.journal.kinds.files.description import create
-from millstream.journal.kinds.files.reader import Reader
-from millstream.journal.kinds.files.writer import Writer
-
-
-class FilesBench:
-    def __init__(self, path: Path, stack: ExitStack) -> None:
-        self._path = path
-        self._stack = stack
-        create(path, SCHEMA, partitions=2, time="at")
-
-    def writer(self, partition: int) -> JournalWriter:
-        return self._stack.enter_context(closing(Writer.open(self._path, partition)))
-
-    def reader(self, partition: int) -> JournalReader:
-        return Reader(self._path).partition(partition)
+from contract.check_journal import JournalChecks
+from millstream.errors import UnknownJournalKind
+from millstream.journal import Journal, journal_at, journals_in
+from millstream.journal.kinds.files import FilesJournal
 
 
 class TestFiles(JournalChecks):
-    @pytest.fixture
-    def bench(self, tmp_path: Path) -> Iterator[Bench]:
-        with ExitStack() as stack:
-            yield FilesBench(tmp_path, stack)
+    @pytest.fixture(params=["path", "text", "url"])
+    def empty(self, request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
+        path = tmp_path / "some journal"
+        addresses: dict[str, Path | str] = {"path": path, "text": str(path), "url": path.as_uri()}
+        return journal_at(addresses[request.param])
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("file:///a/b%20c", "/a/b c"),
+        ("file://localhost/a", "/a"),
+        ("file:/a", "/a"),
+        ("a:b/c", "a:b/c"),
+        ("a/b", "a/b"),
+    ],
+)
+def test_paths_and_file_urls_are_folders(address: str, path: str) -> None:
+    assert journal_at(address) == FilesJournal(Path(path))
+
+
+@pytest.mark.parametrize("address", ["kafka://host:9092/topic", "file://far/a", "s3://bucket/a"])
+def test_other_kinds_are_refused_with_a_hint(address: str) -> None:
+    with pytest.raises(UnknownJournalKind, match=address) as caught:
+        journal_at(address)
+    assert caught.value.hint == "give a path or a URL like file:///data/orders"
+
+
+def test_journals_are_found_by_name(tmp_path: Path) -> None:
+    assert journals_in(tmp_path / "nowhere") == {}
+    for name in ("b", "a"):
+        journal_at(tmp_path / name).create(pa.schema([("v", pa.int64())]))
+    (tmp_path / "other").mkdir()
+    assert list(journals_in(tmp_path)) == ["a", "b"]

@@ -13,7 +13,7 @@ import pytest
 from millstream.actions import wire
 from millstream.actions.program import Limits
 from millstream.actions.wire import Hello
-from millstream.journal import dead_counts
+from millstream.journal.kinds.files.dead import dead_counts
 from support.actions import python, sdk_program
 from support.runtimes import Hosted, Raw, RawDownstream, free_port, wait_until
 

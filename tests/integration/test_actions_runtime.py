@@ -14,7 +14,7 @@ from millstream.actions import wire
 from millstream.actions.queue import Queue
 from millstream.actions.wire import Hello
 from millstream.errors import AlreadyWriting, Fenced
-from millstream.journal import dead_counts
+from millstream.journal.kinds.files.dead import dead_counts
 from millstream.storage.disk import RealFile
 from support.actions import python, sdk_program
 from support.runtimes import Hosted, Raw, RawDownstream, free_port, wait_until

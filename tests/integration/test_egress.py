@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millstream import journal
 from millstream.engine.schemes.egress import Egress
-from millstream.journal import Kind, Writer
+from millstream.journal import Kind, journal_at
+from millstream.journal.kinds.files.writer import Writer
 from support.runtimes import Downlink, RawDownstream, wait_until
 
 SCHEMA = pa.schema([("value", pa.binary())])
@@ -21,7 +21,7 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path, self._next = path, 0
-        journal.create(path, SCHEMA)
+        journal_at(path).create(SCHEMA)
         self._writer = Writer.open(path, 0)
 
     def add(self, *values: bytes) -> None:
@@ -34,7 +34,7 @@ class Rows:
         self._writer.instruct(Kind.IDLE, 0)
 
     def committed(self) -> int:
-        return next(int(one.positions[0]) for one in journal.committed(self.path))
+        return next(int(one.positions[0]) for one in journal_at(self.path).committed())
 
     def close(self) -> None:
         self._writer.close()

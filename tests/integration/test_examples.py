@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millstream import load
-from millstream.journal import dead_counts
+from millstream.journal.kinds.files.dead import dead_counts
 from millstream.spark.flow_run import FlowRun, Options, RunStatistics
 from millstream.testing import flow_test
 from unit.docs.blocks import DOCS, blocks

@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from millstream.journal import Reader
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.client import connect
 from millstream.links.keys import new_keys
 from property.test_mirror import compare

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.journal import Reader, describe
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.reader import Reader
 from millstream.spark.flow_run import FlowRun, Options
 from support.ingest import all_rows, rows_of
 from support.lives import Died, dying

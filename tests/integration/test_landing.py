@@ -19,8 +19,8 @@ from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
-from millstream.journal import Reader
 from millstream.journal.kinds.files.layout import dead_folder
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Listening
 from support.actions import ROOT, sdk_program
 from support.engines import wait_until

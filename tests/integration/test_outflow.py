@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.errors import LinkClosed, SchemaConflict
 from millstream.flow import targets as t
-from millstream.journal import Reader
 from millstream.journal.kinds.files.layout import staged_folder
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
 from millstream.links.listener import Security

@@ -14,8 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
-from millstream.journal import Kind, Reader, Writer
+from millstream.journal import Kind
 from millstream.journal.kinds.files.layout import dead_folder
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.flow_run import FlowRun, Options
 
 pytestmark = pytest.mark.spark

@@ -25,7 +25,7 @@ from millstream.cluster import Cluster
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import JobStatus, RuntimeStatus
 from millstream.engine.tokens import token_of
-from millstream.journal import Reader
+from millstream.journal.kinds.files.reader import Reader
 from support.actions import ROOT
 from support.engines import drivers_of, wait_until
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.errors import SwitchImpossible, SwitchRefused
-from millstream.journal import committed
+from millstream.journal.kinds.files.retention import committed
 from millstream.spark.flow_run import FlowRun
 from millstream.switch.comparison import Compared, Comparison
 from support.lives import LIMIT, Life, compare, options, outcome

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millstream.journal import committed
+from millstream.journal.kinds.files.retention import committed
 from millstream.spark.flow_run import FlowRun
 from support.killed import killed
 from support.lives import Life, compare, written

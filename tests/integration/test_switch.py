@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import millstream as ms
 from millstream.errors import SwitchImpossible, SwitchRefused
-from millstream.journal import committed
+from millstream.journal.kinds.files.retention import committed
 from millstream.spark.flow_run import FlowRun
 from support.lives import Life, Switches, compare, options, outcome, until
 from support.recording import SECOND, Recording, Row

@@ -22,7 +22,7 @@ from millstream.cluster import Cluster, EngineClient
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import JobStatus
 from millstream.engine.tokens import token_of
-from millstream.journal import Reader
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.client import connect
 from millstream.links.keys import new_keys
 from property.test_mirror import compare_partition

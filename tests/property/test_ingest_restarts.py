@@ -19,7 +19,8 @@ from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Feed
 from millstream.ingest.routing import route
 from millstream.ingest.rows import Refused, Rows, numbered
-from millstream.journal import Writer, create
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.writer import Writer
 from support.ingest import letters_of, rows_of
 
 #: Not a disk, where there is one: what is tested here is not what a sync does.

@@ -12,9 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.ingest.rows import numbered
-from millstream.journal import Kind, Reader, Writer, create, describe, grow
+from millstream.journal import Kind
 from millstream.journal.align import floor_at
 from millstream.journal.base import Description
+from millstream.journal.kinds.files.description import create, describe
+from millstream.journal.kinds.files.growth import grow
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.writer import Writer
 from property.faulty_disk import Crash, FaultyDisk
 from property.test_ingest_restarts import MEMORY, SCHEMA, blocks, feed
 from support.ingest import all_rows, letters_of, rows_of

@@ -16,8 +16,9 @@ from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
 from millstream.ingest import Settings
-from millstream.journal import Description, Kind, Reader
+from millstream.journal import Description, Kind
 from millstream.journal.kinds.files.layout import dead_folder
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Host, Listening, declared_inboxes
 
 TARGET = "f.s"

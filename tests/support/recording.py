@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millstream.journal import Kind, Writer
+from millstream.journal import Kind
+from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.flow_run import FlowRun
 
 SECOND: Final = 1_000_000

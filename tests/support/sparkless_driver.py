@@ -17,12 +17,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from millstream import journal
 from millstream.actions.parent import end_with_parent
 from millstream.engine.driver import protocol
 from millstream.engine.driver.driver_versions import Versions
 from millstream.engine.driver.main import Driver
 from millstream.errors import FlowError, RunError
+from millstream.journal import journal_at
 from support.sparkless_run import SparklessRun
 
 
@@ -86,10 +86,10 @@ class Sparkless(Driver):
             raise FlowError("the flow has a mistake", hint="mend it")
 
     def _read_past(self, path: Path) -> bool:
-        reader = journal.Reader(path)
+        reader = journal_at(path).reader()
         views = [reader.partition(number) for number in range(reader.description.partitions)]
         ends = [view.end for view in views]
-        journal.commit(path, "job.group", ends)
+        journal_at(path).commit("job.group", ends)
         return all(view.state_at(end).ended for view, end in zip(views, ends, strict=True))
 
 

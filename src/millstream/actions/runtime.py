@@ -481,10 +481,10 @@ class Runtime:
 
     def _give_up(self, one: Input, child: Child) -> None:
         """Put a message aside that the program cannot do."""
-        from millstream.journal.kinds.files.dead import DeadLetters  # slow to import, seldom needed
+        from millstream.journal import journal_at  # slow to import, seldom needed
 
         reason = child.failure("failed at it", ActionFailed).message
-        with DeadLetters.open(self.settings.folder) as letters:
+        with journal_at(self.settings.folder).dead_letters() as letters:
             letters.put(one.sender, one.serial, reason, _shown(one.payload))
         self._numbers["failed"] += 1
         self._log(f"message {id_of(one.serial)} of {one.sender} was put to the dead letters")

@@ -30,13 +30,16 @@ from rich.progress import (
 from rich.table import Table
 
 from millstream.errors import JournalError, JournalMissing, SchemaConflict
-from millstream.journal.base import Kind, Slice
-from millstream.journal.kinds.files.layout import dead_folder, description_file
-from millstream.journal.kinds.files.reader import PartitionReader, Reader
-from millstream.journal.kinds.files.repair import repair as mend
-from millstream.journal.kinds.files.summary import PartitionSummary, Summary, summary
-from millstream.journal.kinds.files.verify import Report, size
-from millstream.journal.kinds.files.verify import verify as check
+from millstream.journal import (
+    Journal,
+    JournalReader,
+    Kind,
+    PartitionReader,
+    Slice,
+    journal_at,
+    journals_in,
+)
+from millstream.journal.health import PartitionSummary, Summary, Verification
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -56,28 +59,29 @@ def journals() -> None:
 # finding
 
 
-def named(data: Path) -> dict[str, Path]:
+def named(data: Path) -> dict[str, Journal]:
     """Return the journals under a data folder, by name."""
-    found = sorted(path.parent for path in data.glob("*/journals/*/journal.json"))
-    return {f"{path.parent.parent.name}.{path.name}": path for path in found}
+    return {
+        f"{folder.parent.name}.{name}": journal
+        for folder in sorted(data.glob("*/journals"))
+        for name, journal in journals_in(folder).items()
+    }
 
 
-def find(name: str, data: Path) -> Path:
-    """Return where a journal lies.
+def find(name: str, data: Path) -> Journal:
+    """Return the journal of a name.
 
     Raises:
-        JournalMissing: There is none of that name.
+        JournalMissing: There is none.
     """
     flow, _, rest = name.partition(".")
-    journal, _, letters = rest.partition(".")
-    path = data / flow / "journals" / journal
-    if journal and letters == "dead" and description_file(dead_folder(path)).exists():
-        return dead_folder(path)
-    if journal and not letters and description_file(path).exists():
-        return path
-    if letters == "dead" and description_file(path).exists():
-        msg = f'journal "{flow}.{journal}" has no dead letters'
-        raise JournalMissing(msg)
+    short, _, letters = rest.partition(".")
+    journal = journal_at(data / flow / "journals" / short)
+    if short and letters in ("", "dead") and journal.exists():
+        found = journal.dead_journal() if letters else journal
+        if not found.exists():
+            raise JournalMissing(f'journal "{flow}.{short}" has no dead letters')
+        return found
     known = list(named(data))
     hint = (
         f"there are {', '.join(known)}"
@@ -125,9 +129,9 @@ def _summaries(data: Path) -> tuple[dict[str, Summary], dict[str, JournalError]]
     """Return the journals in numbers, and those that are damaged: one of them must not hide the others."""
     found: dict[str, Summary] = {}
     damaged: dict[str, JournalError] = {}
-    for name, path in named(data).items():
+    for name, journal in named(data).items():
         try:
-            found[name] = summary(path)
+            found[name] = journal.summary()
         except JournalError as error:
             damaged[name] = error
     return found, damaged
@@ -139,7 +143,7 @@ def _summaries(data: Path) -> tuple[dict[str, Summary], dict[str, JournalError]]
 @app.command()
 def show(name: Name, data: Data = _DATA, json: Json = False) -> None:
     """Show a journal: partitions, senders, readers and their lag, what was late, dead or lost."""
-    found = summary(find(name, data))
+    found = find(name, data).summary()
     if json:
         print(jsonlib.dumps(_plain(name, found), indent=2))
         return
@@ -236,7 +240,7 @@ def cat(
     ] = False,
 ) -> None:
     """Print rows as JSON lines."""
-    reader = Reader(find(name, data))
+    reader = find(name, data).reader()
     wanted = _columns(columns, reader)
     parts = range(reader.description.partitions) if partition is None else [partition]
     left = math.inf if limit is None else limit
@@ -251,7 +255,7 @@ def cat(
             print(jsonlib.dumps({**place, **row}, default=_jsonable))
 
 
-def _columns(given: str | None, reader: Reader) -> list[str] | None:
+def _columns(given: str | None, reader: JournalReader) -> list[str] | None:
     if given is None:
         return None
     wanted = [column.strip() for column in given.split(",")]
@@ -301,8 +305,7 @@ def _jsonable(value: object) -> object:
 @app.command()
 def verify(name: Name, data: Data = _DATA, json: Json = False) -> None:
     """Check every checksum of a journal; exit with 1 and the places if something is damaged."""
-    path = find(name, data)
-    report = _verified(path, quiet=json)
+    report = _verified(find(name, data), quiet=json)
     if json:
         print(jsonlib.dumps(asdict(report), indent=2, default=str))
     else:
@@ -311,7 +314,7 @@ def verify(name: Name, data: Data = _DATA, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _verified(path: Path, *, quiet: bool) -> Report:
+def _verified(journal: Journal, *, quiet: bool) -> Verification:
     bar = Progress(
         TextColumn("verifying"),
         BarColumn(),
@@ -323,11 +326,11 @@ def _verified(path: Path, *, quiet: bool) -> Report:
         transient=True,
     )
     with bar:
-        task = bar.add_task("verify", total=size(path))
-        return check(path, lambda count: bar.advance(task, count))
+        task = bar.add_task("verify", total=journal.bytes_to_verify())
+        return journal.verify(lambda count: bar.advance(task, count))
 
 
-def _print_report(name: str, report: Report) -> None:
+def _print_report(name: str, report: Verification) -> None:
     for damage in report.damages:
         print(f"damaged: {damage}")
     lost = f", {report.lost:,} positions lost before" if report.lost else ""
@@ -342,7 +345,7 @@ def _print_report(name: str, report: Report) -> None:
 @app.command()
 def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
     """Put what is damaged aside, so that readers go on; the loss is counted and shown."""
-    done = mend(find(name, data))
+    done = find(name, data).repair()
     if json:
         print(jsonlib.dumps([asdict(one) for one in done], indent=2, default=str))
         return

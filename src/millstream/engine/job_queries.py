@@ -16,7 +16,8 @@ from millstream.engine.parts import Parts
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.switch_service import version_statuses
 from millstream.errors import EngineClosed, NoSuchJob
-from millstream.journal.kinds.files.summary import Summary, summary
+from millstream.journal import journals_in
+from millstream.journal.health import Summary
 from millstream.links.network import Address
 
 
@@ -126,7 +127,7 @@ class JobQueries:
     def journals(self, job: str) -> list[Summary]:
         """Return a job's journals that are on this engine, in numbers."""
         folder = self._folders.flow(self._found(job).name)
-        return [summary(file.parent) for file in sorted(folder.glob("journals/*/journal.json"))]
+        return [one.summary() for one in journals_in(folder / "journals").values()]
 
     def versions(self, job: str) -> list[VersionStatus]:
         """Return the versions of a job, oldest first."""

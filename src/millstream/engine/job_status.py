@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from millstream import journal
 from millstream.clock import iso
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.jobs.folders import Folders
@@ -22,6 +21,7 @@ from millstream.engine.jobs.status import (
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.switch_service import switch_status
 from millstream.errors import JournalError
+from millstream.journal import journal_at
 
 
 class _Numbers(msgspec.Struct, frozen=True):
@@ -116,9 +116,10 @@ def _with_inboxes(
 def _behind(path: Path) -> int:
     """Return how many rows of a source some group has not processed."""
     try:
-        reader = journal.Reader(path)
+        read = journal_at(path)
+        reader = read.reader()
         views = [reader.partition(number) for number in range(reader.description.partitions)]
-        readers = [one.positions for one in journal.committed(path)]
+        readers = [one.positions for one in read.committed()]
         done = [
             min((r.get(n, view.begin) for r in readers), default=view.begin)
             for n, view in enumerate(views)

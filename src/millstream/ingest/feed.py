@@ -23,9 +23,8 @@ from millstream.ingest import idle
 from millstream.ingest.checks import Rules, check
 from millstream.ingest.routing import dealt_with, first_sequence, laid_out, route
 from millstream.ingest.rows import Refused, Rows
+from millstream.journal import DeadLetter, PartitionWriter, journal_at
 from millstream.journal.base import Accepted, Kind
-from millstream.journal.kinds.files.dead import DeadLetter, DeadLetters
-from millstream.journal.kinds.files.writer import Writer
 
 #: Appends that may wait for the disk before an origin has to.
 _IN_FLIGHT: Final = 16
@@ -45,7 +44,7 @@ class Feed:
 
     def __init__(
         self,
-        writers: Sequence[Writer],
+        writers: Sequence[PartitionWriter],
         rules: Rules,
         clock: Clock,
         idleness: Idleness | None = None,
@@ -93,7 +92,7 @@ class Feed:
         if not refused:
             return
         # Open for a moment only: the groups that find rows late write there too.
-        with DeadLetters.open(self._path, clock=self._clock) as dead:
+        with journal_at(self._path).dead_letters(clock=self._clock) as dead:
             letters = [DeadLetter(sender, one.number, one.reason, one.record) for one in refused]
             self.refused += dead.put_all(letters)
 

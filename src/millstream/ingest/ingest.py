@@ -22,9 +22,7 @@ from millstream.ingest.feed import Feed
 from millstream.ingest.origins import FilesOrigin, Origin, RateOrigin, ReplayOrigin
 from millstream.ingest.reading import layout
 from millstream.ingest.settings import Settings, declare, grow
-from millstream.journal.base import Description
-from millstream.journal.kinds.files.reader import Reader
-from millstream.journal.kinds.files.writer import Writer
+from millstream.journal import Description, journal_at
 from millstream.journal.partitioning import places
 
 _SLICE_S = 0.5
@@ -82,7 +80,7 @@ def open_feed(
     with ExitStack() as stack:
         writers = [
             stack.enter_context(
-                Writer.open(description.path, partition, clock=clock, wait_s=wait_s)
+                journal_at(description.path).writer(partition, clock=clock, timeout=wait_s)
             )
             for partition in range(description.partitions)
         ]
@@ -151,7 +149,7 @@ class Ingest:
     @property
     def ended(self) -> bool:
         """Whether the journal has ended, in all partitions."""
-        reader = Reader.cached(self._folder)
+        reader = journal_at(self._folder).cached_reader()
         parts = [reader.partition(number) for number in range(reader.description.partitions)]
         return all(part.state_at(part.end).ended for part in parts)
 

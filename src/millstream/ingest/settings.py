@@ -14,9 +14,7 @@ from millstream.flow.sources import Inbox, Payload
 from millstream.flow.stages import Source
 from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
-from millstream.journal.base import Description
-from millstream.journal.kinds.files.growth import grow as grow_journal
-from millstream.journal.kinds.files.writer import create, describe
+from millstream.journal import Description, journal_at
 from millstream.storage import Folder
 
 _FILE: Final = "source.json"
@@ -54,8 +52,8 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
     Raises:
         SchemaConflict: The journal holds other columns.
     """
-    description = create(
-        folder, source.schema.arrow(), partitions=source.partitions, time=source.time
+    description = journal_at(folder).create(
+        source.schema.arrow(), partitions=source.partitions, time=source.time
     )
     inbox = source.origin if isinstance(source.origin, Inbox) else None
     settings = Settings(
@@ -81,7 +79,7 @@ def declared(folder: Path) -> tuple[Description, Settings]:
         JournalMissing: There is no journal.
         NotThere: It is not the journal of a source.
     """
-    description = describe(folder)
+    description = journal_at(folder).describe()
     found = Folder(folder).read(_FILE)
     if found is None:
         msg = f'the journal "{folder.name}" takes no events from outside'
@@ -100,4 +98,4 @@ def grow(
     if description.partitions >= partitions:
         return description
     lateness = settings.lateness // timedelta(microseconds=1)
-    return grow_journal(description.path, partitions, lateness_us=lateness, clock=clock)
+    return journal_at(description.path).grow(partitions, lateness_us=lateness, clock=clock)

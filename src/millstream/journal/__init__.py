@@ -1,16 +1,22 @@
 """Journals: append-only, partitioned, durable logs of Arrow record batches, read by position.
 
-create(path, schema, time="at")          make one, or widen it by nullable columns
-grow(path, partitions)                   more partitions for one that inboxes write
-Writer.open(path, partition)             inboxes append numbered rows, each stored once
-stage(path, batches), EpochLog.open(path)    groups append epochs, each whole or not at all
-Reader(path).partition(n)                read by position, while it is written
-DeadLetters.open(path)                   what could not be taken, with the reason
+    orders = journal_at("data/shop/journals/orders")      a path, or a URL
+
+    orders.create(schema, time="at")    make it, or widen it by nullable columns
+    orders.grow(partitions)             give it more partitions, if inboxes write it
+    orders.writer(partition)            inboxes append numbered rows, each stored once
+    orders.stage(batches), .epochs()    groups append epochs, each whole or not at all
+    orders.reader().partition(n)        read by position, while it is written
+    orders.dead_letters()               what was refused, with the reason
+
+`kind.py` has all operations; `kinds/` has what they are done with.
 """
 
+from millstream.journal.address import journal_at, journals_in
 from millstream.journal.base import (
     FOREVER,
     Accepted,
+    DeadLetter,
     Description,
     Entry,
     Kind,
@@ -18,39 +24,24 @@ from millstream.journal.base import (
     Slice,
     Staged,
 )
-from millstream.journal.kinds.files.dead import DeadLetter, DeadLetters, dead_counts
-from millstream.journal.kinds.files.description import create, describe
-from millstream.journal.kinds.files.epochs import EpochLog
-from millstream.journal.kinds.files.growth import grow
-from millstream.journal.kinds.files.reader import PartitionReader, Reader
-from millstream.journal.kinds.files.retention import commit, committed, forget, trim
-from millstream.journal.kinds.files.staging import stage
-from millstream.journal.kinds.files.writer import Writer
+from millstream.journal.kind import Journal, JournalReader, PartitionReader, PartitionWriter
 from millstream.journal.lateness import late_mask
 
 __all__ = [
     "FOREVER",
     "Accepted",
     "DeadLetter",
-    "DeadLetters",
     "Description",
     "Entry",
-    "EpochLog",
+    "Journal",
+    "JournalReader",
     "Kind",
     "PartitionReader",
     "PartitionState",
-    "Reader",
+    "PartitionWriter",
     "Slice",
     "Staged",
-    "Writer",
-    "commit",
-    "committed",
-    "create",
-    "dead_counts",
-    "describe",
-    "forget",
-    "grow",
+    "journal_at",
+    "journals_in",
     "late_mask",
-    "stage",
-    "trim",
 ]

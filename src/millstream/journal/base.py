@@ -10,14 +10,18 @@ are left out; groups append *epochs*, taken or ignored as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
+
+PASSING = "client:"
+"""How the names of senders begin that are made up for one connection, and never come again."""
+
+Reasoned = tuple[str, str]
+"""A row that was refused: the reason, and the row as JSON."""
 
 FOREVER = 2**63 - 1
 """The largest time: a `max_lag` of this means that a row lies below the floor, so it is late at any lateness."""
@@ -162,75 +166,41 @@ class Staged:
     version: int
 
 
-class JournalWriter(Protocol):
-    """The one writer of a partition."""
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that was not taken: where it came from, and why."""
+
+    origin: str
+    position: int
+    reason: str
+    record: str
+    partition: int = 0
 
     @property
-    def end(self) -> int:
-        """The position after the last durable one."""
-        ...
-
-    def highest(self, sender: str) -> int:
-        """Return the highest sequence number taken from `sender`, or -1."""
-        ...
-
-    def append(self, sender: str, first_seq: int, batch: pa.RecordBatch) -> Accepted:
-        """Append rows numbered from `first_seq`; they are durable when this returns."""
-        ...
-
-    def append_nowait(self, sender: str, first_seq: int, batch: pa.RecordBatch) -> Future[Accepted]:
-        """Queue rows; the future resolves when they are durable."""
-        ...
-
-    def instruct(
-        self,
-        kind: Kind,
-        floor: int | None = None,
-        *,
-        sender: str | None = None,
-        seq: int | None = None,
-    ) -> Accepted:
-        """Append an instruction; it is durable when this returns."""
-        ...
-
-    def close(self) -> None:
-        """Write what is queued and let go of the partition."""
-        ...
+    def key(self) -> tuple[str, int, int]:
+        return (self.origin, self.partition, self.position)
 
 
-class JournalReader(Protocol):
-    """A reader of one partition, by position."""
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far a reader has come, per partition."""
 
-    @property
-    def begin(self) -> int:
-        """The first position that is still there."""
-        ...
+    reader: str
+    positions: Mapping[int, int]
+    at: int
 
-    @property
-    def end(self) -> int:
-        """The position after the last durable one, now."""
-        ...
 
-    def state_at(self, position: int) -> PartitionState:
-        """Return what is known before `position`."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What a trim has removed."""
 
-    def first_above(self, moment: int, start: int, end: int) -> int:
-        """Return the first position from `start` on at which the running maximum is above `moment`, else `end`."""
-        ...
+    segments: int
+    positions: int
+    bytes: int
 
-    def position_at_time(self, moment: int) -> int:
-        """Return the first position with a row at or after `moment`, else the end."""
-        ...
-
-    def entries(self, start: int, stop: int) -> Iterator[Entry]:
-        """Yield the entries that touch [start, stop)."""
-        ...
-
-    def rows(self, start: int, stop: int) -> int:
-        """Return how many rows lie in [start, stop): instructions have positions too."""
-        ...
-
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Slice]:
-        """Yield what lies in [start, stop), cut to the row."""
-        ...
+    def plus(self, other: Trimmed) -> Trimmed:
+        return Trimmed(
+            self.segments + other.segments,
+            self.positions + other.positions,
+            self.bytes + other.bytes,
+        )

@@ -44,7 +44,7 @@ from millstream.errors import (
 )
 from millstream.ingest import Refused
 from millstream.journal import Kind
-from millstream.journal.kinds.files.senders import PASSING
+from millstream.journal.base import PASSING
 from millstream.links import envelope as e
 from millstream.links import window as w
 from millstream.links.admission import Numbers

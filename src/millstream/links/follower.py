@@ -24,10 +24,10 @@ from typing import Final
 from millstream.clock import Clock, SystemClock
 from millstream.errors import JournalError, LinkBroken, MillstreamError, NoAnswer
 from millstream.ingest import Progress
+from millstream.journal import journal_at
 from millstream.journal.kinds.files.index import State
 from millstream.journal.kinds.files.mirror import Mirror
 from millstream.journal.kinds.files.replica_chunk import Reached, ReplicaChunk
-from millstream.journal.kinds.files.retention import committed
 from millstream.links import envelope as e
 from millstream.links import follow as f
 from millstream.links.keys import KeyPair
@@ -291,7 +291,9 @@ class Follower:
         if self._met.is_set() or mirror.begin is None:
             return
         with contextlib.suppress(JournalError):  # a reader's file is damaged: it says so itself
-            passed = [one.positions.get(self.partition, 0) for one in committed(self.path)]
+            passed = [
+                one.positions.get(self.partition, 0) for one in journal_at(self.path).committed()
+            ]
             if max(passed, default=0) <= self._state.position:
                 self._met.set()
 
@@ -303,7 +305,8 @@ class Follower:
         try:
             mirror.trim(piece.begin)
             readers = {
-                one.reader: one.positions.get(self.partition, 0) for one in committed(self.path)
+                one.reader: one.positions.get(self.partition, 0)
+                for one in journal_at(self.path).committed()
             }
         except JournalError as error:  # until the reader commits again nothing is removed
             _log.warning("following %s/%d: %s", self.source, self.partition, error)

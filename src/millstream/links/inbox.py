@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -31,21 +29,11 @@ from millstream.ingest import Progress, Refused, Settings
 from millstream.ingest import Rows as Numbered
 from millstream.ingest.checks import check
 from millstream.ingest.rows import numbered
-from millstream.journal import DeadLetter, DeadLetters, Description, Kind, Staged, Writer, describe
-from millstream.journal.base import Accepted
-from millstream.journal.kinds.files.arrivals import (
-    Reasoned,
-    checked,
-    discard,
-    read_refused,
-    stage_arrival,
-)
-from millstream.journal.kinds.files.layout import partition_folder
-from millstream.journal.kinds.files.senders import checked_line, checked_lines
+from millstream.journal import DeadLetter, Description, Kind, Staged, journal_at
+from millstream.journal.base import Accepted, Reasoned
 from millstream.journal.rows import conform
 from millstream.links.admission import NOTHING, Admission, Ends, Numbers, admit, array
 from millstream.links.envelope import MOST_ROWS
-from millstream.storage.disk import REAL
 
 _log = logging.getLogger(__name__)
 _REOPEN_EVERY_S: Final = 1.0
@@ -123,9 +111,9 @@ class Inbox:
         self._clock = clock or SystemClock()
         self._capacity = capacity or Capacity()
         self._guard = threading.RLock()
-        self._writer = Writer.open(description.path, partition, clock=self._clock, wait_s=wait_s)
-        self._ends_file = partition_folder(description.path, partition) / "ends"
-        self._ends = Ends(frozenset(upstreams), frozenset(_read_ends(self._ends_file)))
+        self._journal = journal_at(description.path)
+        self._writer = self._journal.writer(partition, clock=self._clock, timeout=wait_s)
+        self._ends = Ends(frozenset(upstreams), frozenset(self._journal.ended_senders(partition)))
         self._senders: dict[str, _Sender] = {}
         self._waiting_rows = self._waiting_bytes = self._waiting_requests = 0
         self._error: str | None = None
@@ -148,7 +136,7 @@ class Inbox:
     def described(self, version: int = 0) -> Description:
         """Return what the journal holds; columns may have been added since it was opened."""
         if version > self._description.version:
-            self._description = describe(self._description.path)
+            self._description = self._journal.describe()
         return self._description
 
     @property
@@ -262,7 +250,7 @@ class Inbox:
 
     def bury(self, sender: str, refused: Iterable[Refused], *, wait_s: float = 30.0) -> int:
         """Keep records that a sender could not make rows of as dead letters, each once; return how many were new."""
-        with DeadLetters.open(self._description.path, clock=self._clock, wait_s=wait_s) as dead:
+        with self._journal.dead_letters(clock=self._clock, timeout=wait_s) as dead:
             new = dead.put_all([DeadLetter(sender, r.number, r.reason, r.record) for r in refused])
         self._refused += new
         return new
@@ -278,12 +266,12 @@ class Inbox:
         """
         if epoch <= self.highest(sender):
             return []
-        description, now = describe(self._description.path), self._clock.now_us()
+        description, now = self._journal.describe(), self._clock.now_us()
         given = [numbered(conform(batch, description.schema), 0) for batch in batches]
         found = [check(rows, self._rules, now) for rows in given]
         refused = [(one.reason, one.record) for rows in found for one in rows.refused]
-        return stage_arrival(
-            description, self.partition, sender, epoch, [rows.batch for rows in found], refused
+        return self._journal.stage_arrival(
+            self.partition, sender, epoch, [rows.batch for rows in found], refused
         )
 
     def publish(self, sender: str, epoch: int, staged: Sequence[Staged]) -> int:
@@ -295,15 +283,14 @@ class Inbox:
             CorruptStaging: A staged file is gone or damaged, or was not staged for this epoch.
             WriterBroken: The disk refuses; ask again.
         """
-        rows, refused = checked(staged, self.partition, sender, epoch)
-        path = self._description.path
+        rows, refused = self._journal.checked_arrival(staged, self.partition, sender, epoch)
         if epoch > self._queued(sender):
             # Before the rows: where they are, even if only on their way, the letters are.
-            self._bury_staged(sender, epoch, read_refused(path, refused))
+            self._bury_staged(sender, epoch, self._journal.read_refused(refused))
         stored = self._arrive(sender, epoch, rows) if rows else 0
         # Without an entry nothing tells a repetition that the epoch was here: its files stay until
         # the next one.
-        discard(path, self.partition, sender, epoch if rows else epoch - 1)
+        self._journal.discard_arrival(self.partition, sender, epoch if rows else epoch - 1)
         return stored
 
     def _queued(self, sender: str) -> int:
@@ -326,7 +313,7 @@ class Inbox:
                 DeadLetter(sender, first + number, reason, record, self.partition)
                 for number, (reason, record) in enumerate(refused)
             ]
-            with DeadLetters.open(self._description.path, clock=self._clock) as dead:
+            with self._journal.dead_letters(clock=self._clock) as dead:
                 self._refused += dead.put_all(letters)
 
     def _arrive(self, sender: str, epoch: int, staged: Sequence[Staged]) -> int:
@@ -494,7 +481,7 @@ class Inbox:
             if not ends.complete:
                 if known.tail is not None:
                     return None  # noted before its rows are safe, the end could outlive them
-                _write_end(self._ends_file, sender)
+                self._journal.end_sender(self.partition, sender)
                 self._ends = ends
                 known.highest = known.durable = number
                 return 1
@@ -594,7 +581,7 @@ class Inbox:
         self._reopen_at = time.monotonic() + _REOPEN_EVERY_S
         try:
             self._writer.abort()
-            self._writer = Writer.open(self._description.path, self.partition, clock=self._clock)
+            self._writer = self._journal.writer(self.partition, clock=self._clock)
             self._writer.on_durable = self._durable
         except (OSError, JournalError) as error:
             self._error = str(error)
@@ -604,7 +591,8 @@ class Inbox:
         self._error = None
         # What was queued is gone: the numbers and the ends are those that the recovery has found.
         self._senders.clear()
-        self._ends = replace(self._ends, ended=frozenset(_read_ends(self._ends_file)))
+        ended = frozenset(self._journal.ended_senders(self.partition))
+        self._ends = replace(self._ends, ended=ended)
         return True
 
     def close(self) -> None:
@@ -624,22 +612,3 @@ def _resolved(taken: Taken) -> Future[Taken]:
     answer: Future[Taken] = Future()
     answer.set_result(taken)
     return answer
-
-
-def _read_ends(file: Path) -> list[str]:
-    try:
-        raw = file.read_bytes()
-    except FileNotFoundError:
-        return []
-    values, used = checked_lines(raw)
-    if used < len(raw):
-        os.truncate(file, used)  # torn by a crash: what is written after it would never be read
-    return [str(value) for value in values]
-
-
-def _write_end(file: Path, sender: str) -> None:
-    with file.open("ab") as sink:
-        sink.write(checked_line(sender))
-        sink.flush()
-        os.fsync(sink.fileno())
-    REAL.sync_folder(file.parent)

@@ -26,9 +26,8 @@ from millstream.errors import (
     NotThere,
 )
 from millstream.ingest import Refused
-from millstream.journal import Description, Kind, describe
+from millstream.journal import Description, Kind, journal_at
 from millstream.journal.kinds.files.replica_chunk import ReplicaChunk
-from millstream.journal.kinds.files.retention import commit_for, trim_to
 from millstream.links import envelope as e
 from millstream.links import follow as f
 from millstream.links.feeds import Feeds
@@ -171,7 +170,7 @@ class Listener:
             NotAllowed: The producer is not on its list.
         """
         hosted = self._hosted(source, producer)
-        description = describe(hosted.description.path)
+        description = journal_at(hosted.description.path).describe()
         places = [
             e.Place(place.ip, place.port, place.node, place.folder) for place in hosted.places
         ]
@@ -399,9 +398,9 @@ class Listener:
 
 def _passed(inbox: Inbox, request: f.Passed) -> e.Done:
     """Keep what the readers of a copy need, and remove what was removed there."""
-    path = inbox.described().path
-    commit_for(path, inbox.partition, request.readers)
-    trimmed = trim_to(path, inbox.partition, request.begin)
+    journal = journal_at(inbox.described().path)
+    journal.commit_for(inbox.partition, request.readers)
+    trimmed = journal.trim_to(inbox.partition, request.begin)
     return e.Done(request.request, rows=trimmed.positions)
 
 

@@ -24,12 +24,13 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from millstream import errors, ingest, journal
+from millstream import errors, ingest
 from millstream.clock import Clock, SystemClock
 from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError, SwitchRefused
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.sources import Inbox
+from millstream.journal import journal_at
 from millstream.links.host import Host, Listening, declared_inboxes
 from millstream.links.host import Source as HostedSource
 from millstream.links.network import Address
@@ -381,7 +382,7 @@ class FlowRun:
         return self._still >= 2
 
     def _ends(self) -> list[int]:
-        readers = [journal.Reader.cached(path) for path in self._journals()]
+        readers = [journal_at(path).cached_reader() for path in self._journals()]
         return [one.partition(n).end for one in readers for n in range(one.description.partitions)]
 
     def _journals(self) -> list[Path]:
@@ -391,7 +392,7 @@ class FlowRun:
     def statistics(self) -> RunStatistics:
         """Return the numbers as they are now."""
         now = self._clock.now_us()
-        letters = [journal.dead_counts(path) for path in self._journals()]
+        letters = [journal_at(path).dead_counts() for path in self._journals()]
         return RunStatistics(
             groups=tuple(
                 replace(query.statistics(now), name=name) for name, query in self.queries.items()

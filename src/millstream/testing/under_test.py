@@ -23,8 +23,7 @@ from millstream.flow.load import load
 from millstream.flow.rewire import rewired
 from millstream.flow.sources import Inbox
 from millstream.flow.targets import Memory
-from millstream.journal import Kind, Reader
-from millstream.journal.kinds.files.layout import dead_folder
+from millstream.journal import Kind, journal_at
 from millstream.spark.flow_run import FlowRun, Options
 from millstream.spark.session.session import session
 
@@ -118,10 +117,10 @@ class FlowTest:
                 f'flow "{self.flow.name}" has no journal "{journal}"',
                 hint=f"one of {list(self._run.plan.journals)}",
             )
-        path = dead_folder(self._run.journal(journal))
-        if not path.exists():
+        letters = journal_at(self._run.journal(journal)).dead_journal()
+        if not letters.exists():
             return Results()
-        view = Reader.cached(path).partition(0)
+        view = letters.cached_reader().partition(0)
         return Results(
             row
             for part in view.read(view.begin, view.end)

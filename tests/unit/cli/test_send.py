@@ -17,7 +17,8 @@ from millstream.cli import send as sending
 from millstream.cli.send import send
 from millstream.errors import AlreadyWriting, Ended, NoAnswer, NotThere
 from millstream.flow import sources
-from millstream.journal import Kind, Writer
+from millstream.journal import Kind
+from millstream.journal.kinds.files.writer import Writer
 from millstream.links.client import Client, connect
 from millstream.links.host import Host, declared_inboxes
 from support.ingest import all_rows, kinds_of, letters_of, source

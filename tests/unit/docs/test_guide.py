@@ -45,7 +45,8 @@ from millstream.cli import report
 from millstream.cli.app import app
 from millstream.cli.run import _View
 from millstream.flow.stages import Journal, Source
-from millstream.journal import Reader, dead_counts
+from millstream.journal.kinds.files.dead import dead_counts
+from millstream.journal.kinds.files.reader import Reader
 from millstream.plan import draw
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.groups import plan

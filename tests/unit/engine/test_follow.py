@@ -15,7 +15,8 @@ from millstream.errors import EngineAway
 from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
-from millstream.journal import Kind, Reader
+from millstream.journal import Kind
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Listening
 from millstream.links.inbox import Inbox
 from property.test_mirror import compare_partition

@@ -10,7 +10,7 @@ import pytest
 from millstream.clock import SystemClock
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.errors import SchemaConflict
-from millstream.journal import describe
+from millstream.journal.kinds.files.description import describe
 from millstream.links.client import connect
 from millstream.links.host import Listening
 from support.links import declare, journal, rows, stored

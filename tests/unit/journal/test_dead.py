@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import AlreadyWriting
-from millstream.journal.kinds.files.dead import DeadLetter, DeadLetters, dead_counts
+from millstream.journal.base import DeadLetter
+from millstream.journal.kinds.files.dead import DeadLetters, dead_counts
 from millstream.journal.kinds.files.layout import dead_folder
 from millstream.journal.kinds.files.reader import Reader
 
@@ -40,7 +41,8 @@ def test_positions_may_come_in_any_order_and_twice_in_one_call(journal: Path) ->
 
 def test_one_process_after_the_other_adds_nothing_twice(journal: Path) -> None:
     code = (
-        "import sys; from millstream.journal.kinds.files.dead import DeadLetter, DeadLetters\n"
+        "import sys; from millstream.journal.base import DeadLetter\n"
+        "from millstream.journal.kinds.files.dead import DeadLetters\n"
         f"with DeadLetters.open({str(journal)!r}) as dead:\n"
         "    print(dead.put_all([DeadLetter('s', n, 'late', '{}') for n in range(int(sys.argv[1]))]))"
     )

@@ -11,10 +11,14 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import AlreadyWriting, JournalUnreadable, SchemaConflict
-from millstream.journal import Kind, Reader, Writer, commit, create, describe, grow, trim
+from millstream.journal import Kind
 from millstream.journal.base import Layout
-from millstream.journal.kinds.files.description import adopt
+from millstream.journal.kinds.files.description import adopt, create, describe
+from millstream.journal.kinds.files.growth import grow
 from millstream.journal.kinds.files.layout import description_file, partition_folder
+from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.retention import commit, trim
+from millstream.journal.kinds.files.writer import Writer
 
 Batch = Callable[..., pa.RecordBatch]
 LATENESS = 10

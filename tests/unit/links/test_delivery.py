@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import CorruptStaging, Ended, NoAnswer, SchemaConflict
-from millstream.journal import Kind, Staged, Writer
+from millstream.journal import Kind, Staged
 from millstream.journal.kinds.files.layout import staged_folder
+from millstream.journal.kinds.files.writer import Writer
 from millstream.links import envelope as e
 from millstream.links.client import Client
 from millstream.links.delivery import Delivery

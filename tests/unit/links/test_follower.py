@@ -16,8 +16,12 @@ import pytest
 
 from millstream import ingest
 from millstream.clock import ManualClock, SystemClock
-from millstream.journal import Kind, Reader, Writer, commit, committed, describe, trim
+from millstream.journal import Kind
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.reader import Reader
 from millstream.journal.kinds.files.replica_source import ReplicaSource
+from millstream.journal.kinds.files.retention import commit, committed, trim
+from millstream.journal.kinds.files.writer import Writer
 from millstream.links.client import Client
 from millstream.links.follower import Follower
 from millstream.links.host import Host, Listening

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from millstream import ingest
 from millstream.clock import ManualClock, SystemClock, micros
-from millstream.journal import Description, Kind, Reader
+from millstream.journal import Description, Kind
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.client import connect
 from millstream.links.host import Host, declared_inboxes
 from support.links import NOON, TARGET, declare, entries, hosted, journal, rows, stored, wait_for

@@ -16,7 +16,11 @@ import pytest
 
 from millstream.errors import AlreadyWriting, Ended, LinkClosed, WriterBroken
 from millstream.ingest import Refused, Settings
-from millstream.journal import DeadLetters, Description, Kind, Writer, create
+from millstream.journal import Description, Kind
+from millstream.journal.kinds.files.dead import DeadLetters
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.log import PartitionLog
+from millstream.journal.kinds.files.writer import Writer
 from millstream.links import inbox as module
 from millstream.links.inbox import Capacity, Inbox
 from support.links import NOON, batch, declare, entries, journal, letters, stored
@@ -48,7 +52,7 @@ class Disk:
             self.may_write.wait(20)
             commit(writer)
 
-        log_commit = module.Writer.__init__.__globals__["PartitionLog"].commit
+        log_commit = PartitionLog.commit
 
         def refusing(log: Any, items: Any) -> None:
             if self.error is not None:

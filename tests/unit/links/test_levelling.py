@@ -9,7 +9,8 @@ import pytest
 from millstream import ingest
 from millstream.clock import ManualClock, micros
 from millstream.flow import sources
-from millstream.journal import Kind, Reader
+from millstream.journal import Kind
+from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Host, declared_inboxes
 from support.ingest import kinds_of, source
 

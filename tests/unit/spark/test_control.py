@@ -9,7 +9,9 @@ import pytest
 from msgspec import convert
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from millstream.journal import Kind, Writer, create
+from millstream.journal import Kind
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.source import JournalStreamReader, Offset, Settings
 from millstream.switch.cut import WHOLE

@@ -9,7 +9,9 @@ import pytest
 from msgspec import convert, to_builtins
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from millstream.journal import Writer, create, grow
+from millstream.journal.kinds.files.description import create
+from millstream.journal.kinds.files.growth import grow
+from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.io.control import Control, Orders, Question
 from millstream.spark.io.source import JournalStreamReader, Offset, Settings, padded
 

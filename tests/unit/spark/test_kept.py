@@ -9,9 +9,10 @@ from typing import Any, cast
 import pyarrow as pa
 
 import millstream as ms
-from millstream import journal
 from millstream.clock import micros
+from millstream.journal import journal_at
 from millstream.journal.kinds.files.retention import trim_to
+from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.run.version import FlowVersion, RunContext
 from millstream.spark.switching.reprocess import trimmed
 from millstream.switch.changes import Version
@@ -45,15 +46,15 @@ def test_what_retention_has_removed_cannot_be_processed_again(tmp_path: Path) ->
     schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
     path = flow.journal("rows")
     assert facts(tmp_path, BEGAN) == []  # there is no journal yet
-    journal.create(path, schema, time="at")
-    with journal.Writer.open(path, segment_bytes=1) as writer:
+    journal_at(path).create(schema, time="at")
+    with Writer.open(path, segment_bytes=1) as writer:
         for hour in range(6):
             moment = micros(BEGAN + hour * HOUR)
             columns = [pa.array(["a"]), pa.array([moment], schema.field("at").type)]
             writer.append("s", hour, pa.RecordBatch.from_arrays(columns, schema=schema))
     assert facts(tmp_path, BEGAN) == []
     assert trim_to(path, 0, 3).segments > 0
-    gone = journal.Reader(path).partition(0).begin
+    gone = journal_at(path).reader().partition(0).begin
     assert gone > 0
     last = BEGAN + (gone - 1) * HOUR
     ((fact, hint),) = facts(tmp_path, last)

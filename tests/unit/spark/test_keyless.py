@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millstream.journal import Reader, dead_counts
-from millstream.journal.kinds.files.dead import dead_folder
+from millstream.journal.kinds.files.dead import dead_counts, dead_folder
+from millstream.journal.kinds.files.reader import Reader
 from millstream.spark.io.source import PLACE, POSITION_BITS
 from millstream.spark.stages.keyless import RECORD, Keyless
 from millstream.spark.stages.ordered import SHARD, from_bytes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millstream import journal
+from millstream.journal import journal_at
 from millstream.spark.run.version import forget_readers, placed, remove_unless
 from millstream.switch.record import Homes
 
@@ -54,8 +54,8 @@ def test_a_version_that_was_not_wanted_leaves_nothing(tmp_path: Path) -> None:
 
 def test_readers_that_are_gone_hold_nothing_back_and_those_of_others_do(tmp_path: Path) -> None:
     path = tmp_path / "events"
-    journal.create(path, pa.schema([("v", pa.int64())]))
+    journal_at(path).create(pa.schema([("v", pa.int64())]))
     for reader in ("flow.rows", "flow.rows@2", "other.rows"):
-        journal.commit(path, reader, [0])
+        journal_at(path).commit(reader, [0])
     forget_readers([path, tmp_path / "missing"], "flow", {(path, "flow.rows@2")})
-    assert {one.reader for one in journal.committed(path)} == {"flow.rows@2", "other.rows"}
+    assert {one.reader for one in journal_at(path).committed()} == {"flow.rows@2", "other.rows"}

@@ -57,7 +57,7 @@ from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.engine.switch_service import Wanted
 from millstream.errors import NotThere, RequestRefused, SwitchRefused
 from millstream.flow.binary import NAME
-from millstream.journal.kinds.files.summary import Summary
+from millstream.journal.health import Summary
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
 from millstream.switch.cut import WHOLE

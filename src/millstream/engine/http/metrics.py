@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import EngineStatus, JobStatus
-from millstream.journal.kinds.files.summary import Summary
+from millstream.journal.health import Summary
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Sizes of journals change slowly, and cost a look at every index.

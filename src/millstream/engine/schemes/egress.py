@@ -19,11 +19,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from millstream import journal
 from millstream.actions import wire
 from millstream.actions.peers import Closed, Peer, split
 from millstream.actions.serials import id_of, nearest
-from millstream.journal import Reader
+from millstream.journal import journal_at
 
 _FULL: Final = (1 << 32) - 1
 _ROWS: Final = 4096
@@ -64,13 +63,13 @@ class Egress:
         self._who = wire.Hello(name, 1)
         self._ways: dict[str, _Way] = {}
         self._commit_at = 0.0
-        self._partition = Reader(path).partition(0)
+        self._partition = journal_at(path).reader().partition(0)
         self._position = self._begin()
 
     def _begin(self) -> int:
-        found = {one.reader: one.positions for one in journal.committed(self._path)}
+        found = {one.reader: one.positions for one in journal_at(self._path).committed()}
         at: int = found.get(self._reader_name, {}).get(0, 0)
-        journal.commit(self._path, self._reader_name, [at])
+        journal_at(self._path).commit(self._reader_name, [at])
         return at
 
     def send_to(self, addresses: tuple[str, ...]) -> None:
@@ -90,7 +89,7 @@ class Egress:
             everywhere = min(way.acked for way in self._ways.values())
             if everywhere > self._position:
                 self._position = everywhere
-                journal.commit(self._path, self._reader_name, [everywhere])
+                journal_at(self._path).commit(self._reader_name, [everywhere])
 
     @property
     def idle(self) -> bool:
@@ -113,7 +112,7 @@ class _Way(threading.Thread):
         super().__init__(name=f"egress to {address}", daemon=True)
         self.acked = acked
         self._who, self._address = who, address
-        self._partition = Reader(path).partition(0)
+        self._partition = journal_at(path).reader().partition(0)
         self._sent = acked
         #: The position after the last row that was sent: instructions are not, and not acknowledged.
         self._last = acked

@@ -18,7 +18,7 @@ from millstream.actions.scheme import Scheme
 from millstream.engine.schemes import mixing
 from millstream.engine.schemes.egress import Egress
 from millstream.errors import MillstreamError
-from millstream.journal import Reader
+from millstream.journal import journal_at
 from millstream.links.client import Client
 from millstream.links.host import read_address
 
@@ -56,7 +56,7 @@ class Ends:
         return [one for one in self._scheme.upstreams(name) if one not in self._inside]
 
     def _over(self, journal: str) -> bool:
-        part = Reader((self._journals / journal).resolve()).partition(0)
+        part = journal_at((self._journals / journal).resolve()).reader().partition(0)
         return part.state_at(part.end).ended
 
     def step(self) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from millstream import journal
+from millstream.journal import journal_at
 from millstream.spark.io.schemas import arrow_schema
 from millstream.spark.io.source import PLACE
 from millstream.spark.io.targets import Epoch, JournalTarget
@@ -38,13 +38,13 @@ class Recorder:
         #: Results that start before this are of no interest; None: nobody knows yet.
         self.since_us: int | None = None
         self.error: Exception | None = None
-        journal.create(
-            path,
+        kept = journal_at(path)
+        kept.create(
             arrow_schema(StructType([StructField(START, LongType()), *fields])),
             written_by="group",
         )
         # One of its own: those that a process keeps would hold on to files that are removed.
-        self.reader = journal.Reader(path)
+        self.reader = kept.reader()
         self._target = JournalTarget(path, key=None)
         self._target.recover()
         self._guard = threading.Lock()

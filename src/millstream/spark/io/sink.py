@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from millstream.errors import InternalError
-from millstream.journal import DeadLetter, DeadLetters, Reader, commit
+from millstream.journal import DeadLetter, JournalReader, journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.owned import owned
@@ -65,7 +65,7 @@ class GroupSink:
     shadow: bool = False
     rows_out: int = 0
     error: BaseException | None = None
-    _readers: dict[str, Reader] = field(default_factory=dict)
+    _readers: dict[str, JournalReader] = field(default_factory=dict)
     _publishing: threading.Lock = field(default_factory=threading.Lock)
     _shut: bool = False
 
@@ -168,7 +168,8 @@ class GroupSink:
     def mark_read(self, logged: Logged) -> None:
         """Tell the journals how far this group has got for good, so that they may trim."""
         for name, offset in logged.offsets.items():
-            commit(self.inputs[name].path, self.checkpoint.reader(self.job), offset.positions)
+            reader = self.checkpoint.reader(self.job)
+            journal_at(self.inputs[name].path).commit(reader, offset.positions)
 
     def _record_late(self, before: Logged | None, logged: Logged) -> None:
         for name, offset in logged.offsets.items():
@@ -179,7 +180,7 @@ class GroupSink:
             start = offset.begun(known) or self._beginnings(source, len(offset.positions))
             letters = self._late_of(source, start, offset)
             if letters:
-                with DeadLetters.open(source.path) as dead:
+                with journal_at(source.path).dead_letters() as dead:
                     dead.put_all(letters)
 
     def _late_of(self, source: Input, start: Sequence[int], end: Offset) -> list[DeadLetter]:
@@ -206,11 +207,11 @@ class GroupSink:
                     f"late:{source.name}", part.position + place, "late", record, partition
                 )
 
-    def _reader(self, source: Input, partitions: int) -> Reader:
+    def _reader(self, source: Input, partitions: int) -> JournalReader:
         """Return a reader of our own, which knows so many partitions: the journal may have got more."""
         known = self._readers.get(source.name)
         if known is None or known.description.partitions < partitions:
-            known = self._readers[source.name] = Reader(source.path)
+            known = self._readers[source.name] = journal_at(source.path).reader()
         return known
 
     def _beginnings(self, source: Input, partitions: int) -> list[int]:

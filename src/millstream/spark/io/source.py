@@ -38,7 +38,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from millstream.errors import PositionUnwritten
-from millstream.journal import Entry, PartitionReader, Reader, Slice, align, late_mask
+from millstream.journal import Entry, PartitionReader, Slice, align, journal_at, late_mask
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, flags, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
@@ -294,7 +294,7 @@ def marker(schema: pa.Schema, settings: Settings, floor: int) -> pa.RecordBatch:
 
 
 def _views(path: str) -> list[PartitionReader]:
-    reader = Reader.cached(path)
+    reader = journal_at(path).cached_reader()
     return [reader.partition(n) for n in range(reader.description.partitions)]
 
 
@@ -309,7 +309,7 @@ def _plain(offset: Offset) -> dict[str, Any]:
 
 
 def _arrow_schema(settings: Settings) -> pa.Schema:
-    stored = Reader.cached(settings.path).description.schema
+    stored = journal_at(settings.path).cached_reader().description.schema
     fields = [stored.field(name) for name in settings.columns]
     if settings.place is not None:
         fields.append(pa.field(PLACE, pa.int64()))
@@ -332,7 +332,7 @@ def _reaching(path: str, piece: Range) -> PartitionReader:
     the offset says would lose rows, so a reader that stays behind fails its task, and Spark tries
     it again.
     """
-    view = Reader.cached(path).partition(piece.partition)
+    view = journal_at(path).cached_reader().partition(piece.partition)
     deadline = time.monotonic() + BEHIND_S
     while view.end < piece.stop:
         if time.monotonic() > deadline:
@@ -341,7 +341,7 @@ def _reaching(path: str, piece: Range) -> PartitionReader:
                 hint="do all hosts see the same folder?",
             )
         time.sleep(0.1)
-        view = Reader(path).partition(piece.partition)
+        view = journal_at(path).reader().partition(piece.partition)
     return view
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.journal.kinds.files.staging import stage
+from millstream.journal import journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import numbers, texts
 
@@ -40,7 +40,7 @@ class StageJournal:
         keyless: list[str] = []
         staged = [
             json.dumps(asdict(one))
-            for one in stage(self.path, self._placed(batches, keyless), self.key)
+            for one in journal_at(self.path).stage(self._placed(batches, keyless), self.key)
         ]
         answers = [(one, None) for one in staged] + [(None, one) for one in keyless]
         if answers:

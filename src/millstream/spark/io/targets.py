@@ -35,7 +35,7 @@ from rich.table import Table as Grid
 from millstream.clock import micros
 from millstream.errors import InternalError, RunError
 from millstream.flow import targets as t
-from millstream.journal import DeadLetter, DeadLetters, EpochLog, Staged
+from millstream.journal import DeadLetter, Staged, journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import write_whole
 from millstream.spark.io.outflow import InboxTarget
@@ -94,7 +94,7 @@ class JournalTarget:
     def __init__(self, path: Path, *, key: str | None) -> None:
         self._path = path
         self._key = key
-        self._log = EpochLog.open(path)
+        self._log = journal_at(path).epochs()
         self._users = 1
         self._recovered = False
         self._floors: dict[str, int | None] = {}
@@ -156,7 +156,7 @@ class JournalTarget:
                 )
                 for number, record in enumerate(sorted(records))
             ]
-            with DeadLetters.open(self._path) as dead:
+            with journal_at(self._path).dead_letters() as dead:
                 dead.put_all(letters)
 
     def end(self, sender: str, epoch: int) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
-from millstream.journal import Reader
+from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group, journal_read
 from millstream.spark.io.checkpoint import Checkpoint, Logged
@@ -219,7 +219,7 @@ class GroupQuery:
     def _lag(self, committed: Logged | None, now_us: int) -> tuple[int, float]:
         rows, oldest = 0, now_us
         for name, source in self.sink.inputs.items():
-            reader = Reader.cached(source.path)
+            reader = journal_at(source.path).cached_reader()
             offset = committed.offsets.get(name) if committed else None
             count = reader.description.partitions
             begun = padded(offset.positions, count) if offset else None
@@ -238,12 +238,12 @@ class GroupQuery:
         """Tell whether this group's own journal has been ended: then nothing may follow."""
         if self.written is None:
             return False
-        reader = Reader.cached(self.written)
+        reader = journal_at(self.written).cached_reader()
         views = [reader.partition(number) for number in range(reader.description.partitions)]
         return all(view.state_at(view.end).ended for view in views)
 
     def _at_end(self, committed: Logged, name: str, *, ended: bool = False) -> bool:
-        reader = Reader.cached(self.sink.inputs[name].path)
+        reader = journal_at(self.sink.inputs[name].path).cached_reader()
         offset = committed.offsets.get(name)
         if offset is None:
             return False

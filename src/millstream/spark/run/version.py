@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from millstream import journal
 from millstream.errors import InvalidOption
 from millstream.flow.flow import Flow
 from millstream.flow.site import Site
 from millstream.flow.stages import Written
+from millstream.journal import journal_at
 from millstream.plan import fingerprint
 from millstream.plan.groups import Group, plan
 from millstream.spark.failpoints import passing
@@ -206,8 +206,7 @@ class FlowVersion:
                 continue  # in a shadow, what others use stays as it is
             if not isinstance(stage, Written):
                 continue
-            journal.create(
-                self.journal(name),
+            journal_at(self.journal(name)).create(
                 arrow_schema(self.analysis.schemas[name])
                 if stage.declared is None
                 else stage.declared.arrow(),
@@ -219,12 +218,11 @@ class FlowVersion:
     def register(self) -> None:
         """Let every journal know who reads it before anything may be removed."""
         for path, reader in sorted(self.readers):
-            if reader not in {one.reader for one in journal.committed(path)}:
-                views = [
-                    journal.Reader(path).partition(n)
-                    for n in range(journal.describe(path).partitions)
-                ]
-                journal.commit(path, reader, [view.begin for view in views])
+            read = journal_at(path)
+            if reader not in {one.reader for one in read.committed()}:
+                opened = read.reader()
+                views = [opened.partition(n) for n in range(opened.description.partitions)]
+                read.commit(reader, [view.begin for view in views])
 
     def make(self, group: str, checkpoint: Checkpoint) -> GroupQuery:
         """Make the query of a group; it does not run yet."""
@@ -285,8 +283,7 @@ class FlowVersion:
                     self.plan.group(reader).look_back or timedelta(0) for reader in use.readers
                 ]
                 back = max(backs, default=timedelta(0))
-                journal.trim(
-                    self.journal(name),
+                journal_at(self.journal(name)).trim(
                     keep_for=stage.keep_for,
                     keep_bytes=stage.keep_bytes,
                     look_back=back,
@@ -319,9 +316,10 @@ def placed(name: str, homes: Mapping[str, str]) -> str:
 def forget_readers(paths: Iterable[Path], flow: str, known: set[tuple[Path, str]]) -> None:
     """Let journals know which groups of a flow do not read them any more."""
     for path in paths:
-        for one in journal.committed(path) if path.exists() else ():
+        read = journal_at(path)
+        for one in read.committed() if path.exists() else ():
             if one.reader.startswith(f"{flow}.") and (path, one.reader) not in known:
-                journal.forget(path, one.reader)
+                read.forget(one.reader)
 
 
 def remove_unless(folder: Path, gone: Homes, stays: Homes, *, new: bool) -> None:

@@ -42,7 +42,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import Site
 from millstream.flow.stages import Action
 from millstream.ingest import parse_rows
-from millstream.journal import DeadLetter, DeadLetters
+from millstream.journal import DeadLetter, journal_at
 from millstream.spark.io.source import PLACE, POSITION_BITS
 
 ROW: Final = "_row"
@@ -211,7 +211,7 @@ class ActionWork:
         places = [
             _place(batch, one.index, record) for one, record in zip(failed, records, strict=True)
         ]
-        with DeadLetters.open(self.letters) as letters:
+        with journal_at(self.letters).dead_letters() as letters:
             letters.put_all(
                 DeadLetter(
                     f"action:{self.stage}",

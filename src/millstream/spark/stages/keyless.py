@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from millstream.journal import DeadLetter, DeadLetters
+from millstream.journal import DeadLetter, journal_at
 from millstream.spark.io.source import PLACE, POSITION_BITS
 from millstream.spark.stages.ordered import pack
 
@@ -45,7 +45,7 @@ class Keyless:
             rows.column(PLACE).to_pylist() if PLACE in rows.schema.names else [None] * len(records)
         )
         reason = f'pattern "{self.stage}": the event has no {" and ".join(self.columns)}'
-        with DeadLetters.open(self.letters) as letters:
+        with journal_at(self.letters).dead_letters() as letters:
             letters.put_all(
                 DeadLetter(f"match:{self.stage}", position, reason, record, partition)
                 for record, (partition, position) in zip(

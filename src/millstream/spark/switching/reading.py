@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millstream.journal import PartitionReader, Reader, align
+from millstream.journal import PartitionReader, align, journal_at
 from millstream.spark.io.checkpoint import Logged
 from millstream.spark.io.source import Offset, padded
 from millstream.spark.run.query import GroupQuery
@@ -12,7 +12,7 @@ from millstream.spark.run.query import GroupQuery
 
 def views(query: GroupQuery, journal: str) -> list[PartitionReader]:
     """Return the partitions of a journal that a query reads."""
-    reader = Reader.cached(query.sink.inputs[journal].path)
+    reader = journal_at(query.sink.inputs[journal].path).cached_reader()
     return [reader.partition(number) for number in range(reader.description.partitions)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from millstream.clock import EPOCH, MICROSECOND, micros, moment_of
-from millstream.journal import Reader
+from millstream.journal import journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import Withdrawing
 from millstream.spark.run.version import FlowVersion
@@ -76,7 +76,7 @@ def _kept_since(version: FlowVersion, journal: str) -> int | None:
     path = version.journal(journal)
     if not path.exists():
         return None
-    reader = Reader(path)
+    reader = journal_at(path).reader()
     views = [reader.partition(number) for number in range(reader.description.partitions)]
     gone = [view.state_at(view.begin).running_max for view in views if view.begin > 0]
     return max((one + 1 for one in gone if one is not None), default=None)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millstream.clock import moment_of
 from millstream.flow.flow import Flow
-from millstream.journal import dead_counts
+from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group
 from millstream.spark.io.recorder import START, Recorder
@@ -238,7 +238,7 @@ class Shadow:
                 *(Compared(name, Change.REMOVED) for name in gone),
             ),
             self.found.left_out,
-            sum(dead_counts(self.letters).values()) if self.letters.exists() else 0,
+            sum(journal_at(self.letters).dead_counts().values()) if self.letters.exists() else 0,
         )
 
     # ending

@@ -24,7 +24,7 @@ from msgspec.structs import replace as changed
 from millstream.clock import MICROSECOND, Clock, micros, moment_of
 from millstream.errors import MillstreamError, RunError, SwitchRefused
 from millstream.flow.flow import Flow
-from millstream.journal import Reader
+from millstream.journal import journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Orders, Question
@@ -575,7 +575,9 @@ class Versions:
     def _voters(self) -> Iterator[Voter]:
         for query in self._asked:
             for journal, source in query.sink.inputs.items():
-                for partition in range(Reader.cached(source.path).description.partitions):
+                for partition in range(
+                    journal_at(source.path).cached_reader().description.partitions
+                ):
                     yield Voter(
                         f"{query.checkpoint.folder.name}/{journal}/{partition}",
                         query,

@@ -27,7 +27,7 @@ import pyarrow as pa
 import xxhash
 
 from millstream.errors import CorruptStaging
-from millstream.journal.base import Description, Staged
+from millstream.journal.base import Description, Reasoned, Staged
 from millstream.journal.kinds.files.layout import DATA, staged_folder
 from millstream.journal.kinds.files.senders import checked_line, checked_lines
 from millstream.journal.kinds.files.staging import checksum, open_staged, stage, staged_path
@@ -43,9 +43,6 @@ _NAME: Final = re.compile(
     r"(?P<sender>[0-9a-f]{32})-(?P<epoch>\d+)-(?P<version>\d+)-[0-9a-f]{32}-(?P<partition>\d{4,})"
     rf"(?:{re.escape(DATA)}|{re.escape(REFUSED)})"
 )
-
-Reasoned = tuple[str, str]
-"""A row that was refused: the reason, and the row as JSON."""
 
 
 def _hash(sender: str) -> str:

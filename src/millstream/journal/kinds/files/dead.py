@@ -14,7 +14,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
@@ -22,7 +21,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
-from millstream.journal.base import FOREVER
+from millstream.journal.base import FOREVER, DeadLetter
 from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.layout import dead_folder, description_file
 from millstream.journal.kinds.files.reader import Reader
@@ -40,22 +39,7 @@ schema = pa.schema(
     ]
 )
 _SENDER = "dead letters"
-_WAIT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A record that was not taken: where it came from, and why."""
-
-    origin: str
-    position: int
-    reason: str
-    record: str
-    partition: int = 0
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        return (self.origin, self.partition, self.position)
+TIMEOUT_S = 30.0
 
 
 class DeadLetters:
@@ -67,7 +51,7 @@ class DeadLetters:
         *,
         disk: Disk = REAL,
         clock: Clock | None = None,
-        wait_s: float = _WAIT_S,
+        wait_s: float = TIMEOUT_S,
     ) -> None:
         self.path = dead_folder(Path(path))
         self._clock = clock or SystemClock()
@@ -86,7 +70,7 @@ class DeadLetters:
         *,
         disk: Disk = REAL,
         clock: Clock | None = None,
-        wait_s: float = _WAIT_S,
+        wait_s: float = TIMEOUT_S,
     ) -> DeadLetters:
         """Open the dead letters of the journal at `path`, made if there are none.
 

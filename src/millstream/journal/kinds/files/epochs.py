@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.clock import Clock
 from millstream.errors import Ended
-from millstream.journal.base import Accepted, Description, Staged
+from millstream.journal.base import Accepted, Description, Staged, Trimmed
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.layout import epochs_file, staged_folder
 from millstream.journal.kinds.files.log import SEGMENT_BYTES
-from millstream.journal.kinds.files.retention import Trimmed
 from millstream.journal.kinds.files.senders import checked_line, checked_lines
 from millstream.journal.kinds.files.staging import checksum, open_staged, stage
 from millstream.journal.kinds.files.writer import EpochPart, Writer

@@ -28,9 +28,8 @@ from pathlib import Path
 
 from millstream.clock import Clock
 from millstream.journal.align import floor_of
-from millstream.journal.base import Description, Kind, Layout
+from millstream.journal.base import PASSING, Description, Kind, Layout
 from millstream.journal.kinds.files.description import describe, lay_out
-from millstream.journal.kinds.files.senders import PASSING
 from millstream.journal.kinds.files.writer import Writer
 from millstream.storage.disk import REAL, Disk
 

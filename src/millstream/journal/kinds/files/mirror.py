@@ -18,13 +18,13 @@ import numpy as np
 import xxhash
 
 from millstream.errors import AlreadyWriting, CopyDiffers, CorruptBatch
-from millstream.journal.base import Kind
+from millstream.journal.base import Kind, Trimmed
 from millstream.journal.kinds.files.copylog import CopyLog, copied_from
 from millstream.journal.kinds.files.description import adopt, schema_count
 from millstream.journal.kinds.files.index import SIZE, Entries, State, parse_header, sound_run
 from millstream.journal.kinds.files.layout import copy_file, partition_folder, segment_positions
 from millstream.journal.kinds.files.replica_chunk import ReplicaChunk
-from millstream.journal.kinds.files.retention import Trimmed, trim_to
+from millstream.journal.kinds.files.retention import trim_to
 from millstream.journal.kinds.files.senders import Senders
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock

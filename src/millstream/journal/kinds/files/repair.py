@@ -19,6 +19,7 @@ import xxhash
 from millstream.clock import Clock, SystemClock
 from millstream.errors import CorruptIndex
 from millstream.journal.base import Description, Kind
+from millstream.journal.health import Repaired
 from millstream.journal.kinds.files.copylog import copied_from
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.index import (
@@ -48,18 +49,6 @@ from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock
 
 _SECTOR = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Repaired:
-    """Something that was mended: what is lost, and where its bytes are now."""
-
-    partition: int
-    file: Path
-    position: int
-    positions: int
-    fact: str
-    aside: Path | None
 
 
 def repair(path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None) -> list[Repaired]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from millstream.clock import MICROSECOND, Clock, SystemClock
 from millstream.errors import CorruptIndex, JournalError
+from millstream.journal.base import Committed, Trimmed
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.index import State, read_header
 from millstream.journal.kinds.files.layout import (
@@ -29,31 +30,6 @@ from millstream.journal.kinds.files.layout import (
 )
 from millstream.journal.kinds.files.reader import Reader
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """How far a reader has come, per partition."""
-
-    reader: str
-    positions: Mapping[int, int]
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Trimmed:
-    """What a trim has removed."""
-
-    segments: int
-    positions: int
-    bytes: int
-
-    def plus(self, other: Trimmed) -> Trimmed:
-        return Trimmed(
-            self.segments + other.segments,
-            self.positions + other.positions,
-            self.bytes + other.bytes,
-        )
 
 
 def commit(

@@ -12,9 +12,6 @@ import xxhash
 
 from millstream.storage.disk import Disk
 
-PASSING = "client:"
-"""How the names begin that are made up for one connection, and never come again."""
-
 
 def senders_file(folder: Path) -> Path:
     return folder / "senders"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from millstream.journal.base import Kind
+from millstream.journal.health import PartitionSummary, ReaderSummary, Summary
 from millstream.journal.kinds.files.dead import dead_counts
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.index import (
@@ -29,60 +29,6 @@ from millstream.journal.kinds.files.mark import read_mark
 from millstream.journal.kinds.files.retention import committed
 from millstream.journal.kinds.files.senders import read_senders
 from millstream.journal.kinds.files.verify import visible
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSummary:
-    """A partition in numbers: `lost` positions were given up by a repair."""
-
-    partition: int
-    begin: int
-    end: int
-    rows: int
-    bytes: int
-    segments: int
-    min_time: int | None
-    running_max: int | None
-    floor: int | None
-    ended: bool
-    last_append_at: int | None
-    lost: int
-    highest: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderSummary:
-    """A reader's positions, and how many positions it is behind."""
-
-    reader: str
-    positions: dict[int, int]
-    lag: int
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A journal in numbers."""
-
-    path: Path
-    written_by: str
-    time: str | None
-    columns: dict[str, str]
-    schemas: int
-    partitions: tuple[PartitionSummary, ...]
-    readers: tuple[ReaderSummary, ...]
-    dead: dict[str, int]
-
-    @property
-    def rows(self) -> int:
-        return sum(part.rows for part in self.partitions)
-
-    @property
-    def bytes(self) -> int:
-        return sum(part.bytes for part in self.partitions)
-
-    @property
-    def lost(self) -> int:
-        return sum(part.lost for part in self.partitions)
 
 
 def summary(path: Path | str) -> Summary:

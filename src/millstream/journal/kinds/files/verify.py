@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import xxhash
 
 from millstream.errors import CorruptIndex
 from millstream.journal.base import Kind
+from millstream.journal.health import Damage, Verification
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.index import (
     DTYPE,
@@ -32,33 +32,7 @@ from millstream.journal.kinds.files.mark import Mark, read_mark
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Something that is not as it was written."""
-
-    partition: int
-    file: Path
-    offset: int
-    position: int
-    positions: int
-    fact: str
-
-    def __str__(self) -> str:
-        return f"{self.file}, byte {self.offset}: {self.fact}"
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What verifying has found; `lost` positions were given up by an earlier repair."""
-
-    damages: tuple[Damage, ...]
-    entries: int
-    rows: int
-    bytes: int
-    lost: int
-
-
-def verify(path: Path | str, progress: Progress = lambda _: None) -> Report:
+def verify(path: Path | str, progress: Progress = lambda _: None) -> Verification:
     """Compare everything that readers can see with its checksum.
 
     A writer may be at work meanwhile. `progress` is told the number of bytes each time some are
@@ -69,7 +43,7 @@ def verify(path: Path | str, progress: Progress = lambda _: None) -> Report:
     ]
     for part in parts:
         part.verify()
-    return Report(
+    return Verification(
         damages=tuple(damage for part in parts for damage in part.damages),
         entries=sum(part.entries for part in parts),
         rows=sum(part.rows for part in parts),

@@ -29,14 +29,14 @@ from millstream.errors import (
     WriterBroken,
     WriterClosed,
 )
-from millstream.journal.base import Accepted, Description, Kind, Staged
+from millstream.journal.base import Accepted, Description, Kind, Staged, Trimmed
 from millstream.journal.kinds.files.arrivals import Arrival, read_arrival
 from millstream.journal.kinds.files.copylog import refuse_copy
 from millstream.journal.kinds.files.description import create, describe
 from millstream.journal.kinds.files.index import NOBODY, NOTHING, Record, State
 from millstream.journal.kinds.files.layout import partition_folder
 from millstream.journal.kinds.files.log import SEGMENT_BYTES, Item, PartitionLog, Recovery
-from millstream.journal.kinds.files.retention import Trimmed, trim
+from millstream.journal.kinds.files.retention import trim
 from millstream.journal.kinds.files.senders import Senders
 from millstream.journal.lateness import spread
 from millstream.journal.rows import conform, times_of
