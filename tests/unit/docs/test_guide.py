@@ -404,6 +404,32 @@ def test_links_lead_somewhere(page: Path) -> None:
             ], link
 
 
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    nouns = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert nouns == sorted(set(nouns))
+
+
+# What nobody would look for, and the word of the field.
+FOREIGN = {
+    "the one that runs": "the running version",
+    "from near": "in detail",
+    "for good": "permanently",
+    "anew": "again",
+    "mend": "fix",
+    "put out": "emit, publish",
+    "given up": "aborted",
+    "has got": "was added, has",
+    "for ever": "forever",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_a_page_uses_the_words_of_the_field(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = {words: FOREIGN[words] for words in FOREIGN if re.search(rf"\b{words}\b", prose)}
+    assert found == {}
+
+
 def options(command: Any, *path: str) -> dict[tuple[str, ...], set[str]]:
     """Return the options of all commands; typer brings a click of its own, so there is no type to name here."""
     inner = getattr(command, "commands", None)
