@@ -21,7 +21,8 @@ from millstream.switch.events import (
     SwitchRequested,
 )
 from millstream.switch.instructions import LetGo, Release, Remove, Retire, Write
-from millstream.switch.machine import State, Step
+from millstream.switch.machine import Step
+from millstream.switch.phases import Aborting, Job, Overlapping, Replacement, Retiring, State
 from millstream.switch.record import Phase, Record
 from simulation.switch.scenario import Arrival, Crash, Scenario, Wish, drawn
 from simulation.switch.shapes import Reach, Result, Row, Shape, reach
@@ -237,7 +238,7 @@ def late_record(state: State, event: Event, now_us: int) -> Step:
 
 def removed_before_it_is_written(state: State, event: Event, now_us: int) -> Step:
     step = machine.advance(state, event, now_us)
-    if isinstance(event, Drained) and step.state.phase is Phase.RETIRING:
+    if isinstance(event, Drained) and isinstance(step.state, Retiring):
         return replace(
             step,
             instructions=tuple(sorted(step.instructions, key=lambda one: isinstance(one, Write))),
@@ -246,13 +247,8 @@ def removed_before_it_is_written(state: State, event: Event, now_us: int) -> Ste
 
 
 def aborts_past_the_cut(state: State, event: Event, now_us: int) -> Step:
-    if (
-        isinstance(event, AbortRequested)
-        and state.phase is Phase.OVERLAPPING
-        and state.next is not None
-    ):
-        new = replace(state, phase=Phase.ABORTING)
-        return Step(new, (LetGo(), Remove(state.next)))
+    if isinstance(event, AbortRequested) and isinstance(state, Overlapping):
+        return Step(Aborting(state.job, state.new), (LetGo(), Remove(state.next)))
     return machine.advance(state, event, now_us)
 
 
@@ -267,20 +263,20 @@ def holds_for_good(state: State, event: Event, now_us: int) -> Step:
 def begins_anew(record: Record, now_us: int) -> Step:
     """Gives up a switch past its cut when the driver comes back."""
     if record.phase is Phase.OVERLAPPING and record.next is not None:
-        state = State(
-            Phase.ABORTING, record.current, record.owners, number=record.number, next=record.next
+        job = Job(record.current, record.owners, record.number)
+        return Step(
+            Aborting(job, Replacement(record.next)), (Release(record.current), Remove(record.next))
         )
-        return Step(state, (Release(record.current), Remove(record.next)))
     return machine.recover(record, now_us)
 
 
 def first_forgotten(record: Record, now_us: int) -> Step:
     """Comes back with the old version only; the new one is thought to be done with."""
     step = machine.recover(record, now_us)
-    if record.phase is Phase.OVERLAPPING:
+    if isinstance(step.state, Overlapping):
         return replace(
             step,
-            state=replace(step.state, phase=Phase.RETIRING),
+            state=Retiring(step.state.job, step.state.new, step.state.leaving),
             instructions=(*step.instructions, Retire(record.leaving or "")),
         )
     return step

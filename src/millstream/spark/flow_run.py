@@ -41,7 +41,7 @@ from millstream.spark.io.targets import MemoryTarget
 from millstream.spark.run.claim import claim as take_claim
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.version import RunContext, at_rest
-from millstream.spark.switching.versions import LIMIT, SwitchStatus, Versions
+from millstream.spark.switching.versions import LIMIT, FlowVersions, SwitchStatus
 from millstream.storage import Claim
 from millstream.switch.comparison import Comparison
 from millstream.switch.cut import WHOLE
@@ -123,7 +123,7 @@ class FlowRun:
             terminal,
             options.binaries,
         )
-        self._versions = Versions(
+        self._versions = FlowVersions(
             self._ground, flow, version, load=versions, failure=self._failure_of, clock=self._clock
         )
         self._ingests: dict[str, ingest.Ingest] = {}
@@ -321,7 +321,7 @@ class FlowRun:
         Raises:
             SwitchRefused: There is none, or it is past its cut: then a switch back undoes it.
         """
-        self._versions.give_up()
+        self._versions.abort()
 
     def switching(self) -> SwitchStatus | None:
         """Return how far a switch is; None if there is none."""
@@ -352,7 +352,7 @@ class FlowRun:
         host's business. A version in the shadow is compared up to the end, or ends without `flush`.
         """
         if not flush and self._versions.shadowing:
-            self._versions.give_up()
+            self._versions.abort()
         self._let_go()
         for name, source in self._ingests.items():
             source.stop()

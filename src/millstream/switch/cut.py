@@ -131,6 +131,11 @@ class Owners:
     first: str
     stretches: tuple[Stretch, ...] = ()
 
+    @property
+    def versions(self) -> set[str]:
+        """All versions that own something, or have."""
+        return {self.first, *(name for one in self.stretches for name in (one.first, one.second))}
+
     def owner(self, start: int, key: str | None = None) -> str:
         """Return the version that owns a result which starts at a moment."""
         at = bisect_right(self.stretches, start, key=lambda stretch: stretch.from_us)

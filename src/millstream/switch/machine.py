@@ -36,9 +36,10 @@ ignored; what a user asks at the wrong time is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+import msgspec
 
 from millstream.errors import InternalError, SwitchRefused
 from millstream.switch import cut as cuts
@@ -53,7 +54,6 @@ from millstream.switch.events import (
     First,
     FirstFound,
     Held,
-    Mode,
     Passed,
     Removed,
     Reported,
@@ -78,76 +78,29 @@ from millstream.switch.instructions import (
     Withdraw,
     Write,
 )
-from millstream.switch.record import Homes, Phase, Record
+from millstream.switch.phases import (
+    Aborting,
+    Asking,
+    BeforeTheCut,
+    Confirming,
+    Cutting,
+    Job,
+    Overlapping,
+    Preparing,
+    Replacement,
+    Retiring,
+    Running,
+    Shadowing,
+    Sharing,
+    State,
+    Voting,
+    WithDeadline,
+)
+from millstream.switch.record import Phase, Record
 
 #: So often are partitions asked that go on meanwhile; then they are stopped where they are.
 MOST_ROUNDS: Final = 3
-_BEFORE_THE_CUT = (Phase.PREPARING, Phase.SHADOWING, Phase.ASKING, Phase.CONFIRMING, Phase.CUTTING)
-_WITH_A_DEADLINE = (Phase.PREPARING, Phase.ASKING, Phase.CONFIRMING, Phase.CUTTING)
-
-
-# states
-
-
-@dataclass(frozen=True, slots=True)
-class Ballot:
-    """What the partitions have answered so far."""
-
-    voters: frozenset[str] = frozenset()
-    round: int = 0
-    highest: Mapping[str, int | None] = field(default_factory=dict)
-    confirmed: frozenset[str] = frozenset()
-    bound: int | None = None
-
-    @property
-    def all_reported(self) -> bool:
-        return self.highest.keys() >= self.voters
-
-    @property
-    def all_confirmed(self) -> bool:
-        return self.confirmed >= self.voters
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """Where a job stands in its life of switches."""
-
-    phase: Phase
-    current: str
-    owners: Owners
-    number: int = 0
-    next: str | None = None
-    units: tuple[str, ...] = ()
-    mode: Mode = "switch"
-    step_us: int = 0
-    share: int = 0
-    wanted: int = WHOLE
-    ballot: Ballot = field(default_factory=Ballot)
-    firsts: Mapping[str, First] = field(default_factory=dict)
-    leaving: str | None = None
-    closed: frozenset[str] = frozenset()
-    drained: frozenset[str] = frozenset()
-    deadline_us: int | None = None
-    homes: Mapping[str, Homes] = field(default_factory=dict)
-    since_us: int | None = None
-    latest_us: int | None = None
-    consent: tuple[str, ...] = ()
-
-    @property
-    def cut_us(self) -> int:
-        """The cut that is being made: it lies behind all that was handed out, and behind the last one, or where a user wants it."""
-        return (
-            self.since_us
-            if self.since_us is not None
-            else cuts.cut_of(self.ballot.bound, self.step_us)
-        )
-
-    @property
-    def staying(self) -> str:
-        """The version that is left when the other has gone."""
-        stays = self.next if self.leaving == self.current else self.current
-        assert stays is not None
-        return stays
+_GOES_ON: Final = "the switch goes on after a stop of the driver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,383 +121,312 @@ class Step:
     instructions: tuple[Instruction, ...] = ()
     entries: tuple[Entry, ...] = ()
 
+    def then(self, other: Step) -> Step:
+        """Return this step and the one after it as one."""
+        return Step(
+            other.state,
+            (*self.instructions, *other.instructions),
+            (*self.entries, *other.entries),
+        )
+
 
 def begun(version: str) -> State:
     """Return the state of a job whose first version runs."""
-    return State(Phase.RUNNING, version, Owners(version))
+    return Running(Job(version, Owners(version)))
 
 
 def advance(state: State, event: Event, now_us: int) -> Step:
     """Return the next state and what to do to get there.
 
     Raises:
-        SwitchRefused: A user asked for something that does not go now; the message says what the
+        SwitchRefused: A user asked for something that cannot be done now; the message says what the
             switch is doing.
     """
-    return _HANDLERS[type(event)](state, event, now_us)
+    match event:
+        case SwitchRequested():
+            return _requested(state, event, now_us)
+        case AbortRequested():
+            return _abort_requested(state, event, now_us)
+        case ShareRequested():
+            return _share_requested(state, event, now_us)
+        case Held() | Reported() | Confirmed() | Passed() | FirstFound():
+            return _until_the_cut(state, event, now_us)
+        case Beyond() | Drained() | Retired():
+            return _since_the_cut(state, event, now_us)
+        case Removed():
+            return _removed(state, now_us) if isinstance(state, Aborting) else Step(state)
+        case Failed():
+            return _failed(state, event, now_us)
+        case Tick():
+            if isinstance(state, WithDeadline) and now_us >= state.deadline_us:
+                return _abort(state, now_us, "it took too long")
+            return Step(state)
+    assert_never(event)
+
+
+def _entry(state: State, now_us: int, text: str) -> Entry:
+    return Entry(now_us, state.number, state.phase, text)
 
 
 def _moved(state: State, now_us: int, text: str, *instructions: Instruction) -> Step:
-    return Step(state, instructions, (Entry(now_us, state.number, state.phase, text),))
+    return Step(state, instructions, (_entry(state, now_us, text),))
 
 
 # what users ask for
 
 
 def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
-    if state.phase is not Phase.RUNNING:
+    if not isinstance(state, Running):
         raise SwitchRefused(
             f'a switch from version "{state.current}" to "{state.next}" is {state.phase}',
-            hint=_way_out(state.phase),
+            hint=_way_out(state),
         )
-    known = {
-        state.owners.first,
-        *(name for one in state.owners.stretches for name in (one.first, one.second)),
-    }
-    if event.version in known or event.version == state.current:
+    if event.version in {*state.owners.versions, state.current}:
         # It would publish once more what the version of that name has published.
         raise InternalError(f'a version of the name "{event.version}" has run already')
-    new = State(
-        Phase.PREPARING,
-        state.current,
-        state.owners,
-        number=state.number + 1,
-        next=event.version,
-        firsts=state.firsts,
-        units=event.units,
-        mode=event.mode,
-        step_us=event.step_us,
+    job = replace(state.job, number=state.number + 1, homes=event.homes)
+    new = Replacement(
+        event.version,
+        event.units,
+        event.step_us,
         wanted=event.share if event.mode == "share" else WHOLE,
-        deadline_us=now_us + event.limit_us,
-        homes=event.homes,
         since_us=event.since_us,
-        latest_us=state.latest_us,
         consent=event.consent,
     )
+    preparing = Preparing(job, new, now_us + event.limit_us, shadow=event.mode == "shadow")
     text = f'version "{event.version}" is prepared beside "{state.current}"'
-    return _moved(new, now_us, text, Write(record_of(new)), StartHeld(event.version))
+    return _moved(preparing, now_us, text, Write(record_of(preparing)), StartHeld(event.version))
 
 
-def _way_out(phase: Phase) -> str:
-    if phase in _BEFORE_THE_CUT:
+def _way_out(state: State) -> str:
+    if isinstance(state, BeforeTheCut):
         return "abort it, or wait until it is done"
-    return (
-        "raise its share to 100%, or take it back to 0%"
-        if phase is Phase.SHARING
-        else "wait until it is done"
-    )
+    if isinstance(state, Sharing):
+        return "raise its share to 100%, or take it back to 0%"
+    return "wait until it is done"
 
 
 def _abort_requested(state: State, event: AbortRequested, now_us: int) -> Step:
-    if state.phase not in _BEFORE_THE_CUT:
-        fact = (
-            "no switch is going on"
-            if state.phase is Phase.RUNNING
-            else f"the switch is {state.phase}, past its cut"
-        )
-        raise SwitchRefused(
-            f"there is nothing to abort: {fact}", hint="a switch back to the old version undoes it"
-        )
-    return _abort(state, now_us, event.why)
+    if isinstance(state, BeforeTheCut):
+        return _abort(state, now_us, event.why)
+    past = f"the switch is {state.phase}, past its cut"
+    fact = "no switch is going on" if isinstance(state, Running) else past
+    hint = "a switch back to the old version undoes it"
+    raise SwitchRefused(f"there is nothing to abort: {fact}", hint=hint)
 
 
 def _share_requested(state: State, event: ShareRequested, now_us: int) -> Step:
-    again = state.phase in _BEFORE_THE_CUT and state.share > 0
-    if state.phase is not Phase.SHARING and not again:
+    again = isinstance(state, Voting) and state.new.share > 0
+    if not (isinstance(state, Sharing) or (isinstance(state, Voting) and again)):
         msg = f"the job is {state.phase}, not sharing its keys between two versions"
         begin = "begin with a switch that has --share"
-        raise SwitchRefused(
-            msg, hint=begin if state.phase is Phase.RUNNING else _way_out(state.phase)
-        )
-    if (event.share == state.share and not again) or not 0 <= event.share <= WHOLE:
-        msg = f"the new version has {percent(state.share)} of the keys, and {percent(event.share)} were asked for"
+        raise SwitchRefused(msg, hint=begin if isinstance(state, Running) else _way_out(state))
+    has = state.new.share
+    if (event.share == has and not again) or not 0 <= event.share <= WHOLE:
+        msg = f"the new version has {percent(has)} of the keys, and {percent(event.share)} were asked for"
         raise SwitchRefused(msg, hint="ask for another share, from 0% to 100%")
-    if event.share == state.share:
+    if isinstance(state, Voting) and event.share == has:
         return _abort(state, now_us, "another one was asked for, and taken back")
-    ballot = Ballot(event.voters, state.ballot.round)
-    asking = replace(state, wanted=event.share, ballot=ballot, deadline_us=now_us + event.limit_us)
-    step = _ask(
-        asking, now_us, f'the share of version "{state.next}" is to be {percent(event.share)}'
-    )
-    return replace(step, instructions=(LetGo(), *step.instructions)) if again else step
+    new = replace(state.new, wanted=event.share)
+    asking = Asking(state.job, new, now_us + event.limit_us, state.round + 1, event.voters)
+    text = f'the share of version "{state.next}" is to be {percent(event.share)}'
+    step = _ask(asking, now_us, text)
+    return Step(state, (LetGo(),)).then(step) if again else step
 
 
 # until the cut
 
 
-def _held(state: State, event: Held, now_us: int) -> Step:
-    if state.phase is not Phase.PREPARING or state.next is None:
-        return Step(state)
-    if state.mode == "shadow":
-        new = replace(state, phase=Phase.SHADOWING, deadline_us=None)
+def _until_the_cut(
+    state: State, event: Held | Reported | Confirmed | Passed | FirstFound, now_us: int
+) -> Step:
+    """Follow an answer; one that comes too late, or to an earlier question, changes nothing."""
+    match state, event:
+        case Preparing(), Held(voters):
+            return _held(state, voters, now_us)
+        case Asking(), Reported(number, partition, highest):
+            if number == state.round and partition in state.voters:
+                return _reported(
+                    replace(state, highest={**state.highest, partition: highest}), now_us
+                )
+        case Confirming(), Confirmed(number, partition):
+            if number == state.round and partition in state.voters:
+                return _confirmed(replace(state, confirmed=state.confirmed | {partition}), now_us)
+        case Confirming(), Passed(number, partition) if number == state.round:
+            asking = Asking(state.job, state.new, state.deadline_us, number + 1, state.voters)
+            text = f"{partition} has passed the cut that was meant: all are asked again"
+            return Step(state, (LetGo(),)).then(_ask(asking, now_us, text))
+        case Cutting(), FirstFound(number, first) if number == state.round:
+            return _cut(state, first, now_us)
+    return Step(state)
+
+
+def _held(state: Preparing, voters: frozenset[str], now_us: int) -> Step:
+    job, new = state.job, state.new
+    if state.shadow:
+        shadowing = Shadowing(job, new)
         text = f'version "{state.next}" runs in the shadow of "{state.current}"'
-        return _moved(new, now_us, text, Write(record_of(new)), RunShadow(state.next))
-    if state.since_us is not None:
+        return _moved(shadowing, now_us, text, Write(record_of(shadowing)), RunShadow(state.next))
+    if new.since_us is not None:
         # Nobody has to be asked: the old version goes no further.
-        return _cutting(replace(state, ballot=Ballot()), now_us)
-    return _ask(
-        replace(state, ballot=Ballot(event.voters)), now_us, f'version "{state.next}" is held'
-    )
+        cutting = Cutting(job, new, state.deadline_us, 0, new.since_us)
+        return _find_first(cutting, now_us, "the cut lies in the past")
+    asking = Asking(job, new, state.deadline_us, 1, voters)
+    return _ask(asking, now_us, f'version "{state.next}" is held')
 
 
-def _ask(state: State, now_us: int, text: str) -> Step:
+def _ask(state: Asking, now_us: int, text: str) -> Step:
     """Ask all partitions, once more: answers to earlier questions do not count."""
-    number = state.ballot.round + 1
-    new = replace(state, phase=Phase.ASKING, ballot=Ballot(state.ballot.voters, number))
     # Of partitions that run on, one may always be quicker than the question.
-    step = _moved(
-        new, now_us, text, AskWindows(number, state.step_us, stop=number % (MOST_ROUNDS + 1) == 0)
-    )
-    return step if state.ballot.voters else _counted(step)
-
-
-def _counted(step: Step) -> Step:
-    """Go on at once where nobody has to be asked: nothing runs that could have handed out anything."""
-    found = _confirming(step.state, step.entries[0].at_us)
-    cut = _cutting(found.state, step.entries[0].at_us)
-    return Step(
-        cut.state,
-        (*step.instructions, *cut.instructions),
-        (*step.entries, *found.entries, *cut.entries),
+    stop = state.round % (MOST_ROUNDS + 1) == 0
+    step = _moved(state, now_us, text, AskWindows(state.round, state.new.step_us, stop=stop))
+    if state.voters:
+        return step
+    # Nothing runs that could have handed out anything.
+    known = _confirming(state)
+    return step.then(Step(known, entries=(_entry(known, now_us, "all windows are known"),))).then(
+        _confirmed(known, now_us)
     )
 
 
-def _reported(state: State, event: Reported, now_us: int) -> Step:
-    ballot = state.ballot
-    if (
-        state.phase is not Phase.ASKING
-        or event.round != ballot.round
-        or event.partition not in ballot.voters
-    ):
+def _reported(state: Asking, now_us: int) -> Step:
+    if not state.highest.keys() >= state.voters:
         return Step(state)
-    heard = replace(
-        state, ballot=replace(ballot, highest={**ballot.highest, event.partition: event.highest})
-    )
-    return _confirming(heard, now_us) if heard.ballot.all_reported else Step(heard)
+    new = _confirming(state)
+    question = AskConfirm(new.round, new.new.step_us, new.bound, new.cut_us)
+    return _moved(new, now_us, "all windows are known", question)
 
 
-def _confirming(state: State, now_us: int) -> Step:
-    bound = cuts.bound_above(state.ballot.highest.values())
-    last = _latest(state)
+def _confirming(state: Asking) -> Confirming:
+    bound = cuts.bound_above(state.highest.values())
+    last = state.job.last_cut_us
     if last is not None:
         # A version that is still on its way to the last cut has handed out less than that.
-        bound = max(cuts.window_number(last, state.step_us), -1 if bound is None else bound)
-    new = replace(state, phase=Phase.CONFIRMING, ballot=replace(state.ballot, bound=bound))
-    return _moved(
-        new,
-        now_us,
-        "all windows are known",
-        AskConfirm(state.ballot.round, state.step_us, bound, new.cut_us),
-    )
+        bound = max(cuts.window_number(last, state.new.step_us), -1 if bound is None else bound)
+    return Confirming(state.job, state.new, state.deadline_us, state.round, state.voters, bound)
 
 
-def _latest(state: State) -> int | None:
-    """Return the latest cut that was ever made."""
-    known = [
-        one
-        for one in (state.latest_us, *(one.from_us for one in state.owners.stretches))
-        if one is not None
-    ]
-    return max(known, default=None)
-
-
-def _confirmed(state: State, event: Confirmed, now_us: int) -> Step:
-    ballot = state.ballot
-    if (
-        state.phase is not Phase.CONFIRMING
-        or event.round != ballot.round
-        or event.partition not in ballot.voters
-    ):
+def _confirmed(state: Confirming, now_us: int) -> Step:
+    if not state.confirmed >= state.voters:
         return Step(state)
-    heard = replace(state, ballot=replace(ballot, confirmed=ballot.confirmed | {event.partition}))
-    return _cutting(heard, now_us) if heard.ballot.all_confirmed else Step(heard)
+    cutting = Cutting(state.job, state.new, state.deadline_us, state.round, state.cut_us)
+    return _find_first(cutting, now_us, "all partitions stay below the cut")
 
 
-def _passed(state: State, event: Passed, now_us: int) -> Step:
-    if state.phase is not Phase.CONFIRMING or event.round != state.ballot.round:
-        return Step(state)
-    asked = _ask(
-        state, now_us, f"{event.partition} has passed the cut that was meant: all are asked again"
-    )
-    return replace(asked, instructions=(LetGo(), *asked.instructions))
+def _find_first(state: Cutting, now_us: int, text: str) -> Step:
+    return _moved(state, now_us, text, FindFirst(state.round, state.cut_us))
 
 
-def _cutting(state: State, now_us: int) -> Step:
-    new = replace(state, phase=Phase.CUTTING)
-    text = (
-        "all partitions stay below the cut"
-        if state.since_us is None
-        else "the cut lies in the past"
-    )
-    return _moved(new, now_us, text, FindFirst(state.ballot.round, new.cut_us))
+def _failed(state: State, event: Failed, now_us: int) -> Step:
+    if isinstance(state, BeforeTheCut) and event.version == state.next and not state.new.share:
+        return _abort(state, now_us, event.why)
+    # Past the cut it goes forward only: a version that fails is started again, as any job is.
+    return Step(state)
 
 
-def _tick(state: State, _: Tick, now_us: int) -> Step:
-    over = state.deadline_us is not None and now_us >= state.deadline_us
-    return (
-        _abort(state, now_us, "it took too long")
-        if over and state.phase in _WITH_A_DEADLINE
-        else Step(state)
-    )
-
-
-def _abort(state: State, now_us: int, why: str) -> Step:
-    assert state.next is not None
-    if state.share:
+def _abort(state: BeforeTheCut, now_us: int, why: str) -> Step:
+    share = state.new.share
+    if isinstance(state, Voting) and share:
         # Both versions own keys already: only the new share is given up.
-        kept = replace(state, phase=Phase.SHARING, wanted=state.share, deadline_us=None)
-        return _moved(kept, now_us, f"the share stays {percent(state.share)}: {why}", LetGo())
-    new = replace(state, phase=Phase.ABORTING, deadline_us=None)
-    shadow = state.mode == "shadow" or state.phase is Phase.SHADOWING
+        kept = Sharing(state.job, replace(state.new, wanted=share), state.round)
+        return _moved(kept, now_us, f"the share stays {percent(share)}: {why}", LetGo())
+    shadow = isinstance(state, Shadowing) or (isinstance(state, Preparing) and state.shadow)
     text = (
         f'the shadow of version "{state.next}" ends: {why}'
         if shadow
         else f"the switch is given up: {why}"
     )
-    return _moved(new, now_us, text, LetGo(), Remove(state.next))
+    return _moved(Aborting(state.job, state.new), now_us, text, LetGo(), Remove(state.next))
 
 
-def _removed(state: State, _: Removed, now_us: int) -> Step:
-    if state.phase is not Phase.ABORTING:
-        return Step(state)
-    homes = {name: homes for name, homes in state.homes.items() if name == state.current}
-    new = State(
-        Phase.RUNNING,
-        state.current,
-        state.owners,
-        number=state.number,
-        firsts=state.firsts,
-        homes=homes,
-        latest_us=state.latest_us,
-    )
-    return _moved(new, now_us, f'version "{state.current}" runs on alone', Write(record_of(new)))
+def _removed(state: Aborting, now_us: int) -> Step:
+    return _alone(state.job, now_us, f'version "{state.current}" runs on alone')
+
+
+def _alone(job: Job, now_us: int, text: str) -> Step:
+    """Return to one version, and forget where others lived."""
+    homes = {name: homes for name, homes in job.homes.items() if name == job.current}
+    running = Running(replace(job, homes=homes))
+    return _moved(running, now_us, text, Write(record_of(running)))
 
 
 # the cut, and what follows from it
 
 
-def _first_found(state: State, event: FirstFound, now_us: int) -> Step:
-    if state.phase is not Phase.CUTTING or event.round != state.ballot.round:
-        return Step(state)
-    assert state.next is not None
-    stretch = Stretch(state.cut_us, state.current, state.next, state.wanted)
-    if state.since_us is not None:
-        return _again(state, stretch, event.first, now_us)
-    leaving = {0: state.next, WHOLE: state.current}.get(state.wanted)
-    new = replace(
-        state,
-        phase=Phase.SHARING if leaving is None else Phase.OVERLAPPING,
-        owners=state.owners.after(stretch),
-        share=state.wanted,
-        firsts={**state.firsts, state.next: event.first} if event.first else state.firsts,
-        leaving=leaving,
-        deadline_us=None,
-        closed=frozenset(),
-        drained=frozenset(),
-    )
-    text = f"cut at {state.cut_us} us: {percent(state.wanted)} of what starts from there belongs to {state.next}"
+def _cut(state: Cutting, first: First, now_us: int) -> Step:
+    job, new, wanted = state.job, state.new, state.new.wanted
+    stretch = Stretch(state.cut_us, state.current, state.next, wanted)
+    if new.since_us is not None:
+        return _again(state, stretch, first, now_us)
+    firsts = {**job.firsts, state.next: first} if first else job.firsts
+    job = replace(job, owners=job.owners.after(stretch), firsts=firsts)
+    new = replace(new, share=wanted)
+    text = f"cut at {state.cut_us} us: {percent(wanted)} of what starts from there belongs to {state.next}"
+    leaving = {0: state.next, WHOLE: state.current}.get(wanted)
     # The record decides. The old version learns of it first: it may not read on before it knows
     # where its part ends.
-    step = _moved(new, now_us, text, Write(record_of(new)), *_released(new))
-    return step if new.units or leaving is None else _retiring(step, now_us)
+    if leaving is None:
+        sharing = Sharing(job, new, state.round)
+        return _moved(sharing, now_us, text, Write(record_of(sharing)), *_released(sharing))
+    over = Overlapping(job, new, leaving)
+    step = _moved(over, now_us, text, Write(record_of(over)), *_released(over))
+    return step if new.units else step.then(_retire(over, now_us))
 
 
-def _again(state: State, stretch: Stretch, first: First, now_us: int) -> Step:
-    assert state.next is not None
-    new = replace(
-        state,
-        phase=Phase.OVERLAPPING,
+def _again(state: Cutting, stretch: Stretch, first: First, now_us: int) -> Step:
+    job = replace(
+        state.job,
         owners=state.owners.again(stretch),
-        share=state.wanted,
-        firsts={**state.firsts, state.next: first},
-        leaving=state.current,
-        deadline_us=None,
-        latest_us=_latest(state),
+        firsts={**state.job.firsts, state.next: first},
+        latest_us=state.job.last_cut_us,
     )
+    over = Overlapping(job, replace(state.new, share=state.new.wanted), state.current)
     text = (
         f"cut at {stretch.from_us} us: what starts from there is replaced by version {state.next}"
     )
-    return _withdrawing(_moved(new, now_us, text, Write(record_of(new))), now_us)
+    step = _moved(over, now_us, text, Write(record_of(over)))
+    return step.then(_withdraw(over, stretch.from_us, now_us))
 
 
-def _withdrawing(step: Step, now_us: int) -> Step:
+def _withdraw(state: Overlapping, since_us: int, now_us: int) -> Step:
     """Take back what is replaced before the new version begins: a record between the two says that it is done."""
-    state = step.state
-    assert state.next is not None and state.leaving is not None and state.since_us is not None  # noqa: PT018 (types)
-    new = replace(state, phase=Phase.RETIRING)
-    before = (Withdraw(state.leaving, state.since_us), MakeReady(state.next))
+    new = Retiring(state.job, state.new, state.leaving)
+    before = (Withdraw(state.leaving, since_us), MakeReady(state.next))
     after = (Write(record_of(new)), Release(state.next), Retire(state.leaving))
-    found = _moved(new, now_us, f'version "{new.leaving}" retires', *before, *after)
-    return Step(new, (*step.instructions, *found.instructions), (*step.entries, *found.entries))
+    return _moved(new, now_us, f'version "{new.leaving}" retires', *before, *after)
 
 
-def _released(state: State) -> tuple[Instruction, ...]:
-    return (Release(state.current), *(() if state.next is None else (Release(state.next),)))
+def _released(state: Sharing | Overlapping) -> tuple[Instruction, ...]:
+    return Release(state.current), Release(state.next)
 
 
-def _beyond(state: State, event: Beyond, now_us: int) -> Step:
-    if (
-        state.phase is not Phase.OVERLAPPING
-        or event.unit in state.closed
-        or event.unit not in state.units
-    ):
-        return Step(state)
-    assert state.leaving is not None
-    new = replace(state, closed=state.closed | {event.unit})
-    text = f'"{event.unit}" has read all that version "{state.leaving}" owns'
-    return _moved(new, now_us, text, Close(state.leaving, event.unit))
-
-
-def _drained(state: State, event: Drained, now_us: int) -> Step:
-    if (
-        state.phase is not Phase.OVERLAPPING
-        or event.unit in state.drained
-        or event.unit not in state.units
-    ):
-        return Step(state)
-    new = replace(state, drained=state.drained | {event.unit})
-    step = _moved(
-        new, now_us, f'"{event.unit}" has put out all that version "{state.leaving}" owns'
-    )
-    return _retiring(step, now_us) if new.drained >= set(new.units) else step
-
-
-def _retiring(step: Step, now_us: int) -> Step:
-    assert step.state.leaving is not None
-    new = replace(step.state, phase=Phase.RETIRING)
-    found = _moved(
-        new,
-        now_us,
-        f'version "{new.leaving}" retires',
-        Write(record_of(new)),
-        Retire(step.state.leaving),
-    )
-    return Step(new, (*step.instructions, *found.instructions), (*step.entries, *found.entries))
-
-
-def _retired(state: State, _: Retired, now_us: int) -> Step:
-    if state.phase is not Phase.RETIRING:
-        return Step(state)
-    new = State(
-        Phase.RUNNING,
-        state.staying,
-        state.owners.since(state.staying),
-        number=state.number,
-        firsts={name: first for name, first in state.firsts.items() if name == state.staying},
-        homes={name: homes for name, homes in state.homes.items() if name == state.staying},
-        latest_us=state.latest_us,
-    )
-    return _moved(new, now_us, f'version "{new.current}" is the current one', Write(record_of(new)))
-
-
-# versions that fail
-
-
-def _failed(state: State, event: Failed, now_us: int) -> Step:
-    if event.version == state.next and state.phase in _BEFORE_THE_CUT and not state.share:
-        return _abort(state, now_us, event.why)
-    # Past the cut it goes forward only: a version that fails is started again, as any job is.
+def _since_the_cut(state: State, event: Beyond | Drained | Retired, now_us: int) -> Step:
+    match state, event:
+        case Overlapping(), Beyond(unit) if unit in state.new.units and unit not in state.closed:
+            new = replace(state, closed=state.closed | {unit})
+            text = f'"{unit}" has read all that version "{state.leaving}" owns'
+            return _moved(new, now_us, text, Close(state.leaving, unit))
+        case Overlapping(), Drained(unit) if unit in state.new.units and unit not in state.drained:
+            new = replace(state, drained=state.drained | {unit})
+            text = f'"{unit}" has put out all that version "{state.leaving}" owns'
+            step = _moved(new, now_us, text)
+            return step.then(_retire(new, now_us)) if new.drained >= set(new.new.units) else step
+        case Retiring(), Retired():
+            return _retired(state, now_us)
     return Step(state)
+
+
+def _retire(state: Overlapping, now_us: int) -> Step:
+    new = Retiring(state.job, state.new, state.leaving)
+    text = f'version "{state.leaving}" retires'
+    return _moved(new, now_us, text, Write(record_of(new)), Retire(state.leaving))
+
+
+def _retired(state: Retiring, now_us: int) -> Step:
+    job, stays = state.job, state.staying
+    firsts = {name: first for name, first in job.firsts.items() if name == stays}
+    job = replace(job, current=stays, owners=job.owners.since(stays), firsts=firsts)
+    return _alone(job, now_us, f'version "{stays}" is the current one')
 
 
 # after a crash
@@ -552,82 +434,79 @@ def _failed(state: State, event: Failed, now_us: int) -> Step:
 
 def record_of(state: State) -> Record:
     """Return what of a state must be durable."""
-    return Record(
-        number=state.number,
+    job = state.job
+    record = Record(
+        number=job.number,
         phase=state.phase,
-        current=state.current,
-        owners=state.owners,
-        next=state.next,
-        units=state.units,
-        step_us=state.step_us,
-        share=state.share,
-        leaving=state.leaving,
-        firsts=dict(state.firsts),
-        homes=dict(state.homes),
-        since_us=state.since_us,
-        latest_us=state.latest_us,
-        consent=state.consent,
+        current=job.current,
+        owners=job.owners,
+        firsts=dict(job.firsts),
+        homes=dict(job.homes),
+        latest_us=job.latest_us,
+    )
+    if isinstance(state, Running):
+        return record
+    return msgspec.structs.replace(
+        record,
+        next=state.new.version,
+        units=state.new.units,
+        step_us=state.new.step_us,
+        share=state.new.share,
+        leaving=state.leaving if isinstance(state, Overlapping | Retiring) else None,
+        since_us=state.new.since_us,
+        consent=state.new.consent,
     )
 
 
 def recover(record: Record, now_us: int) -> Step:
-    """Return where a job stands whose driver died, and what to do before anything else."""
-    state = State(
-        record.phase,
-        record.current,
-        record.owners,
-        number=record.number,
-        next=record.next,
-        units=record.units,
-        step_us=record.step_us,
-        share=record.share,
-        wanted=record.share,
-        firsts=record.firsts,
-        leaving=record.leaving,
-        homes=record.homes,
-        since_us=record.since_us,
-        latest_us=record.latest_us,
-        consent=record.consent,
+    """Return where a job stands whose driver died, and what to do before anything else.
+
+    Raises:
+        InternalError: The record is of a phase that leaves none, or says too little.
+    """
+    job = Job(
+        record.current, record.owners, record.number, record.firsts, record.homes, record.latest_us
     )
-    match record.phase:
-        case Phase.RUNNING:
-            return Step(state, (Release(state.current),))
-        case Phase.PREPARING | Phase.SHADOWING:
-            aborted = _abort(state, now_us, "the driver stopped before the cut")
-            return replace(aborted, instructions=(Release(state.current), *aborted.instructions))
-        case Phase.OVERLAPPING if state.since_us is not None:
-            return _withdrawing(
-                _moved(state, now_us, "the switch goes on after a stop of the driver"), now_us
-            )
-        case Phase.SHARING | Phase.OVERLAPPING:
-            return _moved(
-                state, now_us, "the switch goes on after a stop of the driver", *_released(state)
-            )
-        case Phase.RETIRING:
-            assert state.leaving is not None
-            instructions = (Release(state.staying), Retire(state.leaving))
-            return _moved(
-                state, now_us, "the switch goes on after a stop of the driver", *instructions
-            )
+    match record:
+        case Record(phase=Phase.RUNNING):
+            return Step(Running(job), (Release(job.current),))
+        case Record(phase=Phase.PREPARING, next=str()):
+            return _aborted(Preparing(job, _replacement(record), now_us), now_us)
+        case Record(phase=Phase.SHADOWING, next=str()):
+            return _aborted(Shadowing(job, _replacement(record)), now_us)
+        case Record(phase=Phase.SHARING, next=str()):
+            sharing = Sharing(job, _replacement(record))
+            return _moved(sharing, now_us, _GOES_ON, *_released(sharing))
+        case Record(phase=Phase.OVERLAPPING, next=str(), leaving=str(leaving)):
+            return _overlapped(Overlapping(job, _replacement(record), leaving), now_us)
+        case Record(phase=Phase.RETIRING, next=str(), leaving=str(leaving)):
+            retiring = Retiring(job, _replacement(record), leaving)
+            return _moved(retiring, now_us, _GOES_ON, Release(retiring.staying), Retire(leaving))
     raise InternalError(
         f"a record says that a switch is {record.phase}, which leaves nothing behind"
     )
 
 
-# Each handler takes the event of its type, which a table cannot say.
-_HANDLERS: Final[Mapping[type, Callable[[State, Any, int], Step]]] = {
-    SwitchRequested: _requested,
-    AbortRequested: _abort_requested,
-    ShareRequested: _share_requested,
-    Held: _held,
-    Failed: _failed,
-    Reported: _reported,
-    Confirmed: _confirmed,
-    Passed: _passed,
-    FirstFound: _first_found,
-    Beyond: _beyond,
-    Drained: _drained,
-    Retired: _retired,
-    Removed: _removed,
-    Tick: _tick,
-}
+def _replacement(record: Record) -> Replacement:
+    assert record.next is not None
+    return Replacement(
+        record.next,
+        record.units,
+        record.step_us,
+        record.share,
+        record.share,
+        record.since_us,
+        record.consent,
+    )
+
+
+def _aborted(state: Preparing | Shadowing, now_us: int) -> Step:
+    aborted = _abort(state, now_us, "the driver stopped before the cut")
+    return Step(state, (Release(state.current),)).then(aborted)
+
+
+def _overlapped(state: Overlapping, now_us: int) -> Step:
+    if state.new.since_us is None:
+        return _moved(state, now_us, _GOES_ON, *_released(state))
+    step = _moved(state, now_us, _GOES_ON)
+    return step.then(_withdraw(state, state.new.since_us, now_us))

@@ -39,7 +39,8 @@ from millstream.switch import events as e
 from millstream.switch import instructions as i
 from millstream.switch import machine
 from millstream.switch.cut import Owners
-from millstream.switch.machine import State, Step
+from millstream.switch.machine import Step
+from millstream.switch.phases import Overlapping, State, WithDeadline
 from millstream.switch.record import Phase, Record, decode, encode
 from simulation.switch.scenario import Arrival, Crash, Scenario, Trouble, Wish
 from simulation.switch.shapes import Reach, Result, Row, Shape, reach
@@ -463,9 +464,9 @@ class World:
     def notice(self) -> None:
         self.inbox += [event for at, event in self.starting if at <= self.now]
         self.starting = [one for one in self.starting if one[0] > self.now]
-        if self.state.deadline_us is not None and self.now >= self.state.deadline_us:
+        if isinstance(self.state, WithDeadline) and self.now >= self.state.deadline_us:
             self.hear(e.Tick())
-        if self.state.phase is Phase.OVERLAPPING and self.state.leaving in self.runs:
+        if isinstance(self.state, Overlapping) and self.state.leaving in self.runs:
             self.notice_drain(self.state.leaving)
         trouble = self.troubles.get(self.state.number)
         if (

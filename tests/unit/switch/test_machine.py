@@ -36,7 +36,8 @@ from millstream.switch.instructions import (
     StartHeld,
     Write,
 )
-from millstream.switch.machine import State, Step, advance, begun, recover
+from millstream.switch.machine import Step, advance, begun, recover
+from millstream.switch.phases import Job, Running, State
 from millstream.switch.record import Phase, Record, decode, encode
 
 ASKED = SwitchRequested("b", ("g", "h"), step_us=10, limit_us=100)
@@ -127,8 +128,7 @@ def test_a_partition_that_has_passed_the_cut_lets_all_be_asked_again_and_in_the_
 
 def test_a_cut_lies_behind_the_last_one_whoever_has_handed_out_how_little() -> None:
     owners = Owners("x", (Stretch(200, "x", "a", WHOLE),))
-    state = State(Phase.RUNNING, "a", owners)
-    step = after(*UNTIL_CONFIRMING, state=state)
+    step = after(*UNTIL_CONFIRMING, state=Running(Job("a", owners)))
     assert step.instructions == (AskConfirm(1, 10, 20, 210),)
 
 
@@ -170,7 +170,7 @@ def test_a_share_is_raised_by_a_cut_of_its_own() -> None:
     assert shared.state.phase is Phase.SHARING
     half = after(*asked_again(2, 5000), state=shared.state)
     assert half.state.phase is Phase.SHARING
-    assert half.state.firsts == {"b": FIRST}
+    assert half.state.job.firsts == {"b": FIRST}
     whole = after(
         *asked_again(3, WHOLE), state=after(*asked_again(2, 5000), state=shared.state).state
     )
@@ -188,7 +188,7 @@ def test_a_share_that_is_taken_back_lets_the_new_version_drain() -> None:
 def test_a_raise_that_is_given_up_leaves_the_share_as_it_was() -> None:
     asked = after(ShareRequested(5000, BOTH, 100), state=after(*UNTIL_SHARED).state)
     step = after(AbortRequested(), state=asked.state)
-    assert (step.state.phase, step.state.share, step.instructions) == (
+    assert (step.state.phase, step.state.new.share, step.instructions) == (
         Phase.SHARING,
         1000,
         (LetGo(),),
@@ -198,11 +198,19 @@ def test_a_raise_that_is_given_up_leaves_the_share_as_it_was() -> None:
 def test_keys_can_be_asked_back_while_more_are_given() -> None:
     asked = after(ShareRequested(5000, BOTH, 100), state=after(*UNTIL_SHARED).state)
     back = after(ShareRequested(0, BOTH, 100), state=asked.state)
-    assert (back.state.phase, back.state.wanted, back.instructions[0]) == (Phase.ASKING, 0, LetGo())
+    assert (back.state.phase, back.state.new.wanted, back.instructions[0]) == (
+        Phase.ASKING,
+        0,
+        LetGo(),
+    )
     # Answers to the question before do not count.
-    assert after(Reported(asked.state.ballot.round, "p0", 30), state=back.state).state == back.state
+    assert after(Reported(asked.state.round, "p0", 30), state=back.state).state == back.state
     same = after(ShareRequested(1000, BOTH, 100), state=asked.state)
-    assert (same.state.phase, same.state.share, same.state.wanted) == (Phase.SHARING, 1000, 1000)
+    assert (same.state.phase, same.state.new.share, same.state.new.wanted) == (
+        Phase.SHARING,
+        1000,
+        1000,
+    )
 
 
 @pytest.mark.parametrize("share", [1000, -1, WHOLE + 1])
@@ -258,8 +266,8 @@ def test_a_driver_that_died_goes_on_from_the_record(until, phase, instructions) 
 
 
 def test_where_the_new_version_began_is_known_until_it_leaves() -> None:
-    assert recovered(*UNTIL_CUT).state.firsts == {"b": FIRST}
-    assert recovered(*UNTIL_RETIRING, Retired()).state.firsts == {"b": FIRST}
+    assert recovered(*UNTIL_CUT).state.job.firsts == {"b": FIRST}
+    assert recovered(*UNTIL_RETIRING, Retired()).state.job.firsts == {"b": FIRST}
 
 
 def test_a_record_is_whole_or_refused() -> None:
