@@ -17,7 +17,6 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -59,6 +58,8 @@ from millstream.errors import (
 )
 from millstream.flow.binary import NAME
 from millstream.links.network import Address, spanning
+from millstream.switch.cut import WHOLE
+from millstream.switch.request import SwitchRequest
 
 DEFAULT: Final = "http://127.0.0.1:8340"
 _POLL_S: Final = 1.0
@@ -620,69 +621,41 @@ class Cluster:
     # switching
 
     def plan_switch(
-        self,
-        job: str,
-        flow: Path | None,
-        *,
-        consent: Sequence[str] = (),
-        shadow_s: float | None = None,
-        since: datetime | None = None,
-        share: float | None = None,
+        self, job: str, flow: Path | None, request: SwitchRequest | None = None
     ) -> SwitchPlanned:
-        """Say what a switch of a job to another version, without a flow to the one before, would do; nothing is touched.
+        """Return what a switch of a job to another version, without a flow to the one before, would do.
+
+        Nothing is touched.
 
         Raises:
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
         """
-        body, driver = _switching(flow, consent, since, share), self._driver(job)
-        body |= {} if shadow_s is None else {"shadow": shadow_s}
+        body, driver = _body(flow, request or SwitchRequest()), self._driver(job)
         return driver.post(_job(job, "switch/plan"), SwitchPlanned, body, patience_s=_PLANNING_S)
 
     def switch(
-        self,
-        job: str,
-        flow: Path | None,
-        *,
-        consent: Sequence[str] = (),
-        limit_s: float | None = None,
-        probation: Mapping[str, Any] | None = None,
-        shadow_s: float | None = None,
-        since: datetime | None = None,
-        share: float | None = None,
+        self, job: str, flow: Path | None, request: SwitchRequest | None = None
     ) -> JobStatus:
-        """Begin to put another version of a job, without a flow the one before, in the place of the one that runs.
-
-        It does not wait until that is done: `wait_switch` does.
+        """Begin to replace the running version of a job; `wait_switch` waits until that is done.
 
         Args:
             job: Its name or id.
             flow: The new version; None goes back, or gives the one that shares the keys another
                 share.
-            consent: The stages whose state may be lost, and the outputs whose results may be
-                repeated.
-            limit_s: How long it may take until the cut.
-            probation: How the new version is watched: "seconds", "back", "errors", "dead_letters"
-                and "lag_seconds".
-            shadow_s: How long the new version is to run in the shadow of the one that runs, instead
-                of taking its place.
-            since: Process again what starts there or later, in event time; what is out is replaced.
-            share: The part of the keys whose results are the new version's; all if it is left out.
+            request: What is asked for.
 
         Raises:
             FlowError: The new version has a mistake.
-            SwitchImpossible: It cannot take the place of the one that runs.
+            SwitchImpossible: It cannot replace the running version.
             SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
                 back to.
         """
-        body = _switching(flow, consent, since, share)
-        body |= {} if limit_s is None else {"limit": limit_s}
-        body |= {} if probation is None else {"probation": dict(probation)}
-        body |= {} if shadow_s is None else {"shadow": shadow_s}
-        return self._driver(job).post(_job(job, "switch"), JobStatus, body, patience_s=_PLANNING_S)
+        body, driver = _body(flow, request or SwitchRequest()), self._driver(job)
+        return driver.post(_job(job, "switch"), JobStatus, body, patience_s=_PLANNING_S)
 
-    def give_up_switch(self, job: str) -> JobStatus:
-        """Have a switch given up, which goes until its cut, or a shadow ended.
+    def abort_switch(self, job: str) -> JobStatus:
+        """Abort a switch before its cut, or end a shadow.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut.
@@ -822,15 +795,31 @@ def _shared(switch: SwitchStatus) -> bool:
     return switch.phase == "sharing" and switch.share == switch.wanted
 
 
-def _switching(
-    flow: Path | None, consent: Sequence[str], since: datetime | None, share: float | None
-) -> dict[str, Any]:
-    body: dict[str, Any] = {"consent": list(consent)}
-    body |= {} if since is None else {"since": since}
-    body |= {} if share is None else {"share": share}
-    if flow is None:
-        return body if share is not None else {**body, "back": True}
-    return {**body, "package": pack(flow), "root": str(flow.resolve().parent)}
+def _body(flow: Path | None, request: SwitchRequest) -> dict[str, Any]:
+    """Return a request as an engine gets it."""
+    body: dict[str, Any] = {
+        "consent": request.consent,
+        "limit": request.timeout.total_seconds(),
+    }
+    if flow is not None:
+        body |= {"package": pack(flow), "root": str(flow.resolve().parent)}
+    elif request.share is None:
+        body["back"] = True
+    if request.share is not None:
+        body["share"] = request.share / WHOLE
+    if request.since is not None:
+        body["since"] = request.since
+    if request.duration is not None:
+        body["shadow"] = request.duration.total_seconds()
+    if (trial := request.trial) is not None:
+        body["probation"] = {
+            "seconds": trial.seconds,
+            "back": trial.back,
+            "errors": trial.limits.errors,
+            "dead_letters": trial.limits.dead_letters,
+            "lag_seconds": trial.limits.lag_s,
+        }
+    return body
 
 
 def _drain(engine: EngineClient, job: str, *, flush: bool) -> JobStatus:

@@ -17,6 +17,7 @@ import millstream as ms
 from millstream.errors import SwitchImpossible
 from millstream.journal import Kind
 from millstream.spark.flow_run import FlowRun
+from millstream.switch.request import SwitchRequest
 from support.lives import LIMIT_S, Died, dying, options, until, written
 from support.recording import DDL, END, SECOND, START, Recorded, perform
 
@@ -114,11 +115,15 @@ def ask(run: FlowRun) -> None:
     if run.version == "1" and run.switching() is None:
         perform(run, script(), 0)
         until(
-            run, lambda: run.caught_up() and not run.plan_switch(built("2"), since=SINCE).obstacles
+            run,
+            lambda: (
+                run.caught_up()
+                and not run.plan_switch(built("2"), SwitchRequest(since=SINCE)).obstacles
+            ),
         )
         with pytest.raises(SwitchImpossible, match="is not all out"):
-            run.switch(built("2"), "2", since=BEGAN + timedelta(minutes=2))
-        run.switch(built("2"), "2", since=SINCE)
+            run.switch(built("2"), "2", SwitchRequest(since=BEGAN + timedelta(minutes=2)))
+        run.switch(built("2"), "2", SwitchRequest(since=SINCE))
     until(run, lambda: run.switching() is None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,7 @@ from millstream.engine.engine import Engine
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.status import SwitchStatus
-from millstream.engine.jobs.switch_record import SwitchState, Trial
-from millstream.engine.switch_service import Wanted
+from millstream.engine.jobs.switch_record import SwitchState
 from millstream.errors import (
     InvalidTransition,
     NotThere,
@@ -24,7 +24,8 @@ from millstream.errors import (
     SwitchRefused,
     UnknownColumn,
 )
-from millstream.switch.probation import Limits
+from millstream.switch.probation import Limits, Trial
+from millstream.switch.request import SwitchRequest
 from support.engines import drivers_of, flow_file, rows, until, wait_until, without_spark
 
 pytestmark = pytest.mark.timeout(600)
@@ -33,7 +34,7 @@ ORDERS = 'flow.source("orders", ms.inbox("k string, n long, at timestamp"), time
 FILTERED = (
     'events.sql("some", "SELECT * FROM events WHERE n > {least}").sink("some", ms.jsonl("some"))\n'
 )
-DONE, GIVEN_UP = SwitchState.DONE, SwitchState.GIVEN_UP
+DONE, GIVEN_UP = SwitchState.DONE, SwitchState.ABORTED
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +58,10 @@ def engine(tmp_path: Path, root: Path) -> Iterator[Engine]:
     assert drivers_of(tmp_path / "data") == []
 
 
-def version(root: Path, least: int = 1, more: str = "") -> Wanted:
+def version(root: Path, least: int = 1, more: str = "") -> SwitchRequest:
     file = root / "flow.py"
     file.write_text(flow_file(root).read_text() + FILTERED.format(least=least) + more)
-    return Wanted(package=pack(file), root=str(root))
+    return SwitchRequest(package=pack(file), root=str(root))
 
 
 def switched(engine: Engine, *states: SwitchState) -> SwitchStatus:
@@ -112,7 +113,7 @@ def test_a_switch_is_planned_begun_followed_and_gone_back_from(
     ]
     with pytest.raises(SwitchRefused, match="means the same"):
         engine.switch("counts", version(root))
-    engine.switch("counts", Wanted())
+    engine.switch("counts", SwitchRequest())
     assert switched(engine, DONE).version == "3"
     assert [(one.version, one.running, one.back_to) for one in engine.versions("counts")] == [
         ("1", False, None),
@@ -136,7 +137,7 @@ def test_inboxes_come_and_go_with_the_version_that_has_them(engine: Engine, root
     let(root, "cut", "drained")
     switched(engine, DONE)
     assert engine.send("counts.events", rows(5, 9)) == 4
-    engine.switch("counts", Wanted())
+    engine.switch("counts", SwitchRequest())
     switched(engine, DONE)
     wait_until(lambda: {one.source for one in engine.status("counts").inboxes} == {"events"})
     with pytest.raises(NotThere):
@@ -147,10 +148,10 @@ def test_a_switch_that_is_given_up_leaves_the_old_version_as_it_was(
     engine: Engine, root: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(SwitchRefused, match="no switch"):
-        engine.give_up("counts")
+        engine.abort_switch("counts")
     engine.switch("counts", version(root, more=ORDERS))
     switched(engine, SwitchState.GOING_ON)
-    engine.give_up("counts")
+    engine.abort_switch("counts")
     ended = switched(engine, GIVEN_UP)
     assert (ended.why, engine.status("counts").version) == ("it was asked to end", "1")
     wait_until(lambda: {one.source for one in engine.status("counts").inboxes} == {"events"})
@@ -159,13 +160,13 @@ def test_a_switch_that_is_given_up_leaves_the_old_version_as_it_was(
     engine.switch("counts", version(root))
     wait_until(lambda: switched(engine, SwitchState.GOING_ON).cut)
     with pytest.raises(SwitchRefused, match="past its cut"):
-        engine.give_up("counts")
+        engine.abort_switch("counts")
 
 
 def test_a_version_runs_in_the_shadow_and_never_becomes_the_current_one(
     engine: Engine, root: Path, tmp_path: Path
 ) -> None:
-    shadow = replace(version(root), shadow_s=60.0)
+    shadow = replace(version(root), shadow=True, duration=timedelta(seconds=60))
     engine.switch("counts", shadow)
     going = switched(engine, SwitchState.GOING_ON)
     wait_until(lambda: switched(engine, SwitchState.GOING_ON).phase == "shadowing")
@@ -175,7 +176,7 @@ def test_a_version_runs_in_the_shadow_and_never_becomes_the_current_one(
     assert switched(engine, GIVEN_UP).why == "the driver ended"
     engine.switch("counts", shadow)
     wait_until(lambda: switched(engine, SwitchState.GOING_ON).phase == "shadowing")
-    engine.give_up("counts")
+    engine.abort_switch("counts")
     ended = switched(engine, SwitchState.COMPARED)
     assert (ended.version, engine.status("counts").version) == ("3", "1")
     assert ended.shadow is not None
@@ -191,14 +192,14 @@ def test_what_cannot_be_switched_is_refused_before_anything_is_touched(
 ) -> None:
     flow_file(root, "other")
     with pytest.raises(SwitchImpossible, match='is of flow "other"'):
-        engine.switch("counts", Wanted(package=pack(root / "flow.py")))
+        engine.switch("counts", SwitchRequest(package=pack(root / "flow.py")))
     (root / "flow.py").write_text(
         flow_file(root).read_text() + 'events.window("w", every="1 h", m="sum(x)")\n'
     )
     with pytest.raises(UnknownColumn):
-        engine.switch("counts", Wanted(package=pack(root / "flow.py")))
+        engine.switch("counts", SwitchRequest(package=pack(root / "flow.py")))
     with pytest.raises(SwitchRefused, match="no version before 1"):
-        engine.switch("counts", Wanted())
+        engine.switch("counts", SwitchRequest())
     assert len(engine.versions("counts")) == 1
     engine.drain("counts")
     engine.wait("counts", 240)
@@ -240,30 +241,30 @@ def keyed(root: Path, least: int, key: str | None = "k") -> bytes:
 
 def test_keys_are_shared_out_raised_and_given_back(engine: Engine, root: Path) -> None:
     let(root, "cut", "drained")
-    engine.switch("counts", Wanted(package=keyed(root, 1)))
+    engine.switch("counts", SwitchRequest(package=keyed(root, 1)))
     switched(engine, DONE)
     with pytest.raises(SwitchRefused, match='no keys of job "counts" are shared out'):
-        engine.switch("counts", Wanted(share=5000))
+        engine.switch("counts", SwitchRequest(share=5000))
     with pytest.raises(SwitchImpossible, match='stage "some" in group "some" have no key'):
-        engine.switch("counts", Wanted(package=keyed(root, 7, None), share=1000))
-    engine.switch("counts", Wanted(package=keyed(root, 2), share=1000))
+        engine.switch("counts", SwitchRequest(package=keyed(root, 7, None), share=1000))
+    engine.switch("counts", SwitchRequest(package=keyed(root, 2), share=1000))
     wait_until(lambda: switched(engine, SwitchState.GOING_ON).share == 0.1)
     kill_driver(engine)
-    assert engine.switch("counts", Wanted(share=5000)).switch.wanted == 0.5
+    assert engine.switch("counts", SwitchRequest(share=5000)).switch.wanted == 0.5
     shared = switched(engine, SwitchState.GOING_ON)
     assert (shared.phase, shared.share, engine.status("counts").version) == ("sharing", 0.5, "2")
     with pytest.raises(SwitchRefused, match="50% of the keys were asked for"):
-        engine.switch("counts", Wanted(share=5000))
+        engine.switch("counts", SwitchRequest(share=5000))
     with pytest.raises(SwitchRefused, match="share its keys"):
         engine.drain("counts", flush=True)
     with pytest.raises(SwitchRefused, match="is going on from version 2 to 3"):
-        engine.switch("counts", Wanted(package=keyed(root, 3)))
-    engine.switch("counts", Wanted())
+        engine.switch("counts", SwitchRequest(package=keyed(root, 3)))
+    engine.switch("counts", SwitchRequest())
     assert switched(engine, GIVEN_UP).why == "the old version has all keys again"
     assert engine.status("counts").version == "2"
-    engine.switch("counts", Wanted(package=keyed(root, 2), share=1000))
+    engine.switch("counts", SwitchRequest(package=keyed(root, 2), share=1000))
     wait_until(lambda: switched(engine, SwitchState.GOING_ON).share == 0.1)
-    engine.switch("counts", Wanted(share=10_000))
+    engine.switch("counts", SwitchRequest(share=10_000))
     assert (switched(engine, DONE).version, engine.status("counts").version) == ("4", "4")
 
 
@@ -297,13 +298,13 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
 ) -> None:
     monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
     let(root, "cut", "drained")
-    well = Wanted(
+    well = SwitchRequest(
         package=version(root).package, trial=Trial(1.0, Limits(dead_letters=3), back=True)
     )
     engine.switch("counts", well)
     switched(engine, DONE)
     wait_until(lambda: switched(engine, DONE).probation == "passed")
-    unwell = Wanted(
+    unwell = SwitchRequest(
         package=version(root, 5).package, trial=Trial(3_600.0, Limits(dead_letters=3), back=True)
     )
     engine.switch("counts", unwell)
@@ -330,7 +331,9 @@ def test_a_version_whose_driver_dies_between_the_cut_and_the_end_is_replaced_onc
 ) -> None:
     monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
     let(root, "cut")
-    engine.switch("counts", Wanted(package=version(root).package, trial=Trial(3_600.0, back=True)))
+    engine.switch(
+        "counts", SwitchRequest(package=version(root).package, trial=Trial(3_600.0, back=True))
+    )
     wait_until(
         lambda: engine._open.runner.switches._samples.get(("counts-1", 2)), what="a first sample"
     )
@@ -367,7 +370,7 @@ def test_a_job_of_another_name_is_switched_and_one_that_is_deployed_again_goes_o
     engine.deploy(second.package, name="till", root=str(root))
     until(engine, "till", JobState.RUNNING)
     assert engine.status("till").version == "2", "its checkpoints are those of version 2"
-    engine.switch("till", Wanted(package=first))
+    engine.switch("till", SwitchRequest(package=first))
     wait_until(lambda: engine.status("till").version == "3", limit_s=120)
     engine.undeploy("till", force=True, purge=True)
     engine.deploy(first, name="till", root=str(root))

@@ -11,9 +11,9 @@ from millstream.engine.engine import Engine
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.switch_record import SwitchState
-from millstream.engine.switch_service import Wanted
 from millstream.errors import SwitchRefused
 from millstream.links.client import connect
+from millstream.switch.request import SwitchRequest
 from support.engines import flow_file, rows, until, wait_until, without_spark
 from support.ingest import all_rows, rows_of
 
@@ -43,7 +43,7 @@ def partitions(engine: Engine) -> list[int]:
     return sorted(one.partition for one in engine.status("counts").inboxes)
 
 
-def switch(engine: Engine, wanted: Wanted, version: str) -> None:
+def switch(engine: Engine, wanted: SwitchRequest, version: str) -> None:
     engine.switch("counts", wanted)
     wait_until(
         lambda: (
@@ -60,9 +60,9 @@ def test_it_gets_them_when_the_switch_is_done_and_keeps_them(
     journal = tmp_path / "data" / "jobs" / "counts" / "counts" / "journals" / "events"
     assert engine.send("counts.events", rows(0, 20)) == 20
     more = flow_file(root, partitions=3)
-    assert engine.plan_switch("counts", Wanted(package=pack(more))).plan["grown"]
+    assert engine.plan_switch("counts", SwitchRequest(package=pack(more))).plan["grown"]
     assert partitions(engine) == [0]
-    switch(engine, Wanted(package=pack(more)), "2")
+    switch(engine, SwitchRequest(package=pack(more)), "2")
     wait_until(lambda: partitions(engine) == [0, 1, 2])
     with connect(
         str(engine.address), time_limit_s=240
@@ -71,14 +71,14 @@ def test_it_gets_them_when_the_switch_is_done_and_keeps_them(
     assert all(rows_of(journal, number) for number in range(3))
     # A version that had fewer comes back, for another reason, and finds what there is.
     with pytest.raises(SwitchRefused, match="means the same"):
-        engine.switch("counts", Wanted())
+        engine.switch("counts", SwitchRequest())
     filtered = flow_file(root)
     filtered.write_text(
         filtered.read_text().replace(
             '.sink("rows"', '.sql("some", "SELECT * FROM events").sink("rows"'
         )
     )
-    switch(engine, Wanted(package=pack(filtered)), "3")
+    switch(engine, SwitchRequest(package=pack(filtered)), "3")
     assert engine.send("counts.events", rows(60, 80)) == 20
     engine.close()
     again = Engine(tmp_path / "data")

@@ -13,12 +13,14 @@ from millstream.errors import SwitchImpossible, SwitchRefused
 from millstream.journal.kinds.files.retention import committed
 from millstream.spark.flow_run import FlowRun
 from millstream.switch.comparison import Compared, Comparison
+from millstream.switch.request import SwitchRequest
 from support.lives import LIMIT, Life, compare, options, outcome
 from support.recording import SECOND, Recording, Row
 from support.switched import SMALL, WINDOWED, adder, begun, small, tiny
 from support.undisturbed import most_of, rows_of, small_results
 
 pytestmark = pytest.mark.spark
+SHADOW = SwitchRequest(shadow=True, timeout=LIMIT)
 
 
 def shadowing(run: FlowRun) -> bool:
@@ -61,7 +63,7 @@ def test_a_shadow_tells_what_a_version_would_have_changed_and_changes_nothing(
     life = Life(tmp_path, small, Recording(5))
     with life.running(spark) as run:
         life.until(run, lambda: life.turns > 1)
-        run.shadow(filtered("2"), "2", limit=LIMIT)
+        run.switch(filtered("2"), "2", SHADOW)
         with pytest.raises(SwitchRefused, match='from version "1" to "2" is preparing'):
             run.switch(small("3"), "3")
         life.until(run, lambda: shadowing(run) and outputs(run.comparison())["most"].equal > 3)
@@ -117,7 +119,7 @@ def left_behind(run: FlowRun) -> set[str]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_shadow_that_is_given_up_or_whose_driver_stops_leaves_nothing_behind(
+def test_a_shadow_that_is_aborted_or_whose_driver_stops_leaves_nothing_behind(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     run = FlowRun(spark, tiny("1"), options(tmp_path))
@@ -126,21 +128,21 @@ def test_a_shadow_that_is_given_up_or_whose_driver_stops_leaves_nothing_behind(
         "more", ms.jsonl("more")
     )
     with pytest.raises(SwitchImpossible, match='source "more" is new'):
-        run.shadow(more, "2")
+        run.switch(more, "2", SHADOW)
     with pytest.raises(SwitchRefused, match="means the same"):
-        run.shadow(tiny("1"), "2")
+        run.switch(tiny("1"), "2", SHADOW)
     assert not run.folder.exists()
     life = Life(tmp_path, tiny, Recording(5))
     with life.running(spark) as run:
-        run.shadow(tiny("2"), "2", limit=LIMIT)
+        run.switch(tiny("2"), "2", SHADOW)
         life.until(run, lambda: shadowing(run) and outputs(run.comparison())["rows"].equal > 3)
-        run.give_up()
+        run.abort()
         life.until(run, lambda: run.switching() is None)
         same = run.comparison()
         assert same is not None
         assert (same.same, same.left_out, same.broken) == (True, (), None), same
         assert left_behind(run) == set()
-        run.shadow(tiny("3"), "3", limit=LIMIT)
+        run.switch(tiny("3"), "3", SHADOW)
         life.until(run, lambda: shadowing(run))
     assert (run.folder / "shadow").exists()
     with life.running(spark) as again:

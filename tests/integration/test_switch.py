@@ -134,7 +134,7 @@ def test_a_switch_that_cannot_be_done_touches_nothing(spark: SparkSession, tmp_p
     with pytest.raises(SwitchImpossible, match='of flow "other"'):
         run.switch(renamed, "2")
     with pytest.raises(SwitchRefused, match="nothing to abort"):
-        run.give_up()
+        run.abort()
     assert run.switching() is None
     assert run.history() == ()
     assert not run.folder.exists()
@@ -151,7 +151,7 @@ def test_a_switch_that_is_given_up_leaves_the_old_version_and_nothing_else(
         with pytest.raises(SwitchRefused, match='from version "1" to "2" is preparing'):
             run.switch(tiny("3"), "3")
         until(run, lambda: (run.folder / "groups" / "rows@2" / "group.json").exists())
-        run.give_up()
+        run.abort()
         until(run, lambda: run.switching() is None)
         assert run.version == "1"
         assert [path.name for path in (run.folder / "groups").iterdir()] == ["rows"]

@@ -24,6 +24,7 @@ from millstream.switch.instructions import LetGo, Release, Remove, Retire, Write
 from millstream.switch.machine import Step
 from millstream.switch.phases import Aborting, Job, Overlapping, Replacement, Retiring, State
 from millstream.switch.record import Phase, Record
+from millstream.switch.request import SwitchRequest
 from simulation.switch.scenario import Arrival, Crash, Scenario, Wish, drawn
 from simulation.switch.shapes import Reach, Result, Row, Shape, reach
 from simulation.switch.shrink import shrunk
@@ -333,7 +334,7 @@ def test_a_failing_seed_is_shrunk_to_a_story_that_fails_for_the_same_reason() ->
 
 
 def test_a_switch_during_a_switch_is_refused_with_the_state_of_the_first() -> None:
-    asked = SwitchRequested("v1", ("g",), 10, 100)
+    asked = SwitchRequested("v1", SwitchRequest(), ("g",), 10)
     state = machine.advance(machine.begun("v0"), asked, 0).state
     with pytest.raises(SwitchRefused, match='from version "v0" to "v1" is preparing'):
         machine.advance(state, replace(asked, version="v2"), 1)

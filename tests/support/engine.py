@@ -29,10 +29,10 @@ from millstream.engine.jobs.status import (
     VersionStatus,
 )
 from millstream.engine.jobs.store import Binary, JobSettings, Store, Version
-from millstream.engine.jobs.switch_record import Planned, Switch, SwitchReport, SwitchState, heard
+from millstream.engine.jobs.switch_record import Planned, Switch, SwitchState, apply_report
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
-from millstream.engine.switch_service import Wanted, switch_status, version_statuses
+from millstream.engine.switch_service import switch_status, version_statuses
 from millstream.errors import (
     InvalidName,
     JobExists,
@@ -48,6 +48,8 @@ from millstream.links.host import Host, declared_inboxes
 from millstream.links.inbox import Inbox
 from millstream.links.network import Address
 from millstream.switch.comparison import Comparison
+from millstream.switch.progress import SwitchProgress
+from millstream.switch.request import SwitchRequest
 from support.links import declare
 
 MOMENT = "2026-01-01T12:00:00.000+00:00"
@@ -62,7 +64,7 @@ class PeerEngine:
         self._jobs: dict[str, Job] = {}
         self._numbers: dict[str, int] = {}
         self._versions: dict[str, list[Version]] = {}
-        self.wanted: Wanted | None = None
+        self.wanted: SwitchRequest | None = None
         #: What happens when a switch was asked for.
         self.after_switch: Callable[[str], None] = lambda name: None
         self._changed = threading.Condition()
@@ -299,13 +301,13 @@ class PeerEngine:
 
     # switching
 
-    def told(self, name: str, told: SwitchReport) -> None:
-        """Let the driver of a job speak of its switch."""
+    def reported(self, name: str, progress: SwitchProgress) -> None:
+        """Let the driver of a job report how its switch goes."""
         with self._changed:
             versions = self._versions[name]
             before = versions[-1].switch
             assert before is not None
-            switch = heard(before, told, 1_767_268_860.0)
+            switch = apply_report(before, progress, 1_767_268_860.0)
             done = switch.state is SwitchState.DONE
             versions[-1] = msgspec.structs.replace(
                 versions[-1], switch=switch, current_at=60.0 if done else None
@@ -315,11 +317,11 @@ class PeerEngine:
     def _running(self, name: str) -> int:
         return max(one.number for one in self._versions[name] if one.current_at is not None)
 
-    def plan_switch(self, job: str, wanted: Wanted) -> Planned:
+    def plan_switch(self, job: str, request: SwitchRequest) -> Planned:
         name = self._job(job).name
         obstacles = (
             [{"fact": "it is another flow", "hint": "deploy it"}]
-            if wanted.package == b"bad"
+            if request.package == b"bad"
             else []
         )
         plan = {
@@ -331,9 +333,9 @@ class PeerEngine:
         text = " group  stage  change\n all    all    replaced"
         return Planned(plan, text + "".join(f"\nimpossible: {one['fact']}" for one in obstacles))
 
-    def switch(self, job: str, wanted: Wanted) -> JobStatus:
+    def switch(self, job: str, request: SwitchRequest) -> JobStatus:
         name = self._job(job).name
-        if self.plan_switch(name, wanted).plan["obstacles"]:
+        if self.plan_switch(name, request).plan["obstacles"]:
             raise SwitchImpossible(
                 f'job "{name}" cannot be switched: it is another flow', hint="deploy it"
             )
@@ -343,12 +345,12 @@ class PeerEngine:
             going
             and last.switch is not None
             and last.switch.share is not None
-            and wanted.package is None
+            and request.package is None
         ):
-            self.told(
+            self.reported(
                 name,
-                SwitchReport(
-                    str(last.number), "asking", share=last.switch.share, wanted=wanted.share or 0
+                SwitchProgress(
+                    str(last.number), "asking", share=last.switch.share, wanted=request.share or 0
                 ),
             )
             status = self.status(name)
@@ -358,33 +360,35 @@ class PeerEngine:
             raise SwitchRefused(
                 f'a switch of job "{name}" is going on', hint="wait until it is done"
             )
-        if wanted.package is None and len(self._versions[name]) == 1:
+        if request.package is None and len(self._versions[name]) == 1:
             raise SwitchRefused(f'job "{name}" has no version before 1 to go back to')
         number = last.number + 1
         switch = Switch(
             version=number,
             previous=self._running(name),
             asked_at=1_767_268_800.0,
-            trial=wanted.trial,
-            shadow=None if wanted.shadow_s is None else Comparison(),
-            share=None if wanted.share is None else 0,
-            wanted=wanted.share,
+            trial=request.trial,
+            shadow=Comparison() if request.shadow else None,
+            share=None if request.share is None else 0,
+            wanted=request.share,
         )
         settings = JobSettings(flow="f.py", package="")
         self._versions[name].append(
             Version(number=number, added_at=0.0, settings=settings, switch=switch)
         )
-        self.wanted = wanted
+        self.wanted = request
         status = self.status(name)
         self.after_switch(name)
         return status
 
-    def give_up(self, job: str) -> JobStatus:
+    def abort_switch(self, job: str) -> JobStatus:
         name = self._job(job).name
         last = self._versions[name][-1]
         if last.switch is None or last.switch.over:
             raise SwitchRefused(f'no switch of job "{name}" is going on')
-        self.told(name, SwitchReport(str(last.number), ended="given up", why="it was asked to end"))
+        self.reported(
+            name, SwitchProgress(str(last.number), ended="given up", why="it was asked to end")
+        )
         return self.status(name)
 
     def versions(self, job: str) -> list[VersionStatus]:

@@ -17,6 +17,7 @@ import pytest
 from millstream.spark import failpoints
 from millstream.spark.flow_run import FlowRun, Options
 from millstream.switch.record import Phase
+from millstream.switch.request import SwitchRequest
 from support.recording import END, Recording, perform
 from support.switched import Build
 
@@ -39,7 +40,7 @@ class Wishes(Protocol):
     """What is asked of a flow while it lives."""
 
     def ask(self, run: FlowRun, build: Build, turns: int) -> None:
-        """Ask for the next thing if it is time; what was given up is asked for again."""
+        """Ask for the next thing if it is time; what was aborted is asked for again."""
 
     def fulfilled(self, run: FlowRun, turns: int) -> bool:
         """Tell whether all is done."""
@@ -54,7 +55,7 @@ class Switches:
     def ask(self, run: FlowRun, build: Build, turns: int) -> None:
         done = int(run.version) - 1
         if done < len(self.after) and turns > self.after[done] and run.switching() is None:
-            run.switch(build(str(done + 2)), str(done + 2), limit=LIMIT)
+            run.switch(build(str(done + 2)), str(done + 2), SwitchRequest(timeout=LIMIT))
 
     def fulfilled(self, run: FlowRun, turns: int) -> bool:
         return (

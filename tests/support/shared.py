@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import millstream as ms
 from millstream.spark.flow_run import FlowRun
 from millstream.spark.switching.switch_log import SwitchLog
-from millstream.switch.cut import Owners
+from millstream.switch.cut import WHOLE, Owners, parts
+from millstream.switch.request import SwitchRequest
 from support.lives import LIMIT, written
 from support.recording import SECOND, START, TURN
 from support.switched import WINDOWED, Build, begun
@@ -66,9 +67,10 @@ class Shares:
         if has is None or self.fulfilled(run, turns):
             return
         if has == 0.0:
-            run.switch(build("2"), "2", share=self.shares[0], limit=LIMIT)
+            run.switch(build("2"), "2", SwitchRequest(share=parts(self.shares[0]), timeout=LIMIT))
         elif has != self.shares[-1]:
-            run.share(self.shares[self.shares.index(has) + 1], limit=LIMIT)
+            wanted = parts(self.shares[self.shares.index(has) + 1])
+            run.share(SwitchRequest(share=wanted or None, timeout=LIMIT))
 
     def fulfilled(self, run: FlowRun, turns: int) -> bool:
         return run.switching() is None and any(entry.phase == "retiring" for entry in run.history())
@@ -79,10 +81,10 @@ def settled(run: FlowRun, turns: int) -> float | None:
     status = run.switching()
     if status is None:
         return 0.0 if turns > 1 else None
-    if status.phase != "sharing" or status.cut is None:
+    if status.phase != "sharing" or status.cut_us is None or status.share is None:
         return None
-    now = datetime.fromtimestamp((START + turns * TURN) / SECOND, tz=status.cut.tzinfo)
-    return status.share if now > status.cut + timedelta(seconds=20) else None
+    now_us = (START + turns * TURN) * 1_000_000 // SECOND
+    return status.share / WHOLE if now_us > status.cut_us + 20_000_000 else None
 
 
 def unmarked(root: Path, sinks: tuple[str, ...]) -> dict[str, Counter[str]]:

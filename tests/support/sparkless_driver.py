@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from millstream.actions.parent import end_with_parent
 from millstream.engine.driver import protocol
-from millstream.engine.driver.driver_versions import Versions
+from millstream.engine.driver.driver_versions import DriverVersions
 from millstream.engine.driver.main import Driver
 from millstream.errors import FlowError, RunError
 from millstream.journal import journal_at
@@ -40,7 +40,7 @@ class Sparkless(Driver):
         while (root / "slow").exists():
             time.sleep(0.02)
         running = self._versioned(how, folder, root)
-        self._line.report(protocol.SwitchRecovered(self._versions.standing(running)))
+        self._line.report(protocol.SwitchRecovered(self._versions.recovered(running)))
         self._line.report(protocol.Ready())
         print("running", how.name, file=sys.stderr, flush=True)
         while True:
@@ -69,10 +69,10 @@ class Sparkless(Driver):
 
     def _versioned(self, how: protocol.Run, folder: Path, root: Path) -> Any:
         flow = self._flow if self._flow is not None else self._load(how.flow, how.name)
-        self._versions = Versions(
+        self._versions = DriverVersions(
             how.name, {**how.versions, how.version: how.flow}, {}, lambda _: None
         )
-        self._versions.took(how.version, self._own)
+        self._versions.began_with(how.version, self._own)
         return SparklessRun(flow, how.version, folder, root, self._versions.flow)
 
     def _misbehave(self, root: Path) -> None:

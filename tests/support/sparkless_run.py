@@ -1,42 +1,31 @@
 """A run without Spark that can be switched: it keeps a record as the real one does, and goes on when a file says so.
 
 In the flow's folder the file "cut" lets a switch make its cut, and "drained" lets a version retire.
-Before the cut a switch is given up if the driver dies, after it it goes on. Another share is cut at
+Before the cut a switch is aborted if the driver dies, after it it goes on. Another share is cut at
 once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
+from millstream.clock import micros
 from millstream.errors import SwitchRefused
 from millstream.flow.flow import Flow
 from millstream.plan.groups import plan
 from millstream.switch.changes import Change, Version
 from millstream.switch.comparison import Compared, Comparison
-from millstream.switch.cut import WHOLE, Owners
-from millstream.switch.events import Mode
+from millstream.switch.cut import WHOLE, Owners, percent
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan, switch_plan
+from millstream.switch.progress import SwitchProgress, step_of
 from millstream.switch.record import Phase, Record, decode, encode
+from millstream.switch.request import SwitchRequest
 
 CUT = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-@dataclass
-class Status:
-    phase: Phase
-    old: str
-    new: str
-    cut: datetime | None
-    left: float | None
-    history: tuple[Entry, ...]
-    share: float
-    wanted: float
 
 
 class SparklessRun:
@@ -62,64 +51,41 @@ class SparklessRun:
             if known.phase in (Phase.OVERLAPPING, Phase.SHARING):
                 self._to(known.phase, "it goes on")
             else:
-                self._give_up("the driver stopped before the cut")
+                self._abort("the driver stopped before the cut")
 
-    def plan_switch(
-        self,
-        flow: Flow,
-        *,
-        consent: Collection[str] = (),
-        mode: Mode = "switch",
-        since: datetime | None = None,
-    ) -> SwitchPlan:
+    def plan_switch(self, flow: Flow, request: SwitchRequest) -> SwitchPlan:
         old, new = Version.of(plan(self.flow)), Version.of(plan(flow))
-        return switch_plan(old, new, consent=consent, mode=mode, since=since)
+        return switch_plan(
+            old, new, consent=request.consent, mode=request.mode, since=request.since
+        )
 
-    def switch(
-        self,
-        flow: Flow,
-        version: str,
-        *,
-        consent: Collection[str],
-        limit: timedelta,
-        since: datetime | None,
-        share: float,
-    ) -> None:
-        self.plan_switch(flow, consent=consent).check()
-        self._next, self._wanted = version, round(share * WHOLE)
-        self._to(Phase.PREPARING, f"within {limit}")
-
-    def shadow(
-        self,
-        flow: Flow,
-        version: str,
-        *,
-        lasting: timedelta,
-        consent: Collection[str],
-        limit: timedelta,
-    ) -> None:
-        self.plan_switch(flow, consent=consent, mode="shadow").check()
+    def switch(self, flow: Flow, version: str, request: SwitchRequest) -> None:
+        self.plan_switch(flow, request).check()
         self._next = version
-        self._to(Phase.PREPARING, f"within {limit}")
-        self._to(Phase.SHADOWING, f"for {lasting}")
+        if not request.shadow:
+            self._wanted = request.wanted
+        self._to(Phase.PREPARING, f"within {request.timeout}")
+        if request.shadow:
+            self._to(Phase.SHADOWING, f"for {request.duration}")
 
     def comparison(self) -> Comparison:
         return Comparison(
             "2026-01-01T12:00:00Z", None, (Compared("some", Change.REPLACED, equal=5),)
         )
 
-    def share(self, share: float, *, limit: timedelta) -> None:
-        if self._phase is not Phase.SHARING or share * WHOLE == self._share:
-            raise SwitchRefused(f"{share:.0%} of the keys were asked for")
-        self._wanted = round(share * WHOLE)
-        self._cut(f"within {limit}")
+    def share(self, request: SwitchRequest) -> None:
+        wanted = request.share or 0
+        if self._phase is not Phase.SHARING or wanted == self._share:
+            raise SwitchRefused(f"{percent(wanted)} of the keys were asked for")
+        self._wanted = wanted
+        self._cut(f"within {request.timeout}")
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         if self._phase not in (Phase.PREPARING, Phase.SHADOWING):
-            raise SwitchRefused("there is nothing to give up")
-        self._give_up("it was asked to end")
+            raise SwitchRefused("there is nothing to abort")
+        self._abort("it was asked to end")
 
-    def _give_up(self, why: str) -> None:
+    def _abort(self, why: str) -> None:
         self._to(Phase.ABORTING, why)
         self._next = None
         self._to(Phase.RUNNING, "alone")
@@ -148,14 +114,18 @@ class SparklessRun:
         self._share = self._wanted
         self._to(Phase.SHARING if 0 < self._share < WHOLE else Phase.OVERLAPPING, text)
 
-    def switching(self) -> Status | None:
+    def switching(self) -> SwitchProgress | None:
         if self._next is None:
             return None
-        cut = CUT if self._phase in (Phase.OVERLAPPING, Phase.SHARING) else None
-        share, wanted = self._share / WHOLE, self._wanted / WHOLE
-        left = 5.0 if cut else None
-        return Status(
-            self._phase, self.version, self._next, cut, left, tuple(self._entries), share, wanted
+        cut = self._phase in (Phase.OVERLAPPING, Phase.SHARING)
+        return SwitchProgress(
+            self._next,
+            self._phase,
+            micros(CUT) if cut else None,
+            5.0 if cut else None,
+            tuple(map(step_of, self._entries)),
+            share=self._share,
+            wanted=self._wanted,
         )
 
     def history(self) -> tuple[Entry, ...]:

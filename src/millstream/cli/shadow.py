@@ -1,4 +1,4 @@
-"""`millstream switch --shadow`: run a new version in the shadow of the one that runs, and say how their results compare."""
+"""`millstream switch --shadow`: run a new version in the shadow of the running one, and compare their results."""
 
 from __future__ import annotations
 
@@ -19,27 +19,19 @@ if TYPE_CHECKING:
     from millstream.cluster import Cluster
     from millstream.engine.jobs.status import JobStatus, SwitchStatus
     from millstream.switch.comparison import Comparison
+    from millstream.switch.request import SwitchRequest
 
 #: How it ends if the versions differ, and if there was nothing to compare or it broke off.
 DIFFERENT: Final = 7
 UNCOMPARED: Final = 6
-#: How long it runs if nobody says otherwise.
+#: How long it runs by default.
 LENGTH: Final = "10 min"
 
 
-def run(
-    found: Cluster,
-    job: str,
-    flow: Path | None,
-    consent: list[str],
-    limit_s: float,
-    length_s: float,
-    *,
-    json: bool,
-) -> None:
+def run(found: Cluster, job: str, flow: Path | None, request: SwitchRequest, *, json: bool) -> None:
     """Begin a shadow."""
     with Console(stderr=True).status("planning"):
-        begun = found.switch(job, flow, consent=consent, limit_s=limit_s, shadow_s=length_s)
+        begun = found.switch(job, flow, request)
     assert begun.switch is not None
     if not json:
         text = f"version {begun.switch.version} of {begun.name} runs in the shadow of version {begun.switch.previous}"
@@ -71,7 +63,7 @@ def end(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
         )
     # It may have ended meanwhile.
     with contextlib.suppress(SwitchRefused):
-        found.give_up_switch(job)
+        found.abort_switch(job)
     _tell(found.wait_switch(job, timeout), json=json)
 
 

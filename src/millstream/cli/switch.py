@@ -1,4 +1,4 @@
-"""`millstream switch`: put another version of a running job in the place of the one that runs."""
+"""`millstream switch`: replace the running version of a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,15 +16,16 @@ from rich.console import Console
 
 from millstream.cli import shadow as shadows
 from millstream.cli.jobs import TIME_OVER, Engines, Json, Timeout, TokenFile, cluster, encoded, told
-from millstream.errors import InvalidOption
+from millstream.errors import InvalidOption, SwitchRefused
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
     from millstream.engine.jobs.status import JobStatus, SwitchStatus
-    from millstream.switch.events import Mode
+    from millstream.switch.probation import Trial
+    from millstream.switch.request import SwitchRequest
 
-#: How `switch` ends when the switch was given up, and the old version runs on.
-GIVEN_UP: Final = 6
+#: How `switch` ends when the switch was aborted, and the old version runs on.
+ABORTED: Final = 6
 _INTERRUPTED: Final = 130
 _FLOWS: Final = (".py", ".yaml", ".yml")
 _BAR: Final = 10
@@ -41,24 +42,25 @@ def switch(
         Path | None, typer.Argument(help="The new version: a .py or .yaml file.")
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what it would do, and do nothing.")
+        bool, typer.Option("--plan", help="Show what it would do, and do nothing.")
     ] = False,
     back: Annotated[bool, typer.Option("--back", help="Go back to the version before.")] = False,
-    give_up: Annotated[
-        bool, typer.Option("--give-up", help="End a switch that has not made its cut yet.")
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Abort a switch that has not made its cut yet.")
     ] = False,
+    give_up: Annotated[bool, typer.Option("--give-up", hidden=True)] = False,
     share: Annotated[
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Give the new version so many of the keys, as 10%; or more, or less.",
+            help="Give the new version this share of the keys, as 10%; or change its share.",
         ),
     ] = None,
     consent: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Lose the state of this stage, or with --from repeat what this output has got; may be given again.",
+            help="Accept losing the state of this stage, or with --from repeating the results of this output; repeatable.",
         ),
     ] = None,
     since: Annotated[
@@ -66,7 +68,7 @@ def switch(
         typer.Option(
             "--from",
             metavar="TIME",
-            help='Process again from "2 hours ago" or a timestamp, and replace what is out.',
+            help='Process again from "2 hours ago" or a timestamp, and replace the results since then.',
         ),
     ] = None,
     limit: Annotated[
@@ -75,88 +77,99 @@ def switch(
     shadow: Annotated[
         bool,
         typer.Option(
-            "--shadow", help="Run it in the shadow of the one that runs, and compare their results."
+            "--shadow",
+            help="Run it in the shadow of the running version, and compare their results.",
         ),
     ] = False,
-    lasting: Annotated[
+    duration: Annotated[
         str, typer.Option("--for", metavar="TIME", help="How long it runs in the shadow.")
     ] = shadows.LENGTH,
     end: Annotated[
-        bool, typer.Option("--end", help="With --shadow: end it, and say what it has found.")
+        bool, typer.Option("--end", help="With --shadow: end it, and show what it has found.")
     ] = False,
     probation: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Watch the new version for so long after the switch."),
+        typer.Option(metavar="TIME", help="Watch the new version for this long after the switch."),
     ] = None,
     on_failure: Annotated[
         str | None,
         typer.Option(metavar="back", help="What to do if it fails its probation: go back."),
     ] = None,
     dead_letters: Annotated[
-        int, typer.Option(min=0, help="The most dead letters that a version on probation may make.")
+        int,
+        typer.Option(min=0, help="The most dead letters that a version on probation may cause."),
     ] = 100,
-    detach: Annotated[bool, typer.Option("--detach", help="Begin it, and do not wait.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Begin, and do not wait.")] = False,
     timeout: Timeout = None,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Put another version of a running job in the place of the one that runs: nothing lost, nothing twice, no pause."""
-    part = None if share is None else _share(share)
-    _check_arguments(flow, back=back, give_up=give_up or end, plan=plan, share=share)
-    length = _length_of_shadow(lasting, probation, shadow=shadow, end=end)
-    begin = _since(since, shadow=shadow)
-    if share is not None and (shadow or since is not None):
-        raise typer.BadParameter(
-            "a share of the keys begins at the next cut: say --share, --shadow or --from"
-        )
+    """Replace the running version of a job: nothing lost, nothing twice, no pause."""
+    abort = abort or give_up
+    _check_arguments(flow, back=back, abort=abort or end, plan=plan, share=share)
+    request = _request(
+        share=None if share is None else _share(share),
+        consent=tuple(consent or ()),
+        since=_since(since, shadow=shadow),
+        shadow=shadow,
+        duration=_duration(duration, probation, shadow=shadow, end=end),
+        timeout=_span(limit),
+        trial=_probation(probation, on_failure, dead_letters),
+    )
     if Path(job).suffix in _FLOWS and Path(job).is_file():
-        _compare(
-            Path(job), flow, consent or [], _mode(part, shadow=shadow), begin, plan=plan, json=json
-        )
+        _compare(Path(job), flow, request, plan=plan, json=json)
         return
-    watched = _probation(probation, on_failure, dead_letters)
     with cluster(engine, token_file) as found:
-        if give_up:
-            given = found.give_up_switch(job)
-            told(
-                given,
-                f"the switch of {given.name} is being given up; version {given.version} runs on",
-                json=json,
-            )
+        if abort:
+            status = found.abort_switch(job)
+            text = f"the switch of {status.name} is being aborted; version {status.version} runs on"
+            told(status, text, json=json)
         elif plan:
-            _plan(found, job, flow, consent or [], length, begin, part, json=json)
-        elif length is not None:
-            _shadow(found, job, flow, consent or [], limit, length, end=end, json=json)
-            if not detach and not end:
+            _plan(found, job, flow, request, json=json)
+        elif end:
+            shadows.end(found, job, None, json=json)
+        elif shadow:
+            _checked(flow)
+            shadows.run(found, job, flow, request, json=json)
+            if not detach:
                 shadows.wait(found, job, timeout, json=json)
         else:
             _checked(flow)
-            _begin(found, job, flow, consent or [], limit, watched, begin, part, json=json)
+            _begin(found, job, flow, request, json=json)
             if not detach:
-                _wait(found, job, timeout, part, back=back, json=json)
+                _wait(found, job, timeout, request.share, back=back, json=json)
+
+
+def _request(**asked: Any) -> SwitchRequest:
+    from millstream.switch.request import SwitchRequest
+
+    try:
+        return SwitchRequest(**asked)
+    except SwitchRefused as refused:
+        raise typer.BadParameter(f"{refused.message}: {refused.hint}") from None
 
 
 def _check_arguments(
-    flow: Path | None, *, back: bool, give_up: bool, plan: bool, share: str | None
+    flow: Path | None, *, back: bool, abort: bool, plan: bool, share: str | None
 ) -> None:
-    chosen = [flow is not None or share is not None, back, give_up]
+    chosen = [flow is not None or share is not None, back, abort]
     if sum(chosen) != 1:
-        raise typer.BadParameter(
-            "name a new version, or say --back, --give-up or --share alone: one of them"
-        )
-    if plan and (give_up or (share is not None and flow is None)):
-        raise typer.BadParameter("there is a plan of a new version, and of going back")
+        raise typer.BadParameter("give one of: a new version, --back, --abort, or --share alone")
+    if plan and (abort or (share is not None and flow is None)):
+        raise typer.BadParameter("only a new version and the way back have a plan")
 
 
-def _mode(share: float | None, *, shadow: bool) -> Mode:
-    if shadow:
-        return "shadow"
-    return "switch" if share in (None, 1.0) else "share"
+def _span(text: str) -> timedelta:
+    from millstream.flow.durations import duration
+
+    return duration(text)
 
 
-def _share(text: str) -> float:
-    """Return a share that a user has written: 10% is 0.1."""
+def _share(text: str) -> int:
+    """Return a share that a user has written, in parts of the whole: 10% is 1000."""
+    from millstream.switch.cut import parts
+
     try:
         percent = float(text.strip().removesuffix("%")) if text.strip().endswith("%") else 0.0
     except ValueError:
@@ -165,68 +178,40 @@ def _share(text: str) -> float:
         raise typer.BadParameter(
             f'a share is like 10%, from 0.01% to 100%, not "{text}"; --back takes the keys back'
         )
-    return percent / 100
+    return parts(percent / 100)
 
 
-def _length_of_shadow(
-    lasting: str, probation: str | None, *, shadow: bool, end: bool
-) -> float | None:
-    """Return how many seconds a shadow is to last; None if there is to be none."""
-    from millstream.flow.durations import duration
-
+def _duration(text: str, probation: str | None, *, shadow: bool, end: bool) -> timedelta | None:
+    """Return how long a shadow is to run; None if there is to be none."""
     if not shadow:
-        if end or lasting != shadows.LENGTH:
-            raise typer.BadParameter(
-                "--for and --end are for a version in the shadow: say --shadow too"
-            )
+        if end or text != shadows.LENGTH:
+            raise typer.BadParameter("--for and --end need --shadow")
         return None
     if probation is not None:
         raise typer.BadParameter(
             "--probation is for a version that has taken over, not for one in the shadow"
         )
-    return duration(lasting).total_seconds()
+    return _span(text)
 
 
-def _shadow(
-    found: Cluster,
-    job: str,
-    flow: Path | None,
-    consent: list[str],
-    limit: str,
-    length: float,
-    *,
-    end: bool,
-    json: bool,
-) -> None:
-    from millstream.flow.durations import duration
-
-    if end:
-        shadows.end(found, job, None, json=json)
-        return
-    _checked(flow)
-    shadows.run(found, job, flow, consent, duration(limit).total_seconds(), length, json=json)
-
-
-def _probation(
-    length: str | None, on_failure: str | None, dead_letters: int
-) -> dict[str, Any] | None:
-    from millstream.flow.durations import duration
+def _probation(length: str | None, on_failure: str | None, dead_letters: int) -> Trial | None:
+    from millstream.switch.probation import Limits, Trial
 
     if on_failure not in (None, "back"):
-        raise typer.BadParameter(f'after a failed probation one can go "back", not "{on_failure}"')
+        raise typer.BadParameter(f'--on-failure can be "back", not "{on_failure}"')
     if length is None:
         if on_failure is not None:
-            raise typer.BadParameter("--on-failure is for a version on --probation")
+            raise typer.BadParameter("--on-failure needs --probation")
         return None
-    seconds = duration(length).total_seconds()
-    return {"seconds": seconds, "back": on_failure == "back", "dead_letters": dead_letters}
+    limits = Limits(dead_letters=dead_letters)
+    return Trial(_span(length).total_seconds(), limits, back=on_failure == "back")
 
 
 def _checked(flow: Path | None) -> None:
     from millstream.flow.load import load
     from millstream.plan.groups import plan
 
-    # Mistakes are told here, where the file is, with their line.
+    # Mistakes are reported here, where the file is, with their line.
     if flow is not None:
         plan(load(flow))
 
@@ -249,10 +234,8 @@ def moment(text: str, now: datetime) -> datetime:
         InvalidDuration: It is neither.
         InvalidOption: It lies in the future.
     """
-    from millstream.flow.durations import duration
-
     if text.strip().endswith("ago"):
-        return now - duration(text.strip().removesuffix("ago"))
+        return now - _span(text.strip().removesuffix("ago"))
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -267,16 +250,9 @@ def moment(text: str, now: datetime) -> datetime:
 
 
 def _compare(
-    old: Path,
-    new: Path | None,
-    consent: list[str],
-    mode: Mode,
-    since: datetime | None,
-    *,
-    plan: bool,
-    json: bool,
+    old: Path, new: Path | None, request: SwitchRequest, *, plan: bool, json: bool
 ) -> None:
-    """Compare two files, without an engine: columns that nobody uses are not known then, which needs Spark."""
+    """Compare two files, without an engine: unused columns are not known then, which takes Spark."""
     from millstream.flow.apart import load_apart
     from millstream.flow.load import load
     from millstream.plan.groups import plan as plan_flow
@@ -289,26 +265,18 @@ def _compare(
         raise InvalidOption(f'"{old}" is a flow, not a job', hint=hint)
     before = Version.of(plan_flow(load(old)))
     after = Version.of(plan_flow(load_apart(new, old)))
-    found = switch_plan(before, after, consent=consent, mode=mode, since=since)
+    found = switch_plan(
+        before, after, consent=request.consent, mode=request.mode, since=request.since
+    )
     _show(show.to_json(found), show.table(found), json=json)
 
 
 def _plan(
-    found: Cluster,
-    job: str,
-    flow: Path | None,
-    consent: list[str],
-    shadow: float | None,
-    since: datetime | None,
-    share: float | None,
-    *,
-    json: bool,
+    found: Cluster, job: str, flow: Path | None, request: SwitchRequest, *, json: bool
 ) -> None:
     _checked(flow)
     with Console(stderr=True).status("asking the job"):
-        planned = found.plan_switch(
-            job, flow, consent=consent, shadow_s=shadow, since=since, share=share
-        )
+        planned = found.plan_switch(job, flow, request)
     _show(planned.plan, planned.text, json=json)
 
 
@@ -322,30 +290,10 @@ def _show(plan: dict[str, Any], text: str, *, json: bool) -> None:
 
 
 def _begin(
-    found: Cluster,
-    job: str,
-    flow: Path | None,
-    consent: list[str],
-    limit: str,
-    probation: dict[str, Any] | None,
-    since: datetime | None,
-    share: float | None,
-    *,
-    json: bool,
+    found: Cluster, job: str, flow: Path | None, request: SwitchRequest, *, json: bool
 ) -> None:
-    from millstream.flow.durations import duration
-
-    seconds = duration(limit).total_seconds()
     with Console(stderr=True).status("planning"):
-        begun = found.switch(
-            job,
-            flow,
-            consent=consent,
-            limit_s=seconds,
-            probation=probation,
-            since=since,
-            share=share,
-        )
+        begun = found.switch(job, flow, request)
     assert begun.switch is not None
     if not json:
         Console(highlight=False, soft_wrap=True).print(_beginning(begun.name, begun.switch))
@@ -364,13 +312,13 @@ def _percent(share: float) -> str:
 
 
 def _wait(
-    found: Cluster, job: str, timeout: float | None, share: float | None, *, back: bool, json: bool
+    found: Cluster, job: str, timeout: float | None, share: int | None, *, back: bool, json: bool
 ) -> None:
     try:
         with _progress() as progress:
             status = found.wait_switch(job, timeout, progress=progress)
     except KeyboardInterrupt:
-        text = f"the switch goes on: millstream status {job} shows it, millstream switch {job} --give-up ends it until its cut"
+        text = f"the switch goes on: millstream status {job} shows it, millstream switch {job} --abort ends it until its cut"
         print(text, file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
     told(status, outcome(status), json=json)
@@ -379,15 +327,17 @@ def _wait(
         raise typer.Exit(code)
 
 
-def _code(status: JobStatus, share: float | None, *, back: bool) -> int:
+def _code(status: JobStatus, share: int | None, *, back: bool) -> int:
     """Return how the command ends: a version that has its share goes on, and one whose keys were to be given back has ended."""
+    from millstream.switch.cut import WHOLE
+
     switch = status.switch
     assert switch is not None
     if switch.phase == "sharing" and switch.share == switch.wanted:
-        return 0 if switch.share == share else GIVEN_UP
+        return 0 if share is not None and switch.share == share / WHOLE else ABORTED
     if back and switch.share is not None and switch.state == "given up":
         return 0
-    return {"done": 0, "given up": GIVEN_UP, "refused": 1}.get(switch.state, TIME_OVER)
+    return {"done": 0, "given up": ABORTED, "refused": 1}.get(switch.state, TIME_OVER)
 
 
 @contextmanager
@@ -432,7 +382,6 @@ _NAMES: Final = {
     "asking": "cutting",
     "confirming": "cutting",
     "overlapping": "overlap",
-    "aborting": "giving up",
 }
 
 
@@ -475,7 +424,7 @@ def outcome(status: JobStatus) -> str:
                 f"{status.name} runs version {switch.version}{cut}   {'   '.join(times)}{watched}"
             )
         case "given up":
-            return f"the switch was given up: {switch.why or 'nobody knows why'}; version {status.version} runs on"
+            return f"the switch was aborted: {switch.why or 'for an unknown reason'}; version {status.version} runs on"
         case "refused":
             return f"the switch was refused: {switch.why}; version {status.version} runs on"
     if switch.phase == "sharing" and switch.share is not None:

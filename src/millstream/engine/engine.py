@@ -32,11 +32,12 @@ from millstream.engine.jobs.store import Binary
 from millstream.engine.jobs.switch_record import Planned
 from millstream.engine.parts import Parts
 from millstream.engine.schemes.guests import Guest, GuestOrder, GuestStatus
-from millstream.engine.switch_service import Wanted, check_undivided
+from millstream.engine.switch_service import check_undivided
 from millstream.errors import InvalidTransition, JobsRunning, WrongNodes
 from millstream.links.client import Client
 from millstream.links.host import Listening
 from millstream.storage import Claim
+from millstream.switch.request import SwitchRequest
 
 _DEFAULT: Final = Listening()
 
@@ -261,16 +262,16 @@ class Engine(JobQueries):
 
     # switching
 
-    def plan_switch(self, job: str, wanted: Wanted) -> Planned:
+    def plan_switch(self, job: str, request: SwitchRequest) -> Planned:
         """Return what a switch to another version would do; nothing changes.
 
         Raises:
             FlowError: The new version has a mistake.
             InvalidTransition: The job does not run.
         """
-        return self._open.runner.switches.plan(self._managed(job), wanted)
+        return self._open.runner.switches.plan(self._managed(job), request)
 
-    def switch(self, job: str, wanted: Wanted) -> JobStatus:
+    def switch(self, job: str, request: SwitchRequest) -> JobStatus:
         """Begin to replace the running version; `status` shows the progress.
 
         Raises:
@@ -281,17 +282,17 @@ class Engine(JobQueries):
             InvalidTransition: The job does not run.
         """
         managed = self._managed(job)
-        self._open.runner.switches.begin(managed, wanted)
+        self._open.runner.switches.begin(managed, request)
         return self._status(managed)
 
-    def give_up(self, job: str) -> JobStatus:
+    def abort_switch(self, job: str) -> JobStatus:
         """Abort a switch, which is possible until its cut.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut.
         """
         managed = self._managed(job)
-        self._open.runner.switches.give_up(managed)
+        self._open.runner.switches.abort(managed)
         return self._status(managed)
 
     def stop(self, *, force: bool = False) -> None:

@@ -266,10 +266,10 @@ class JobRunner:
             case protocol.Statistics():
                 managed.statistics, managed.fresh = report.numbers, True
             case protocol.SwitchRecovered():
-                self.switches.standing(managed, report.state)
+                self.switches.recovered(managed, report.state)
                 self._notify()
             case protocol.SwitchMoved():
-                self.switches.told(managed, report.switch)
+                self.switches.reported(managed, report.switch)
                 self._notify()
             case protocol.Ready():
                 self.happened(managed, life.DriverReady())

@@ -15,11 +15,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from millstream.actions.scheme import described_in
@@ -31,17 +29,14 @@ from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.status import Happening, SwitchStatus, VersionStatus
 from millstream.engine.jobs.store import JobSettings, Noted, Store, Version
 from millstream.engine.jobs.switch_record import (
-    LIMIT_S,
     Begin,
     Compare,
     Planned,
     RecoveredState,
     Share,
     Switch,
-    SwitchReport,
     SwitchState,
-    Trial,
-    heard,
+    apply_report,
     reconcile,
 )
 from millstream.engine.programs.binaries import Binaries
@@ -56,9 +51,10 @@ from millstream.errors import (
 )
 from millstream.switch.comparison import Comparison
 from millstream.switch.cut import WHOLE, percent
-from millstream.switch.events import Mode
-from millstream.switch.probation import Sample, verdict
+from millstream.switch.probation import Sample, Trial, verdict
+from millstream.switch.progress import SwitchProgress
 from millstream.switch.record import decode
+from millstream.switch.request import SwitchRequest
 
 if TYPE_CHECKING:
     from millstream.engine.job_runner import JobRunner
@@ -73,21 +69,6 @@ SAMPLE_S: Final = 2.0
 _MOST_SAMPLES: Final = 5_000
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a switch is to be: to a package, which may get a share of the keys; another share; or back to the version before."""
-
-    package: bytes | None = None
-    root: str | None = None
-    consent: tuple[str, ...] = ()
-    limit_s: float = LIMIT_S
-    trial: Trial | None = None
-    #: How long the new version is to run in the shadow of the old one, if it is not to take its place.
-    shadow_s: float | None = None
-    since: datetime | None = None
-    #: In parts of `WHOLE`.
-    share: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _New:
     """A version that has arrived."""
@@ -99,7 +80,7 @@ class _New:
 
 
 class Switches:
-    """What an engine does about switches. `plan`, `begin` and `give_up` are for any thread, the rest for the runner's."""
+    """What an engine does about switches. `plan`, `begin` and `abort` are for any thread, the rest for the runner's."""
 
     def __init__(
         self,
@@ -116,7 +97,7 @@ class Switches:
             inboxes,
             binaries,
         )
-        self._keeper, self._now = runner, now
+        self._runner, self._now = runner, now
         self._one = threading.Lock()
         self._unsaved: dict[tuple[str, int], tuple[Version, list[Noted]]] = {}
         #: Of versions on probation, by job and version.
@@ -124,7 +105,7 @@ class Switches:
 
     # asking
 
-    def plan(self, kept: ManagedJob, wanted: Wanted) -> Planned:
+    def plan(self, kept: ManagedJob, request: SwitchRequest) -> Planned:
         """Say what a switch would do; nothing is touched.
 
         Raises:
@@ -133,17 +114,17 @@ class Switches:
             SwitchRefused: It would be another share of a switch that goes on, of which everything
                 is known.
         """
-        if wanted.package is None and (wanted.share is not None or _shares(kept)):
+        if request.package is None and (request.share is not None or _shares(kept)):
             raise SwitchRefused(
                 "another share has no plan: it is one more cut of the switch that goes on"
             )
-        with self._one, self._arrived(kept, wanted) as new:
+        with self._one, self._arrived(kept, request) as new:
             try:
-                return self._planned(kept, wanted, new)
+                return self._planned(kept, request, new)
             finally:
                 shutil.rmtree(new.folder, ignore_errors=True)
 
-    def begin(self, kept: ManagedJob, wanted: Wanted) -> None:
+    def begin(self, kept: ManagedJob, request: SwitchRequest) -> None:
         """Begin a switch; the driver's reports tell how it goes.
 
         Raises:
@@ -153,36 +134,35 @@ class Switches:
                 back to.
             InvalidTransition: The job does not run.
         """
-        if wanted.package is None and (wanted.share is not None or _shares(kept)):
+        if request.package is None and (request.share is not None or _shares(kept)):
             with self._one:
-                self._share(kept, wanted)
+                self._share(kept, request)
             return
-        with self._one, self._arrived(kept, wanted) as new:
+        with self._one, self._arrived(kept, request) as new:
             _check_idle(kept)
-            planned = self._planned(kept, wanted, new)
+            planned = self._planned(kept, request, new)
             _check_plan(kept, planned)
             settings = self._settings(kept, new, planned)
-            self._keeper.call(lambda: self._add(kept, wanted, new, settings))
+            self._runner.call(lambda: self._add(kept, request, new, settings))
 
-    def _share(self, kept: ManagedJob, wanted: Wanted) -> None:
+    def _share(self, kept: ManagedJob, request: SwitchRequest) -> None:
         """Give the new version another share, or nothing."""
         switch = kept.switch
         if switch is None or not _shares(kept):
             hint = f"millstream switch {kept.name} FLOW --share 10% begins with that"
             raise SwitchRefused(f'no keys of job "{kept.name}" are shared out', hint=hint)
-        if switch.cut_us is None and wanted.share is None:
-            self.give_up(kept)
+        if switch.cut_us is None and request.share is None:
+            self.abort(kept)
             return
         if kept.driver is None:
             raise DriverFailed(
                 f'job "{kept.name}" has no driver now', hint="ask again when it runs"
             )
-        share = Share(wanted.share or 0, wanted.limit_s)
-        shared = kept.driver.ask(share, KeysShared, PLAN_S).switch
-        self._keeper.call(lambda: self.told(kept, shared))
+        progress = kept.driver.ask(Share(request), KeysShared, PLAN_S).switch
+        self._runner.call(lambda: self.reported(kept, progress))
 
-    def give_up(self, kept: ManagedJob) -> None:
-        """Have the driver give a switch, or another share, up, which it does until the cut.
+    def abort(self, kept: ManagedJob) -> None:
+        """Have the driver abort a switch, or another share, which it does until the cut.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut.
@@ -198,7 +178,7 @@ class Switches:
             kept.driver.send(AbortSwitch())
 
     @contextmanager
-    def _arrived(self, kept: ManagedJob, wanted: Wanted) -> Iterator[_New]:
+    def _arrived(self, kept: ManagedJob, request: SwitchRequest) -> Iterator[_New]:
         """Unpack the new version; take that back if something is raised."""
         if not kept.job.driver:
             fact = f'job "{kept.name}" has its driver on another engine, which does its switches'
@@ -216,9 +196,9 @@ class Switches:
                 f'job "{kept.name}" is a scheme of runtimes, and only flows can be switched',
                 hint=hint,
             )
-        back_to = None if wanted.package is not None else kept.before
+        back_to = None if request.package is not None else kept.before
         package = (
-            wanted.package if back_to is None else self._store.package(kept.stored.id, back_to)
+            request.package if back_to is None else self._store.package(kept.stored.id, back_to)
         )
         if package is None:
             raise SwitchRefused(
@@ -231,18 +211,18 @@ class Switches:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def _planned(self, kept: ManagedJob, wanted: Wanted, new: _New) -> Planned:
+    def _planned(self, kept: ManagedJob, request: SwitchRequest, new: _New) -> Planned:
         driver = kept.driver
         if driver is None:
             raise DriverFailed(
                 f'job "{kept.name}" has no driver now', hint="ask again when it runs"
             )
-        compare = Compare(str(new.flow), wanted.consent, _mode(wanted), wanted.since)
-        return self._with_notes(kept, wanted, driver.ask(compare, SwitchPlanned, PLAN_S).plan)
+        compare = Compare(str(new.flow), _unpacked(request))
+        return self._with_notes(kept, request, driver.ask(compare, SwitchPlanned, PLAN_S).plan)
 
-    def _with_notes(self, kept: ManagedJob, wanted: Wanted, planned: Planned) -> Planned:
+    def _with_notes(self, kept: ManagedJob, request: SwitchRequest, planned: Planned) -> Planned:
         root = kept.stored.settings.root
-        if wanted.root is None or root is None or wanted.root == root:
+        if request.root is None or root is None or request.root == root:
             return planned
         note = f"paths in the flow go on counting from {root}, which the job was deployed from"
         plan = {**planned.plan, "notes": [*planned.plan["notes"], note]}
@@ -275,7 +255,9 @@ class Switches:
             binaries=pinned,
         )
 
-    def _add(self, kept: ManagedJob, wanted: Wanted, new: _New, settings: JobSettings) -> None:
+    def _add(
+        self, kept: ManagedJob, request: SwitchRequest, new: _New, settings: JobSettings
+    ) -> None:
         _check_idle(kept)
         if kept.driver is None:
             raise DriverFailed(
@@ -287,20 +269,20 @@ class Switches:
             previous=kept.current,
             asked_at=now,
             back_to=new.back_to,
-            consent=wanted.consent,
-            limit_s=wanted.limit_s,
-            trial=wanted.trial,
-            shadow=None if wanted.shadow_s is None else Comparison(),
-            since=wanted.since,
-            share=0 if wanted.share not in (None, WHOLE) else None,
-            wanted=wanted.share if wanted.share != WHOLE else None,
+            consent=request.consent,
+            limit_s=request.timeout.total_seconds(),
+            trial=request.trial,
+            shadow=Comparison() if request.shadow else None,
+            since=request.since,
+            share=0 if request.share not in (None, WHOLE) else None,
+            wanted=request.share if request.share != WHOLE else None,
         )
         version = Version(number=number, added_at=now, settings=settings, switch=switch)
         text = f"from version {kept.current} to {number}" + (
             f", back to {new.back_to}" if new.back_to else ""
         )
-        text += "" if wanted.shadow_s is None else ", in the shadow"
-        text += "" if wanted.share is None else f", with {percent(wanted.share)} of the keys"
+        text += ", in the shadow" if request.shadow else ""
+        text += "" if request.share is None else f", with {percent(request.share)} of the keys"
         self._store.add_version(
             kept.stored.id, version, new.package, Noted(now, "switch asked", text)
         )
@@ -309,31 +291,27 @@ class Switches:
             Begin(
                 version=str(number),
                 flow=str(new.flow),
-                consent=wanted.consent,
-                since=wanted.since,
-                limit_s=wanted.limit_s,
+                request=_unpacked(request),
                 binaries={
                     name: str(self._binaries.path(sha256))
                     for name, sha256 in settings.binaries.items()
                 },
-                shadow_s=wanted.shadow_s,
-                share=WHOLE if wanted.share is None else wanted.share,
             )
         )
 
     # hearing
 
-    def told(self, kept: ManagedJob, told: SwitchReport) -> None:
-        """Hear from a driver how a switch goes."""
-        version = kept.versions.get(int(told.version)) if told.version.isdigit() else None
+    def reported(self, kept: ManagedJob, progress: SwitchProgress) -> None:
+        """Note how a switch goes, by its driver's report."""
+        version = kept.versions.get(int(progress.version)) if progress.version.isdigit() else None
         if version is not None and version.switch is not None:
-            self._became(kept, version, heard(version.switch, told, self._now()))
+            self._became(kept, version, apply_report(version.switch, progress, self._now()))
 
-    def standing(self, kept: ManagedJob, standing: RecoveredState) -> None:
-        """Hear from a driver that has come up how the record stands."""
+    def recovered(self, kept: ManagedJob, state: RecoveredState) -> None:
+        """Note how the record stands, by a driver that has come up."""
         for version in list(kept.versions.values()):
             if version.switch is not None:
-                self._became(kept, version, reconcile(version.switch, standing, self._now()))
+                self._became(kept, version, reconcile(version.switch, state, self._now()))
 
     def _became(self, kept: ManagedJob, version: Version, switch: Switch) -> None:
         before = version.switch
@@ -370,7 +348,7 @@ class Switches:
                     self._inboxes.grow(
                         kept.name, self._folders.flow(kept.name), version.settings.inboxes
                     )
-            case SwitchState.GIVEN_UP | SwitchState.REFUSED | SwitchState.COMPARED:
+            case SwitchState.ABORTED | SwitchState.REFUSED | SwitchState.COMPARED:
                 self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
                 shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
 
@@ -448,7 +426,7 @@ class Switches:
 
     def _back(self, kept: ManagedJob) -> None:
         try:
-            self.begin(kept, Wanted())
+            self.begin(kept, SwitchRequest())
         except MillstreamError as error:
             _log.error("job %s could not go back to the version before: %s", kept.name, error)
             text = f"the version before could not come back: {error}"
@@ -485,10 +463,9 @@ def _logged() -> Iterator[None]:
         _log.error("%s", error)
 
 
-def _mode(wanted: Wanted) -> Mode:
-    if wanted.shadow_s is not None:
-        return "shadow"
-    return "share" if wanted.share not in (None, WHOLE) else "switch"
+def _unpacked(request: SwitchRequest) -> SwitchRequest:
+    """Return a request without the package, for a driver that gets the flow."""
+    return replace(request, package=None, root=None)
 
 
 def _shares(kept: ManagedJob) -> bool:
@@ -516,7 +493,7 @@ def _check_idle(kept: ManagedJob) -> None:
     switch = kept.switch
     if switch is not None and not switch.over:
         told = f"from version {switch.previous} to {switch.version}, which is {switch.phase}"
-        hint = f"wait until it is done, or give it up: millstream switch {kept.name} --give-up"
+        hint = f"wait until it is done, or abort it: millstream switch {kept.name} --abort"
         if switch.phase == "sharing":
             hint = f"end it first: millstream switch {kept.name} --share 100%, or --back"
         raise SwitchRefused(f'a switch of job "{kept.name}" is going on {told}', hint=hint)

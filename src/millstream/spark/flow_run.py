@@ -15,9 +15,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ from rich.console import Console
 
 from millstream import errors, ingest
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError, SwitchRefused
+from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError
 from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.sources import Inbox
@@ -41,14 +40,16 @@ from millstream.spark.io.targets import MemoryTarget
 from millstream.spark.run.claim import claim as take_claim
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.version import RunContext, at_rest
-from millstream.spark.switching.versions import LIMIT, FlowVersions, SwitchStatus
+from millstream.spark.switching.versions import FlowVersions
 from millstream.storage import Claim
 from millstream.switch.comparison import Comparison
-from millstream.switch.cut import WHOLE
-from millstream.switch.events import Mode
 from millstream.switch.machine import Entry
 from millstream.switch.plan import SwitchPlan
+from millstream.switch.progress import SwitchProgress
+from millstream.switch.request import SwitchRequest
 
+#: A switch without wishes.
+DEFAULT: Final = SwitchRequest()
 #: How often retention is looked at.
 TRIM_EVERY_S: Final = 30.0
 #: How often to try to host inboxes that another process has.
@@ -208,124 +209,67 @@ class FlowRun:
 
     # Switching
 
-    def plan_switch(
-        self,
-        flow: Flow,
-        *,
-        consent: Collection[str] = (),
-        mode: Mode = "switch",
-        since: datetime | None = None,
-    ) -> SwitchPlan:
-        """Return what a switch to another version of the flow, or giving it a share, would do; nothing is touched.
+    def plan_switch(self, flow: Flow, request: SwitchRequest = DEFAULT) -> SwitchPlan:
+        """Return what a switch to another version of the flow would do; nothing is touched.
 
         Raises:
             FlowError: That version has a mistake that only Spark can see.
         """
         ship_modules(self._options.root)
-        return self._versions.compare(flow, "next", consent, mode, since)[1]
+        return self._versions.compare(flow, "next", request)[1]
 
-    def switch(
-        self,
-        flow: Flow,
-        version: str,
-        *,
-        consent: Collection[str] = (),
-        limit: timedelta = LIMIT,
-        since: datetime | None = None,
-        share: float = 1.0,
-    ) -> None:
-        """Begin to put another version of the flow in the place of the one that runs; `poll` goes on with it.
+    def switch(self, flow: Flow, version: str, request: SwitchRequest = DEFAULT) -> None:
+        """Begin to replace the running version with another one; `poll` goes on with it.
 
-        Nothing has been touched if this raises. Until the cut the switch is given up if the new
-        version fails, or after `limit`. With a `share` both versions run until `share` gives all
+        Nothing has been touched if this raises. Until the cut the switch is aborted if the new
+        version fails, or after its timeout. With a share both versions run until `share` gives all
         keys to one of them.
 
-        Args:
-            flow: The new version.
-            version: Its name, which no other version has had.
-            consent: The stages whose state may be dropped, and the outputs whose results may be
-                repeated.
-            limit: How long it may take until the cut.
-            since: Process again what starts there or later, in event time: what is out is replaced.
-            share: The part of the keys, by their stable hash, whose results are the new version's
-                from the cut on.
-
-        Raises:
-            SwitchImpossible: What the two versions are does not allow it.
-            SwitchRefused: One is under way, the name is taken, or the flow has ended.
-            FlowError: The new version has a mistake that only Spark can see.
-        """
-        parts = round(share * WHOLE)
-        if not 0 < parts <= WHOLE:
-            raise SwitchRefused(
-                f"a new version cannot get {share:.2%} of the keys",
-                hint="give it from 0.01% to 100%",
-            )
-        if since is not None and parts < WHOLE:
-            raise SwitchRefused(
-                "a share of the keys begins at the next cut",
-                hint="process all of them again, or none",
-            )
-        ship_modules(self._options.root)
-        self._versions.switch(flow, version, consent, limit, since, parts)
-
-    def share(self, share: float, *, limit: timedelta = LIMIT) -> None:
-        """Give the new version another share of the keys, from a cut of its own on; `poll` goes on with it.
-
-        With 1 the old version leaves when all that it owns is out, with 0 the new one does.
-
-        Raises:
-            SwitchRefused: No keys are shared out, or it is the share that the new version has.
-        """
-        self._versions.share(round(share * WHOLE), limit)
-
-    def shadow(
-        self,
-        flow: Flow,
-        version: str,
-        *,
-        lasting: timedelta | None = None,
-        consent: Collection[str] = (),
-        limit: timedelta = LIMIT,
-    ) -> None:
-        """Begin to run another version of the flow in the shadow of the one that runs; `poll` goes on with it.
-
-        Its results go to no sink and to no journal that others read: they are compared with those
-        of the version that runs (`comparison`), and removed. It ends after `lasting`, with
-        `give_up`, when all input has ended, or if it fails; a process that dies ends it too.
-        Programs of both versions run, with whatever they do besides answering.
+        In a shadow the results of the new version go to no sink and to no journal that others read:
+        they are compared with those of the running version (`comparison`), and removed. It ends
+        after its duration, with `abort`, when all input has ended, or if it fails; a process that
+        dies ends it too. Programs of both versions run, with whatever they do besides answering.
 
         Args:
             flow: The new version.
             version: Its name, which no other version has had.
-            lasting: How long it runs; None: until it is ended.
-            consent: The stages whose state may be dropped: they begin empty.
-            limit: How long it may take to begin.
+            request: What is asked for.
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
-            SwitchRefused: A switch is under way, the name is taken, the flow has ended, or there is
+            SwitchRefused: One is under way, the name is taken, the flow has ended, or there is
                 nothing to compare.
             FlowError: The new version has a mistake that only Spark can see.
         """
         ship_modules(self._options.root)
-        self._versions.shadow(flow, version, consent, lasting, limit)
+        self._versions.switch(flow, version, request)
+
+    def share(self, request: SwitchRequest) -> None:
+        """Give the new version another share of the keys, from a cut of its own on; `poll` goes on with it.
+
+        With all of them the old version leaves when all that it owns is out; without a share the new
+        one does.
+
+        Raises:
+            SwitchRefused: No keys are shared out, or it is the share that the new version has.
+        """
+        self._versions.share(request)
 
     def comparison(self) -> Comparison | None:
         """Return how the version in the shadow compares so far, or the last one did; None if there was none."""
         return self._versions.comparison()
 
-    def give_up(self) -> None:
-        """Take back a switch, or another share, before its cut, or end a shadow.
+    def abort(self) -> None:
+        """Abort a switch, or another share, before its cut, or end a shadow.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut: then a switch back undoes it.
         """
         self._versions.abort()
 
-    def switching(self) -> SwitchStatus | None:
-        """Return how far a switch is; None if there is none."""
-        return self._versions.status()
+    def switching(self) -> SwitchProgress | None:
+        """Return how a switch goes; None if there is none."""
+        return self._versions.progress()
 
     def history(self) -> tuple[Entry, ...]:
         """Return every step of all switches of this flow, oldest first."""

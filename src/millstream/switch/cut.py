@@ -45,6 +45,11 @@ def percent(share: int) -> str:
     return f"{share * 100 / WHOLE:g}%"
 
 
+def parts(share: float) -> int:
+    """Return a fraction as a share in parts of `WHOLE`."""
+    return round(share * WHOLE)
+
+
 # where the cut is
 
 

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-from millstream.switch.cut import WHOLE
 from millstream.switch.record import Homes
+from millstream.switch.request import SwitchRequest
 
-Mode = Literal["switch", "shadow", "share"]
 First = dict[str, dict[str, tuple[int, ...]]]
 """Positions by group and journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchRequested:
-    """Somebody wants a new version: with its units, the step of the cut, and how long it may take until the cut.
+    """Somebody wants a new version: what was asked, with its units and the step of the cut.
 
-    `share` is what the new version gets at first, in parts of `WHOLE`. `homes` are those of both
-    versions. With `since_us` the cut lies there, in the past, and what the old version has put out
-    since is replaced. `consent` is what the user has agreed to.
+    `homes` are those of both versions. With `since_us` the cut lies there, in the past, and what
+    the old version has emitted since is replaced.
     """
 
     version: str
+    request: SwitchRequest
     units: tuple[str, ...]
     step_us: int
-    limit_us: int
-    mode: Mode = "switch"
-    share: int = WHOLE
     homes: Mapping[str, Homes] = field(default_factory=dict)
     since_us: int | None = None
-    consent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +109,10 @@ class AbortRequested:
 
 @dataclass(frozen=True, slots=True)
 class ShareRequested:
-    """Somebody wants the new version to have another share; nothing gives all back to the old one."""
+    """Somebody wants the new version to have another share; a request without one gives all back to the old one."""
 
-    share: int
+    request: SwitchRequest
     voters: frozenset[str]
-    limit_us: int
 
 
 @dataclass(frozen=True, slots=True)

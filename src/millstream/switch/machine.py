@@ -189,11 +189,11 @@ def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
         event.version,
         event.units,
         event.step_us,
-        wanted=event.share if event.mode == "share" else WHOLE,
+        wanted=event.request.wanted,
         since_us=event.since_us,
-        consent=event.consent,
+        consent=event.request.consent,
     )
-    preparing = Preparing(job, new, now_us + event.limit_us, shadow=event.mode == "shadow")
+    preparing = Preparing(job, new, now_us + event.request.timeout_us, event.request.shadow)
     text = f'version "{event.version}" is prepared beside "{state.current}"'
     return _moved(preparing, now_us, text, Write(record_of(preparing)), StartHeld(event.version))
 
@@ -221,15 +221,17 @@ def _share_requested(state: State, event: ShareRequested, now_us: int) -> Step:
         msg = f"the job is {state.phase}, not sharing its keys between two versions"
         begin = "begin with a switch that has --share"
         raise SwitchRefused(msg, hint=begin if isinstance(state, Running) else _way_out(state))
-    has = state.new.share
-    if (event.share == has and not again) or not 0 <= event.share <= WHOLE:
-        msg = f"the new version has {percent(has)} of the keys, and {percent(event.share)} were asked for"
+    has, share = state.new.share, event.request.share or 0
+    if share == has and not again:
+        msg = f"the new version has {percent(has)} of the keys, and {percent(share)} were asked for"
         raise SwitchRefused(msg, hint="ask for another share, from 0% to 100%")
-    if isinstance(state, Voting) and event.share == has:
+    if isinstance(state, Voting) and share == has:
         return _abort(state, now_us, "another one was asked for, and taken back")
-    new = replace(state.new, wanted=event.share)
-    asking = Asking(state.job, new, now_us + event.limit_us, state.round + 1, event.voters)
-    text = f'the share of version "{state.next}" is to be {percent(event.share)}'
+    new = replace(state.new, wanted=share)
+    asking = Asking(
+        state.job, new, now_us + event.request.timeout_us, state.round + 1, event.voters
+    )
+    text = f'the share of version "{state.next}" is to be {percent(share)}'
     step = _ask(asking, now_us, text)
     return Step(state, (LetGo(),)).then(step) if again else step
 
@@ -327,14 +329,14 @@ def _failed(state: State, event: Failed, now_us: int) -> Step:
 def _abort(state: BeforeTheCut, now_us: int, why: str) -> Step:
     share = state.new.share
     if isinstance(state, Voting) and share:
-        # Both versions own keys already: only the new share is given up.
+        # Both versions own keys already: only the new share is aborted.
         kept = Sharing(state.job, replace(state.new, wanted=share), state.round)
         return _moved(kept, now_us, f"the share stays {percent(share)}: {why}", LetGo())
     shadow = isinstance(state, Shadowing) or (isinstance(state, Preparing) and state.shadow)
     text = (
         f'the shadow of version "{state.next}" ends: {why}'
         if shadow
-        else f"the switch is given up: {why}"
+        else f"the switch is aborted: {why}"
     )
     return _moved(Aborting(state.job, state.new), now_us, text, LetGo(), Remove(state.next))
 

@@ -18,9 +18,9 @@ from millstream.plan.groups import Plan
 from millstream.switch import again
 from millstream.switch import shadow as shadows
 from millstream.switch.changes import Change, GroupChange, Move, StageChange, Version, changes
-from millstream.switch.events import Mode
 from millstream.switch.keys import grouped_otherwise, key_of
 from millstream.switch.obstacle import Obstacle
+from millstream.switch.request import Mode
 from millstream.switch.units import Unit, closed, longest, units
 
 #: A common boundary of both versions' windows that is further away than this is not waited for.

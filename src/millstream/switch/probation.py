@@ -28,6 +28,16 @@ class Limits(msgspec.Struct, frozen=True):
     growing_s: float = 30.0
 
 
+class Trial(msgspec.Struct, frozen=True):
+    """The probation of a new version: for how long, what it may do, and whether the old one comes back if it does more."""
+
+    seconds: float
+    limits: Limits = Limits()
+    back: bool = False
+    #: How it ended, if it has.
+    ended: str | None = None
+
+
 class Sample(msgspec.Struct, frozen=True):
     """The numbers of a job at a moment, in seconds since 1970."""
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import reduce
 from random import Random
 from typing import Any
@@ -42,6 +43,7 @@ from millstream.switch.cut import Owners
 from millstream.switch.machine import Step
 from millstream.switch.phases import Overlapping, State, WithDeadline
 from millstream.switch.record import Phase, Record, decode, encode
+from millstream.switch.request import SwitchRequest
 from simulation.switch.scenario import Arrival, Crash, Scenario, Trouble, Wish
 from simulation.switch.shapes import Reach, Result, Row, Shape, reach
 
@@ -528,7 +530,7 @@ class World:
                 voters = frozenset(
                     f"{version}/{p}" for version in self.runs for p in range(len(self.logs))
                 )
-                self.ask(e.ShareRequested(wish.share, voters, wish.limit))
+                self.ask(e.ShareRequested(asked(wish, share=wish.share or None), voters))
             case _:
                 self.request(wish)
 
@@ -539,8 +541,9 @@ class World:
         found = self.rules.reach(
             self.shapes[self.state.current], self.shapes[version], self.scenario.window
         )
-        mode: Any = wish.kind
-        self.ask(e.SwitchRequested(version, (UNIT,), found.step, wish.limit, mode, wish.share))
+        share = wish.share if wish.kind == "share" else None
+        request = asked(wish, share=share, shadow=wish.kind == "shadow")
+        self.ask(e.SwitchRequested(version, request, (UNIT,), found.step))
 
     # running
 
@@ -615,6 +618,10 @@ class World:
         if found != expected:
             fact = f"missing {sorted((expected - found).elements())}, too many {sorted((found - expected).elements())}"
             raise Violation("once", fact)
+
+
+def asked(wish: Wish, **more: Any) -> SwitchRequest:
+    return SwitchRequest(timeout=timedelta(microseconds=wish.limit), **more)
 
 
 def _over(one: Result, floor: int | None) -> bool:

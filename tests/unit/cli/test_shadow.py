@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ import typer
 from millstream.cli.app import app
 from millstream.cli.shadow import line
 from millstream.engine.jobs.status import SwitchStatus
-from millstream.engine.jobs.switch_record import SwitchReport, SwitchState
+from millstream.engine.jobs.switch_record import SwitchState
 from millstream.errors import SwitchRefused
 from millstream.switch.changes import Change
 from millstream.switch.comparison import Compared, Comparison
+from millstream.switch.progress import SwitchProgress
 from support.served import Served, serving
 
 FLOW = """
@@ -59,17 +61,20 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
-def ends(served: Served, told: SwitchReport) -> None:
-    served.engine.after_switch = lambda name: served.engine.told(name, told)
+def ends(served: Served, told: SwitchProgress) -> None:
+    served.engine.after_switch = lambda name: served.engine.reported(name, told)
 
 
 def test_a_shadow_is_waited_for_and_its_status_tells_whether_the_versions_differ(
     served: Served, new: Path, run: Run
 ) -> None:
-    ends(served, SwitchReport("2", "running", ended="compared", shadow=SAME))
+    ends(served, SwitchProgress("2", "running", ended="compared", shadow=SAME))
     said = run("f", str(new), "--shadow", "--for", "90 s", "--consent", "a")
     assert served.engine.wanted is not None
-    assert (served.engine.wanted.shadow_s, served.engine.wanted.consent) == (90.0, ("a",))
+    assert (served.engine.wanted.duration, served.engine.wanted.consent) == (
+        timedelta(seconds=90),
+        ("a",),
+    )
     assert said.splitlines() == [
         "version 2 of f runs in the shadow of version 1",
         " sink  equal  missing  extra  different  waiting",
@@ -77,7 +82,7 @@ def test_a_shadow_is_waited_for_and_its_status_tells_whether_the_versions_differ
         f"compared: results that start from {SINCE} on",
         "the 5 results that were compared are the same; version 1 of f runs on",
     ]
-    ends(served, SwitchReport("3", "running", ended="compared", shadow=OTHER))
+    ends(served, SwitchProgress("3", "running", ended="compared", shadow=OTHER))
     found = json.loads(run("f", str(new), "--shadow", "--json", status=7))
     assert found["switch"]["shadow"]["outputs"][0]["missing"] == 2
     assert found["version"] == "1"
@@ -87,15 +92,15 @@ def test_a_shadow_that_broke_off_or_compared_nothing_has_a_status_of_its_own(
     served: Served, new: Path, run: Run
 ) -> None:
     broken = Comparison(SINCE, None, SAME.outputs, broken="it failed")
-    ends(served, SwitchReport("2", "running", ended="given up", why="it failed", shadow=broken))
+    ends(served, SwitchProgress("2", "running", ended="given up", why="it failed", shadow=broken))
     said = run("f", str(new), "--shadow", status=6)
     assert "the shadow broke off: it failed" in said
     assert "the shadow ended early: it failed; version 1 of f runs on" in said
-    ends(served, SwitchReport("3", "running", ended="compared", shadow=Comparison(SINCE)))
+    ends(served, SwitchProgress("3", "running", ended="compared", shadow=Comparison(SINCE)))
     assert f"nothing was compared: no result that starts from {SINCE} on" in run(
         "f", str(new), "--shadow", status=6
     )
-    ends(served, SwitchReport("4", ended="refused", why="it has no time"))
+    ends(served, SwitchProgress("4", ended="refused", why="it has no time"))
     assert "the shadow was refused: it has no time" in run("f", str(new), "--shadow", status=1)
 
 
@@ -104,7 +109,7 @@ def test_a_shadow_is_ended_from_elsewhere_and_says_what_there_is(
 ) -> None:
     with pytest.raises(SwitchRefused, match="no version of f runs in a shadow"):
         run("f", "--shadow", "--end")
-    ends(served, SwitchReport("2", "shadowing", shadow=OTHER))
+    ends(served, SwitchProgress("2", "shadowing", shadow=OTHER))
     assert run("f", str(new), "--shadow", "--detach").splitlines() == [
         "version 2 of f runs in the shadow of version 1"
     ]

@@ -15,7 +15,7 @@ from millstream.cli import switch as command
 from millstream.cli.app import app
 from millstream.cli.switch import line, moment, phases
 from millstream.engine.jobs.status import Happening, SwitchStatus
-from millstream.engine.jobs.switch_record import SwitchReport, SwitchState, SwitchStep
+from millstream.engine.jobs.switch_record import SwitchState
 from millstream.errors import (
     InvalidDuration,
     InvalidOption,
@@ -23,6 +23,7 @@ from millstream.errors import (
     SwitchRefused,
     UnknownColumn,
 )
+from millstream.switch.progress import SwitchProgress, SwitchStep
 from support.served import Served, serving
 
 FLOW = """
@@ -148,10 +149,12 @@ def test_a_switch_is_waited_for_and_told_with_its_times(
 ) -> None:
     def goes_on(name: str) -> None:
         cut = int(BEGAN * 1e6)
-        served.engine.told(name, SwitchReport("2", "overlapping", cut_us=cut, steps=STEPS[:-1]))
-        served.engine.told(
+        served.engine.reported(
+            name, SwitchProgress("2", "overlapping", cut_us=cut, steps=STEPS[:-1])
+        )
+        served.engine.reported(
             name,
-            SwitchReport("2", "running", steps=(*STEPS, *steps((31, "running"))), ended="done"),
+            SwitchProgress("2", "running", steps=(*STEPS, *steps((31, "running"))), ended="done"),
         )
 
     served.engine.after_switch = goes_on
@@ -165,38 +168,43 @@ def test_a_switch_is_waited_for_and_told_with_its_times(
     )
     wanted = served.engine.wanted
     assert wanted is not None
-    assert (wanted.limit_s, wanted.consent, wanted.trial) == (90.0, ("a", "b"), None)
+    assert (wanted.timeout, wanted.consent, wanted.trial) == (
+        timedelta(seconds=90),
+        ("a", "b"),
+        None,
+    )
     assert wanted.root == str(new.parent)
 
 
-def test_a_switch_that_is_given_up_or_refused_has_a_status_of_its_own(
+def test_a_switch_that_is_aborted_or_refused_has_a_status_of_its_own(
     served: Served, new: Path, run: Run
 ) -> None:
     for number, why, state, status in (
-        ("2", "it took too long", "given up", 6),
+        ("2", "it took too long", "aborted", 6),
         ("3", "it has run", "refused", 1),
     ):
-        told = SwitchReport(number, ended=state, why=why)
-        served.engine.after_switch = partial(served.engine.told, told=told)
+        ended = "given up" if state == "aborted" else state
+        told = SwitchProgress(number, ended=ended, why=why)
+        served.engine.after_switch = partial(served.engine.reported, progress=told)
         shown = run("f", str(new), status=status).splitlines()[-1]
         assert shown == f"the switch was {state}: {why}; version 1 runs on"
 
 
-def test_one_switch_at_a_time_which_can_be_given_up(served: Served, new: Path, run: Run) -> None:
+def test_one_switch_at_a_time_which_can_be_aborted(served: Served, new: Path, run: Run) -> None:
     run("f", str(new), "--detach")
     with pytest.raises(SwitchRefused, match="going on"):
         run("f", str(new))
-    assert run("f", "--give-up").startswith("the switch of f is being given up")
+    assert run("f", "--abort").startswith("the switch of f is being aborted")
     with pytest.raises(SwitchRefused, match="no switch"):
         run("f", "--give-up")
 
 
 def test_a_share_is_waited_for_raised_and_given_back(served: Served, new: Path, run: Run) -> None:
     def has(share: int, wanted: int) -> Callable[[str], None]:
-        told = SwitchReport(
+        told = SwitchProgress(
             "2", "sharing", cut_us=1_767_268_800_000_000, share=share, wanted=wanted
         )
-        return partial(served.engine.told, told=told)
+        return partial(served.engine.reported, progress=told)
 
     served.engine.after_switch = has(1000, 1000)
     begun, shown = run("f", str(new), "--share", "10%").splitlines()
@@ -206,14 +214,14 @@ def test_a_share_is_waited_for_raised_and_given_back(served: Served, new: Path, 
     assert (
         run("f", "--share", "50%").splitlines()[1].startswith("version 2 of f has 50% of the keys")
     )
-    stays = SwitchReport("2", "sharing", steps=steps((0, "sharing")), share=5000, wanted=5000)
-    served.engine.after_switch = partial(served.engine.told, told=stays)
+    stays = SwitchProgress("2", "sharing", steps=steps((0, "sharing")), share=5000, wanted=5000)
+    served.engine.after_switch = partial(served.engine.reported, progress=stays)
     assert "has 50% of the keys" in run("f", "--share", "75%", status=6)
-    ended = SwitchReport("2", ended="given up", why="the old version has all keys again")
-    served.engine.after_switch = partial(served.engine.told, told=ended)
+    ended = SwitchProgress("2", ended="given up", why="the old version has all keys again")
+    served.engine.after_switch = partial(served.engine.reported, progress=ended)
     begun, shown = run("f", "--back").splitlines()
     assert begun == "version 1 of f is to have all keys again"
-    assert shown == "the switch was given up: the old version has all keys again; version 1 runs on"
+    assert shown == "the switch was aborted: the old version has all keys again; version 1 runs on"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +250,7 @@ def test_waiting_ends_with_the_time_limit_and_the_switch_goes_on(
     assert shown.splitlines()[-1] == "the switch of f to version 2 is asked"
 
 
-def test_ctrl_c_leaves_the_switch_and_says_how_to_look_and_to_give_up(
+def test_ctrl_c_leaves_the_switch_and_says_how_to_look_and_to_abort(
     served: Served,
     new: Path,
     run: Run,
@@ -260,7 +268,7 @@ def test_ctrl_c_leaves_the_switch_and_says_how_to_look_and_to_give_up(
     assert app(["switch", "f", str(new)], standalone_mode=False) == 130
     said = capsys.readouterr().err
     assert said == (
-        "the switch goes on: millstream status f shows it, millstream switch f --give-up ends it until its cut\n"
+        "the switch goes on: millstream status f shows it, millstream switch f --abort ends it until its cut\n"
     )
     switch = served.engine.status("f").switch
     assert switch is not None
@@ -276,7 +284,7 @@ def test_a_way_back_and_a_probation_are_asked_for(served: Served, new: Path, run
     trial = served.engine.wanted.trial
     assert trial is not None
     assert (trial.seconds, trial.back, trial.limits.dead_letters) == (600.0, True, 5)
-    served.engine.told("f", SwitchReport("2", ended="done"))
+    served.engine.reported("f", SwitchProgress("2", ended="done"))
     assert "on probation until 2026-01-01T12:11:00.000Z" in command.outcome(
         served.engine.status("f")
     )
@@ -298,6 +306,7 @@ def test_what_is_impossible_is_an_error(
     "words",
     [
         (),
+        ("--back", "--abort"),
         ("--back", "--give-up"),
         ("--give-up", "--plan"),
         ("--back", "--on-failure", "back"),

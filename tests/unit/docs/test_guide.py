@@ -434,9 +434,9 @@ def options(command: Any, *path: str) -> dict[tuple[str, ...], set[str]]:
     """Return the options of all commands; typer brings a click of its own, so there is no type to name here."""
     inner = getattr(command, "commands", None)
     if inner is None:
-        return {
-            path: {name for one in command.params for name in one.opts if name.startswith("--")}
-        }
+        # What is hidden is an earlier spelling.
+        shown = [one for one in command.params if not getattr(one, "hidden", False)]
+        return {path: {name for one in shown for name in one.opts if name.startswith("--")}}
     return {
         key: found
         for name, one in inner.items()

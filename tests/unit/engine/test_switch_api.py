@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millstream.engine.jobs.switch_record import SwitchReport, SwitchStep
 from millstream.switch.changes import Change
 from millstream.switch.comparison import Compared, Comparison, Example
+from millstream.switch.progress import SwitchProgress, SwitchStep
 from support.served import PACKAGE, Served
 
 BAD = base64.b64encode(b"bad").decode()
@@ -27,11 +27,15 @@ def test_a_switch_is_asked_for_and_the_status_of_the_job_tells_how_it_goes(serve
     assert asked.status_code == 202
     assert (asked.json()["switch"]["state"], asked.json()["version"]) == ("asked", "1")
     assert served.engine.wanted is not None
-    assert (served.engine.wanted.limit_s, served.engine.wanted.consent) == (30.0, ("a",))
+    assert (served.engine.wanted.timeout, served.engine.wanted.consent) == (
+        timedelta(seconds=30),
+        ("a",),
+    )
     assert served.engine.wanted.since == datetime(2026, 1, 1, 10, tzinfo=UTC)
     steps = (SwitchStep(1_767_268_801.0, "overlapping", "cut"),)
-    served.engine.told(
-        "f", SwitchReport("2", "overlapping", cut_us=1_767_268_800_000_000, left_s=4.0, steps=steps)
+    served.engine.reported(
+        "f",
+        SwitchProgress("2", "overlapping", cut_us=1_767_268_800_000_000, left_s=4.0, steps=steps),
     )
     going = served.http.get("/jobs/f").json()["switch"]
     assert (going["phase"], going["cut"], going["left_s"]) == (
@@ -42,7 +46,7 @@ def test_a_switch_is_asked_for_and_the_status_of_the_job_tells_how_it_goes(serve
     assert going["steps"] == [
         {"at": "2026-01-01T12:00:01.000Z", "what": "overlapping", "detail": "cut"}
     ]
-    served.engine.told("f", SwitchReport("2", "running", ended="done"))
+    served.engine.reported("f", SwitchProgress("2", "running", ended="done"))
     done = served.http.get("/jobs/f").json()
     assert (done["version"], done["switch"]["state"], done["switch"]["left_s"]) == (
         "2",
@@ -82,16 +86,19 @@ def test_a_version_in_the_shadow_is_compared_and_the_old_one_stays(served: Serve
     asked = served.http.post("/jobs/f/switch", json={"package": PACKAGE, "shadow": 60})
     assert (asked.status_code, asked.json()["switch"]["shadow"]["since"]) == (202, None)
     assert served.engine.wanted is not None
-    assert served.engine.wanted.shadow_s == 60.0
+    assert (served.engine.wanted.shadow, served.engine.wanted.duration) == (
+        True,
+        timedelta(seconds=60),
+    )
     example = Example("different", {"k": "a", "n": 1}, {"k": "a", "n": 2})
     found = Comparison(
         "2026-01-01T12:00:00Z",
         None,
         (Compared("s", Change.REPLACED, 5, different=1, examples=(example,)),),
     )
-    served.engine.told("f", SwitchReport("2", "shadowing", shadow=found))
+    served.engine.reported("f", SwitchProgress("2", "shadowing", shadow=found))
     assert served.http.get("/jobs/f").json()["switch"]["shadow"]["outputs"][0]["equal"] == 5
-    served.engine.told("f", SwitchReport("2", "running", ended="compared", shadow=found))
+    served.engine.reported("f", SwitchProgress("2", "running", ended="compared", shadow=found))
     done = served.http.get("/jobs/f").json()
     assert (done["version"], done["switch"]["state"]) == ("1", "compared")
     (told,) = done["switch"]["shadow"]["outputs"][0]["examples"]
@@ -107,7 +114,7 @@ def test_a_share_of_the_keys_is_given_raised_and_taken_back(served: Served) -> N
         "switch"
     ]
     assert (begun["share"], begun["wanted"]) == (0.0, 0.125)
-    served.engine.told("f", SwitchReport("2", "sharing", cut_us=1, share=1250, wanted=1250))
+    served.engine.reported("f", SwitchProgress("2", "sharing", cut_us=1, share=1250, wanted=1250))
     assert served.http.get("/jobs/f").json()["switch"]["share"] == 0.125
     raised = served.http.post("/jobs/f/switch", json={"share": 0.5}).json()["switch"]
     assert (raised["share"], raised["wanted"]) == (0.125, 0.5)

@@ -11,13 +11,12 @@ from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored, Vers
 from millstream.engine.jobs.switch_record import (
     RecoveredState,
     Switch,
-    SwitchReport,
     SwitchState,
-    SwitchStep,
-    heard,
+    apply_report,
     reconcile,
 )
 from millstream.switch.comparison import Comparison
+from millstream.switch.progress import SwitchProgress, SwitchStep
 
 FIRST = JobSettings(flow="f.py", package="one")
 SECOND = JobSettings(flow="g.py", package="two", inboxes={"more": 1})
@@ -86,24 +85,26 @@ def test_a_store_from_before_there_were_versions_has_one_of_each_job(tmp_path: P
 
 def test_a_switch_becomes_what_its_driver_says() -> None:
     steps = (SwitchStep(6.0, "preparing", "version 2 is prepared"),)
-    going = heard(asked(), SwitchReport("2", "preparing", steps=steps), 6.0)
+    going = apply_report(asked(), SwitchProgress("2", "preparing", steps=steps), 6.0)
     assert (going.state, going.phase, going.steps, going.ended_at) == (
         SwitchState.GOING_ON,
         "preparing",
         steps,
         None,
     )
-    cut = heard(going, SwitchReport("2", "overlapping", cut_us=77, steps=(*steps, *steps)), 7.0)
-    done = heard(cut, SwitchReport("2", "running", ended="done"), 8.0)
+    cut = apply_report(
+        going, SwitchProgress("2", "overlapping", cut_us=77, steps=(*steps, *steps)), 7.0
+    )
+    done = apply_report(cut, SwitchProgress("2", "running", ended="done"), 8.0)
     assert (done.state, done.cut_us, done.ended_at, len(done.steps)) == (
         SwitchState.DONE,
         77,
         8.0,
         2,
     )
-    assert heard(done, SwitchReport("2", "preparing"), 9.0) is done
-    assert heard(going, SwitchReport("3", "preparing"), 9.0) is going
-    refused = heard(asked(), SwitchReport("2", ended="refused", why="no room"), 6.0)
+    assert apply_report(done, SwitchProgress("2", "preparing"), 9.0) is done
+    assert apply_report(going, SwitchProgress("3", "preparing"), 9.0) is going
+    refused = apply_report(asked(), SwitchProgress("2", ended="refused", why="no room"), 6.0)
     assert (refused.state, refused.why, refused.over) == (SwitchState.REFUSED, "no room", True)
 
 
@@ -114,7 +115,7 @@ def test_a_driver_that_comes_up_decides_by_the_record() -> None:
     assert (done.state, done.ended_at) == (SwitchState.DONE, 9.0)
     for before in (asked(), going):
         lost = reconcile(before, RecoveredState("1"), 9.0)
-        assert (lost.state, lost.why) == (SwitchState.GIVEN_UP, "the driver ended before the cut")
+        assert (lost.state, lost.why) == (SwitchState.ABORTED, "the driver ended before the cut")
     assert reconcile(lost, RecoveredState("2"), 10.0) is lost
     shadow = reconcile(asked(shadow=Comparison()), RecoveredState("1"), 9.0)
-    assert (shadow.state, shadow.why) == (SwitchState.GIVEN_UP, "the driver ended")
+    assert (shadow.state, shadow.why) == (SwitchState.ABORTED, "the driver ended")

@@ -26,6 +26,7 @@ from millstream.switch.machine import advance, begun, recover
 from millstream.switch.phases import Job, Running, State
 from millstream.switch.plan import SwitchPlan, switch_plan
 from millstream.switch.record import Phase, decode, encode
+from millstream.switch.request import SwitchRequest
 from millstream.switch.show import table, to_json
 from millstream.switch.starts import MATCH_START, start_of
 
@@ -159,7 +160,7 @@ FIRST = {"g": {"j": (4,)}}
 
 
 def asked(state: State, since: int | None) -> State:
-    wanted = SwitchRequested("b", ("g",), 10, 100, since_us=since, consent=("c",))
+    wanted = SwitchRequested("b", SwitchRequest(consent=("c",)), ("g",), 10, since_us=since)
     return advance(state, wanted, 0).state
 
 
@@ -193,7 +194,7 @@ def test_a_cut_before_the_last_one_takes_its_place_and_the_next_lies_after_both(
     assert cut.owners == Owners("z", (Stretch(20, "z", "y", WHOLE), Stretch(50, "a", "b", WHOLE)))
     done = advance(cut, Retired(), 3).state
     assert done.owners.owner(95) == "b"
-    later = advance(done, SwitchRequested("c", ("g",), 10, 100), 4).state
+    later = advance(done, SwitchRequested("c", SwitchRequest(), ("g",), 10), 4).state
     asking = advance(later, Held(frozenset({"p"})), 5).state
     confirming = advance(asking, Reported(1, "p", 3), 6)
     assert confirming.instructions == (AskConfirm(1, 10, 9, 100),)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from millstream.errors import ControlBroken, InternalError, SwitchRefused
@@ -39,8 +42,14 @@ from millstream.switch.instructions import (
 from millstream.switch.machine import Step, advance, begun, recover
 from millstream.switch.phases import Job, Running, State
 from millstream.switch.record import Phase, Record, decode, encode
+from millstream.switch.request import SwitchRequest
 
-ASKED = SwitchRequested("b", ("g", "h"), step_us=10, limit_us=100)
+
+def requested(**more: Any) -> SwitchRequest:
+    return SwitchRequest(timeout=timedelta(microseconds=100), **more)
+
+
+ASKED = SwitchRequested("b", requested(), ("g", "h"), step_us=10)
 FIRST = {"g": {"j": (4, 0)}}
 BOTH = frozenset({"p0", "p1"})
 
@@ -145,13 +154,13 @@ def test_where_nobody_runs_nobody_is_asked() -> None:
 def test_a_version_may_not_have_the_name_of_one_that_ran_before() -> None:
     done = after(*UNTIL_RETIRING, Retired()).state
     with pytest.raises(InternalError, match='"a" has run already'):
-        advance(done, SwitchRequested("a", (), 10, 100), 50)
+        advance(done, SwitchRequested("a", requested(), (), 10), 50)
 
 
 # shares and shadows
 
 
-SHARED = SwitchRequested("b", ("g",), 10, 100, mode="share", share=1000)
+SHARED = SwitchRequested("b", requested(share=1000), ("g",), 10)
 UNTIL_SHARED = (SHARED, *UNTIL_CUT[1:])
 
 
@@ -162,7 +171,11 @@ def asked_again(number: int, share: int) -> tuple[Event, ...]:
         Confirmed(number, "p0"),
         Confirmed(number, "p1"),
     ]
-    return (ShareRequested(share, BOTH, 100), *confirmed, FirstFound(number, {}))
+    return (
+        ShareRequested(requested(share=share or None), BOTH),
+        *confirmed,
+        FirstFound(number, {}),
+    )
 
 
 def test_a_share_is_raised_by_a_cut_of_its_own() -> None:
@@ -186,7 +199,7 @@ def test_a_share_that_is_taken_back_lets_the_new_version_drain() -> None:
 
 
 def test_a_raise_that_is_given_up_leaves_the_share_as_it_was() -> None:
-    asked = after(ShareRequested(5000, BOTH, 100), state=after(*UNTIL_SHARED).state)
+    asked = after(ShareRequested(requested(share=5000), BOTH), state=after(*UNTIL_SHARED).state)
     step = after(AbortRequested(), state=asked.state)
     assert (step.state.phase, step.state.new.share, step.instructions) == (
         Phase.SHARING,
@@ -196,8 +209,8 @@ def test_a_raise_that_is_given_up_leaves_the_share_as_it_was() -> None:
 
 
 def test_keys_can_be_asked_back_while_more_are_given() -> None:
-    asked = after(ShareRequested(5000, BOTH, 100), state=after(*UNTIL_SHARED).state)
-    back = after(ShareRequested(0, BOTH, 100), state=asked.state)
+    asked = after(ShareRequested(requested(share=5000), BOTH), state=after(*UNTIL_SHARED).state)
+    back = after(ShareRequested(requested(), BOTH), state=asked.state)
     assert (back.state.phase, back.state.new.wanted, back.instructions[0]) == (
         Phase.ASKING,
         0,
@@ -205,7 +218,7 @@ def test_keys_can_be_asked_back_while_more_are_given() -> None:
     )
     # Answers to the question before do not count.
     assert after(Reported(asked.state.round, "p0", 30), state=back.state).state == back.state
-    same = after(ShareRequested(1000, BOTH, 100), state=asked.state)
+    same = after(ShareRequested(requested(share=1000), BOTH), state=asked.state)
     assert (same.state.phase, same.state.new.share, same.state.new.wanted) == (
         Phase.SHARING,
         1000,
@@ -216,11 +229,13 @@ def test_keys_can_be_asked_back_while_more_are_given() -> None:
 @pytest.mark.parametrize("share", [1000, -1, WHOLE + 1])
 def test_a_share_that_makes_no_sense_is_refused(share: int) -> None:
     with pytest.raises(SwitchRefused):
-        after(ShareRequested(share, BOTH, 100), state=after(*UNTIL_SHARED).state)
+        after(
+            ShareRequested(requested(share=share or None), BOTH), state=after(*UNTIL_SHARED).state
+        )
 
 
 def test_a_shadow_runs_until_it_is_ended() -> None:
-    step = after(SwitchRequested("b", ("g",), 10, 100, mode="shadow"), Held(BOTH))
+    step = after(SwitchRequested("b", requested(shadow=True), ("g",), 10), Held(BOTH))
     assert step.state.phase is Phase.SHADOWING
     assert advance(step.state, Tick(), 10**9).state.phase is Phase.SHADOWING
     assert after(AbortRequested(), state=step.state).state.phase is Phase.ABORTING

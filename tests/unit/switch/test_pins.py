@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from millstream.engine.http.api import Switching
-from millstream.engine.jobs.switch_record import Switch, SwitchState, SwitchStep, Trial
+from millstream.engine.jobs.switch_record import Switch, SwitchState
 from millstream.engine.switch_service import switch_status
 from millstream.spark.switching.switch_log import SwitchLog
 from millstream.switch.comparison import Comparison
@@ -28,8 +28,10 @@ from millstream.switch.events import (
 )
 from millstream.switch.instructions import Write
 from millstream.switch.machine import Entry, advance, begun
-from millstream.switch.probation import Limits
+from millstream.switch.probation import Limits, Trial
+from millstream.switch.progress import SwitchStep
 from millstream.switch.record import Homes, Phase, Record, decode, encode
+from millstream.switch.request import SwitchRequest
 
 HOMES = {"1": Homes(), "2": Homes({"g": "2"}, {"j": "2"}, ("g",))}
 FIRST = {"g": {"j": (4, 0)}}
@@ -39,9 +41,9 @@ F = '"firsts":{"2":{"g":{"j":[4,0]}}}'
 
 
 def requested(**more: Any) -> SwitchRequested:
-    return SwitchRequested(
-        "2", ("g",), step_us=10, limit_us=100, homes=HOMES, consent=("s",), **more
-    )
+    since_us = more.pop("since_us", None)
+    request = SwitchRequest(consent=("s",), **more)
+    return SwitchRequested("2", request, ("g",), 10, HOMES, since_us)
 
 
 def written(*events: Event) -> list[str]:
@@ -76,9 +78,9 @@ def test_the_records_of_a_switch() -> None:
 def test_the_records_of_shares_of_a_shadow_and_of_a_cut_in_the_past() -> None:
     again = (Reported(2, "p", 20), Confirmed(2, "p"), FirstFound(2, {}))
     shared = written(
-        requested(mode="share", share=1000),
+        requested(share=1000),
         *VOTED,
-        ShareRequested(0, frozenset({"p"}), 100),
+        ShareRequested(SwitchRequest(), frozenset({"p"})),
         *again,
     )
     assert shared[1:] == [
@@ -86,7 +88,7 @@ def test_the_records_of_shares_of_a_shadow_and_of_a_cut_in_the_past() -> None:
         ASKED % ("overlapping", STRETCH % (90, 1000) + "," + STRETCH % (220, 0))
         + f'"leaving":"2",{F},{H},"consent":["s"]}}',
     ]
-    assert written(requested(mode="shadow"), VOTED[0])[1] == (
+    assert written(requested(shadow=True), VOTED[0])[1] == (
         ASKED % ("shadowing", "") + H + ',"consent":["s"]}'
     )
     past = written(requested(since_us=50), VOTED[0], FirstFound(0, FIRST))

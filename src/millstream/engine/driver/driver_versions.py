@@ -1,15 +1,15 @@
-"""The versions of a job's flow in its driver: how they are loaded, planned and begun, and what is told of a switch."""
+"""The versions of a job's flow in its driver: how they are loaded, planned and begun, and how a switch goes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from millstream import ingest
-from millstream.clock import micros
 from millstream.engine.jobs.switch_record import (
     GIVEN_BACK,
     Begin,
@@ -17,8 +17,6 @@ from millstream.engine.jobs.switch_record import (
     Planned,
     RecoveredState,
     Share,
-    SwitchReport,
-    SwitchStep,
 )
 from millstream.errors import MillstreamError, RunError
 from millstream.flow.apart import load_apart, visiting
@@ -28,19 +26,18 @@ from millstream.flow.rewire import renamed
 from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
 from millstream.switch import show
-from millstream.switch.cut import WHOLE
+from millstream.switch.progress import SwitchProgress, step_of
 
 if TYPE_CHECKING:
     from millstream.engine.driver.protocol import Described
     from millstream.spark.flow_run import FlowRun
     from millstream.switch.comparison import Comparison
-    from millstream.switch.machine import Entry
 
-#: How often an engine hears how a version in the shadow compares.
+#: How often it is reported how a version in the shadow compares.
 COMPARED_EVERY_S: Final = 1.0
 
 
-class Versions:
+class DriverVersions:
     """The files of all versions of a flow that a driver may need, by name, and the switch between two of them."""
 
     def __init__(
@@ -55,18 +52,18 @@ class Versions:
         Args:
             name: The job's name, which the flows get.
             files: The file of each version's flow.
-            binaries: Where programs of the engine's are; programs of a new version are added to it.
+            binaries: Where the engine's programs are; those of a new version are added to it.
             ship: Lets functions of a folder's modules travel to executors.
         """
         self._name, self._files, self._binaries, self._ship = name, dict(files), binaries, ship
         self._own: str | None = None
         self._loaded: str | None = None
         self._asked: str | None = None
-        self._told: SwitchReport | None = None
+        self._reported: SwitchProgress | None = None
         self._shadow: Compares | None = None
 
-    def took(self, version: str, own: str) -> None:
-        """Hear which version was loaded first, and what its flow calls itself."""
+    def began_with(self, version: str, own: str) -> None:
+        """Note which version was loaded first, and what its flow calls itself."""
         self._loaded, self._own = self._files[version], own
 
     def flow(self, version: str) -> Flow:
@@ -76,7 +73,7 @@ class Versions:
             RunError: The engine has no such version.
         """
         if version not in self._files:
-            hint = f"was it undeployed in the middle of a switch? millstream undeploy {self._name} --purge begins anew"
+            hint = f"was it undeployed in the middle of a switch? millstream undeploy {self._name} --purge begins again"
             raise RunError(f'version {version} of job "{self._name}" is not here', hint=hint)
         return self._load(self._files[version])
 
@@ -92,7 +89,7 @@ class Versions:
     def plan(
         self, running: FlowRun, asked: Compare, describe: Callable[[Flow], Described]
     ) -> Planned:
-        """Say what a switch would do; nothing is touched by that.
+        """Return what a switch would do; nothing is touched.
 
         Raises:
             FlowError: The new version has a mistake.
@@ -102,104 +99,82 @@ class Versions:
             try:
                 flow = self._load(asked.flow)
                 known = describe(flow)
-                plan = running.plan_switch(
-                    flow, consent=asked.consent, mode=asked.mode, since=asked.since
-                )
+                plan = running.plan_switch(flow, asked.request)
             finally:
                 self._loaded = loaded
         return Planned(show.to_json(plan), show.table(plan), known.inboxes, known.binaries)
 
-    def begin(self, running: FlowRun, asked: Begin) -> SwitchReport | None:
-        """Begin a switch; return what there is to say if that is refused."""
+    def begin(self, running: FlowRun, asked: Begin) -> SwitchProgress | None:
+        """Begin a switch; return what to report if it is refused."""
         self._files[asked.version] = asked.flow
         self._binaries.update({name: Path(file) for name, file in asked.binaries.items()})
         try:
             flow = self._load(asked.flow)
-            limit = timedelta(seconds=asked.limit_s)
-            if asked.shadow_s is not None:
-                self._begin_shadow(running, flow, asked, timedelta(seconds=asked.shadow_s))
-                return None
-            share = asked.share / WHOLE
-            running.switch(
-                flow,
-                asked.version,
-                consent=asked.consent,
-                limit=limit,
-                since=asked.since,
-                share=share,
-            )
+            running.switch(flow, asked.version, asked.request)
         except MillstreamError as error:
-            return SwitchReport(asked.version, ended="refused", why=error.message)
+            return SwitchProgress(asked.version, ended="refused", why=error.message)
         self._asked = asked.version
-        _declare(running, flow)
+        if asked.request.shadow:
+            self._shadow = Compares(running)
+        else:
+            _declare(running, flow)
         return None
 
-    def _begin_shadow(self, running: FlowRun, flow: Flow, asked: Begin, lasting: timedelta) -> None:
-        limit = timedelta(seconds=asked.limit_s)
-        running.shadow(flow, asked.version, lasting=lasting, consent=asked.consent, limit=limit)
-        self._asked, self._shadow = asked.version, Compares(running)
-
-    def share(self, running: FlowRun, asked: Share) -> SwitchReport:
-        """Give the new version another share; return how the switch stands then.
+    def share(self, running: FlowRun, asked: Share) -> SwitchProgress:
+        """Give the new version another share; return how the switch goes then.
 
         Raises:
             SwitchRefused: No keys are shared out, or it is the share that the version has.
         """
-        running.share(asked.parts / WHOLE, limit=timedelta(seconds=asked.limit_s))
-        self._told = self._going(running)
-        return self._told
+        running.share(asked.request)
+        self._reported = self._progress(running)
+        assert self._reported is not None
+        return self._reported
 
-    def standing(self, running: FlowRun) -> RecoveredState:
-        """Say which version runs, and which one it is switched to, by the record."""
-        status = running.switching()
-        if status is not None:
-            self._asked = status.new
-        return RecoveredState(running.version, None if status is None else status.new)
+    def recovered(self, running: FlowRun) -> RecoveredState:
+        """Return which version runs, and which one it is switched to, by the record."""
+        progress = running.switching()
+        self._asked = None if progress is None else progress.version
+        return RecoveredState(running.version, self._asked)
 
-    def news(self, running: FlowRun) -> SwitchReport | None:
+    def news(self, running: FlowRun) -> SwitchProgress | None:
         """Return how the switch goes, if that has changed; None if there is none."""
         if self._asked is None:
             return None
-        told = self._ended(running) if running.switching() is None else self._going(running)
-        if told.ended is not None:
+        progress = self._progress(running) or self._ended(running)
+        if progress.ended is not None:
             self._asked = self._shadow = None
-        elif told == self._told:
+        elif progress == self._reported:
             return None
-        self._told = told
-        return told
+        self._reported = progress
+        return progress
 
-    def _going(self, running: FlowRun) -> SwitchReport:
-        status = running.switching()
-        assert status is not None
-        return SwitchReport(
-            status.new,
-            status.phase,
-            None if status.cut is None else micros(status.cut),
-            None if status.left is None else round(status.left, 1),
-            _steps(status.history),
-            shadow=None if self._shadow is None else self._shadow.so_far(),
-            share=round(status.share * WHOLE),
-            wanted=round(status.wanted * WHOLE),
-        )
+    def _progress(self, running: FlowRun) -> SwitchProgress | None:
+        progress = running.switching()
+        if progress is None:
+            return None
+        left = None if progress.left_s is None else round(progress.left_s, 1)
+        shadow = None if self._shadow is None else self._shadow.so_far()
+        return replace(progress, left_s=left, shadow=shadow)
 
-    def _ended(self, running: FlowRun) -> SwitchReport:
+    def _ended(self, running: FlowRun) -> SwitchProgress:
         assert self._asked is not None
         every = running.history()
-        steps = (
-            _steps(tuple(one for one in every if one.number == every[-1].number)) if every else ()
-        )
+        steps = tuple(step_of(one) for one in every if one.number == every[-1].number)
         if running.version == self._asked:
-            return SwitchReport(self._asked, "running", steps=steps, ended="done")
+            return SwitchProgress(self._asked, "running", steps=steps, ended="done")
         why = next((one.text for one in reversed(steps) if one.phase == "aborting"), None)
         why = why if why is not None or self._shadow is not None else GIVEN_BACK
         found = None if self._shadow is None else running.comparison()
         whole = found is not None and found.since is not None and found.broken is None
         ended = "compared" if whole else "given up"
-        return SwitchReport(self._asked, "running", steps=steps, ended=ended, why=why, shadow=found)
+        return SwitchProgress(
+            self._asked, "running", steps=steps, ended=ended, why=why, shadow=found
+        )
 
 
 class Compares:
-    """How a version in the shadow compares, told once in a while: it changes with every result."""
+    """How a version in the shadow compares, looked up once in a while: it changes with every result."""
 
     def __init__(self, running: FlowRun) -> None:
         self._running = running
@@ -220,7 +195,3 @@ def _declare(running: FlowRun, flow: Flow) -> None:
             continue
         if running.flow.stages.get(name) != stage:
             ingest.declare(stage, running.folder / "journals" / name)
-
-
-def _steps(entries: tuple[Entry, ...]) -> tuple[SwitchStep, ...]:
-    return tuple(SwitchStep(one.at_us / 1e6, one.phase, one.text) for one in entries)

@@ -45,7 +45,7 @@ from millstream.engine.driver.protocol import (
     Warm,
     failure,
 )
-from millstream.engine.jobs.switch_record import Begin, Compare, Share, SwitchReport
+from millstream.engine.jobs.switch_record import Begin, Compare, Share
 from millstream.engine.schemes import mixing
 from millstream.errors import MillstreamError
 from millstream.flow import binary
@@ -55,12 +55,13 @@ from millstream.flow.rewire import renamed
 from millstream.flow.sources import Inbox
 from millstream.flow.stages import Action, Source
 from millstream.plan.groups import plan
+from millstream.switch.progress import SwitchProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millstream.actions.scheme import Scheme
-    from millstream.engine.driver.driver_versions import Versions
+    from millstream.engine.driver.driver_versions import DriverVersions
     from millstream.engine.schemes.hosting import Beside
     from millstream.spark.flow_run import FlowRun
 
@@ -97,7 +98,7 @@ class Driver:
         self._scheme: Scheme | None = None
         self._beside: Beside | None = None
         self._draining: Drain | None = None
-        self._versions: Versions | None = None
+        self._versions: DriverVersions | None = None
         self._reported_at = 0.0
 
     def serve(self, *, warm: bool = False) -> int:
@@ -203,15 +204,15 @@ class Driver:
     def _run(self, how: Run) -> None:
         from rich.console import Console
 
-        from millstream.engine.driver.driver_versions import Versions
+        from millstream.engine.driver.driver_versions import DriverVersions
         from millstream.spark.flow_run import FlowRun, Options
         from millstream.spark.run.query import ship_modules
 
         flow = self._known
         binaries = {name: Path(file) for name, file in how.binaries.items()}
         files = {**how.versions, how.version: how.flow}
-        versions = self._versions = Versions(how.name, files, binaries, ship_modules)
-        versions.took(how.version, self._own or flow.name)
+        versions = self._versions = DriverVersions(how.name, files, binaries, ship_modules)
+        versions.began_with(how.version, self._own or flow.name)
         options = Options(
             Path(how.data),
             Path(how.root),
@@ -230,7 +231,7 @@ class Driver:
         running.start()
         try:
             self._begin_beside(how)
-            self._line.report(SwitchRecovered(versions.standing(running)))
+            self._line.report(SwitchRecovered(versions.recovered(running)))
             self._line.report(Ready())
             last = self._watch(running)
         finally:
@@ -290,7 +291,7 @@ class Driver:
             case AbortSwitch():
                 # It may be past its cut, or over: the reports tell.
                 with contextlib.suppress(MillstreamError):
-                    running.give_up()
+                    running.abort()
 
     def _planned(self, asked: Compare, running: FlowRun) -> SwitchPlanned | Refused:
         if self._scheme is not None:
@@ -315,7 +316,7 @@ class Driver:
         try:
             refused = self._versions.begin(running, asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the running flow is not concerned)
-            refused = SwitchReport(asked.version, ended="refused", why=failure(error).message)
+            refused = SwitchProgress(asked.version, ended="refused", why=failure(error).message)
         if refused is not None:
             self._line.report(SwitchMoved(refused))
 

@@ -30,7 +30,6 @@ from millstream.engine.jobs.switch_record import (
     Planned,
     RecoveredState,
     Share,
-    SwitchReport,
 )
 from millstream.errors import (
     DriverFailed,
@@ -40,6 +39,7 @@ from millstream.errors import (
     SchemaConflict,
     UnplaceableKey,
 )
+from millstream.switch.progress import SwitchProgress
 
 #: Mistakes that a restarted driver would repeat.
 HOPELESS: Final = (FlowError, GroupChanged, SchemaConflict, UnplaceableKey, SystemExit)
@@ -160,7 +160,7 @@ class SwitchPlanned(msgspec.Struct, frozen=True, tag=True):
 class KeysShared(msgspec.Struct, frozen=True, tag=True):
     """The answer to `Share`: how the switch stands now."""
 
-    switch: SwitchReport
+    switch: SwitchProgress
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -178,7 +178,7 @@ class SwitchRecovered(msgspec.Struct, frozen=True, tag=True):
 class SwitchMoved(msgspec.Struct, frozen=True, tag=True):
     """A switch has begun, advanced or ended."""
 
-    switch: SwitchReport
+    switch: SwitchProgress
 
 
 #: What answers a command that was asked with `DriverProcess.ask`.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 
@@ -50,18 +50,19 @@ from millstream.engine.jobs.status import (
     VersionStatus,
 )
 from millstream.engine.jobs.store import Binary
-from millstream.engine.jobs.switch_record import LIMIT_S, Planned, Trial
+from millstream.engine.jobs.switch_record import Planned
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.programs.contents import MOST_BYTES, SHA256, Content
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
-from millstream.engine.switch_service import Wanted
 from millstream.errors import NotThere, RequestRefused, SwitchRefused
 from millstream.flow.binary import NAME
 from millstream.journal.health import Summary
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
-from millstream.switch.cut import WHOLE
+from millstream.switch.cut import WHOLE, parts
 from millstream.switch.probation import Limits as ProbationLimits
+from millstream.switch.probation import Trial
+from millstream.switch.request import TIMEOUT, SwitchRequest
 
 _SLICE_S: Final = 1.0
 _THREADS: Final = 32
@@ -107,9 +108,9 @@ class Served(Protocol):
     def missed(self, job: str, peer: str) -> JobStatus: ...
     def undeploy(self, job: str, *, force: bool, purge: bool) -> JobStatus: ...
     def stop(self, *, force: bool) -> None: ...
-    def plan_switch(self, job: str, wanted: Wanted) -> Planned: ...
-    def switch(self, job: str, wanted: Wanted) -> JobStatus: ...
-    def give_up(self, job: str) -> JobStatus: ...
+    def plan_switch(self, job: str, request: SwitchRequest) -> Planned: ...
+    def switch(self, job: str, request: SwitchRequest) -> JobStatus: ...
+    def abort_switch(self, job: str) -> JobStatus: ...
     def versions(self, job: str) -> list[VersionStatus]: ...
     @property
     def binaries(self) -> Binaries: ...
@@ -179,7 +180,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     With a `share` the package gets the results of that part of the keys; without a package the new
     version gets another share. `consent` names stages whose state may be lost, and outputs whose
     results may be repeated. With `since` what starts there or later is processed again. After
-    `limit` seconds without a cut the switch is given up. With `shadow` it only runs for so many
+    `limit` seconds without a cut the switch is aborted. With `shadow` it only runs for so many
     seconds in the shadow of the one that runs, and is compared with it.
     """
 
@@ -187,13 +188,13 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     back: bool = False
     root: str | None = None
     consent: list[str] = []
-    limit: Annotated[float, Meta(gt=0, le=86_400)] = LIMIT_S
+    limit: Annotated[float, Meta(gt=0, le=86_400)] = TIMEOUT.total_seconds()
     since: Annotated[datetime, Meta(tz=True)] | None = None
     probation: Probation | None = None
     shadow: Annotated[float, Meta(gt=0, le=7 * 86_400)] | None = None
     share: Annotated[float, Meta(ge=1 / WHOLE, le=1)] | None = None
 
-    def wanted(self) -> Wanted:
+    def request(self) -> SwitchRequest:
         """Return what an engine is asked for.
 
         Raises:
@@ -203,28 +204,22 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.back == (self.package is not None or self.share is not None):
             hint = 'give "package", or "share", or both; or "back": true'
             raise SwitchRefused("a switch is to a package, to another share, or back", hint=hint)
-        if self.shadow is not None and (self.share is not None or self.back):
-            raise SwitchRefused(
-                "a version in the shadow is a package, and has no share of the keys",
-                hint='give "package"',
-            )
-        if self.since is not None and self.share is not None:
-            raise SwitchRefused(
-                "a share of the keys begins at the next cut", hint='give "share" or "since"'
-            )
+        if self.shadow is not None and self.back:
+            raise SwitchRefused("a version in the shadow is a package", hint='give "package"')
         trial = None
         if (given := self.probation) is not None:
             limits = ProbationLimits(int(given.errors), int(given.dead_letters), given.lag_seconds)
             trial = Trial(given.seconds, limits, given.back)
-        return Wanted(
+        return SwitchRequest(
             package=self.package,
             root=self.root,
+            share=None if self.share is None else parts(self.share),
             consent=tuple(self.consent),
-            limit_s=self.limit,
-            trial=trial,
-            shadow_s=self.shadow,
             since=self.since,
-            share=None if self.share is None else round(self.share * WHOLE),
+            shadow=self.shadow is not None,
+            duration=None if self.shadow is None else timedelta(seconds=self.shadow),
+            timeout=timedelta(seconds=self.limit),
+            trial=trial,
         )
 
 
@@ -484,19 +479,19 @@ def resume(api: Api, asked: Asked) -> JobStatus:
 def plan_switch(api: Api, asked: Asked) -> SwitchPlanned:
     """Say what a switch of a job to another version would do, and what makes it impossible; nothing is touched."""
     given: Switching = asked.body
-    found = api.engine.plan_switch(asked.job, given.wanted())
+    found = api.engine.plan_switch(asked.job, given.request())
     return SwitchPlanned(found.plan, found.text)
 
 
 def switch(api: Api, asked: Asked) -> JobStatus:
     """Begin to put another version of a job in the place of the one that runs; the job's status tells how that goes."""
     given: Switching = asked.body
-    return api.engine.switch(asked.job, given.wanted())
+    return api.engine.switch(asked.job, given.request())
 
 
 def give_up(api: Api, asked: Asked) -> JobStatus:
-    """Have a switch given up, which goes until its cut: the old version runs on."""
-    return api.engine.give_up(asked.job)
+    """Abort a switch before its cut: the old version runs on."""
+    return api.engine.abort_switch(asked.job)
 
 
 def versions(api: Api, asked: Asked) -> list[VersionStatus]:

@@ -1,14 +1,14 @@
-"""A switch of a job, as its engine sees it: asked for, under way in the driver, then done, given up or refused.
+"""A switch of a job, as its engine sees it: asked for, under way in the driver, then done, aborted or refused.
 
          the driver begins            the old version is retired
     ASKED ───────────────▶ GOING ON ─────────────────────────────▶ DONE ──▶ on probation, if that was wanted
       │                       │ until the cut, or the keys are given back
-      └──▶ REFUSED            ├──▶ GIVEN UP
+      └──▶ REFUSED            ├──▶ ABORTED
                               └──▶ COMPARED, if the new version only ran in the shadow of the old one
 
 What decides where a switch stands is the record in the job's folder, which its driver keeps; an
 engine writes down what it hears. A driver that comes up says how the record stands: a switch that
-this does not know of was never begun, or was given up. A switch that gives the new version a share
+this does not know of was never begun, or was aborted. A switch that gives the new version a share
 of the keys goes on until one version has them all. Every version of a job has a number, counted
 from 1, also one that is gone back to: that is a new version with an older package.
 """
@@ -23,12 +23,10 @@ import msgspec
 from msgspec.structs import replace
 
 from millstream.switch.comparison import Comparison
-from millstream.switch.cut import WHOLE
-from millstream.switch.events import Mode
-from millstream.switch.probation import Limits
+from millstream.switch.probation import Trial
+from millstream.switch.progress import SwitchProgress, SwitchStep
+from millstream.switch.request import TIMEOUT, SwitchRequest
 
-#: How long a new version may take until the cut, if nobody says otherwise.
-LIMIT_S: Final = 300.0
 #: Why a switch has ended whose new version had keys, and has none any more.
 GIVEN_BACK: Final = "the old version has all keys again"
 
@@ -39,33 +37,15 @@ class SwitchState(StrEnum):
     ASKED = "asked"
     GOING_ON = "going on"
     DONE = "done"
-    GIVEN_UP = "given up"
+    ABORTED = "given up"
     REFUSED = "refused"
     COMPARED = "compared"
 
 
 #: States that a switch does not leave.
 OVER: Final = frozenset(
-    {SwitchState.DONE, SwitchState.GIVEN_UP, SwitchState.REFUSED, SwitchState.COMPARED}
+    {SwitchState.DONE, SwitchState.ABORTED, SwitchState.REFUSED, SwitchState.COMPARED}
 )
-
-
-class SwitchStep(msgspec.Struct, frozen=True):
-    """A step of a switch: when (seconds since 1970), the phase it led to, and what happened."""
-
-    at: float
-    phase: str
-    text: str
-
-
-class Trial(msgspec.Struct, frozen=True):
-    """The probation of a new version: for how long, what it may do, and whether the old one comes back if it does more."""
-
-    seconds: float
-    limits: Limits = Limits()
-    back: bool = False
-    #: How it ended, if it has.
-    ended: str | None = None
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +66,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[SwitchStep, ...] = ()
     ended_at: float | None = None
     consent: tuple[str, ...] = ()
-    limit_s: float = LIMIT_S
+    limit_s: float = TIMEOUT.total_seconds()
     trial: Trial | None = None
     #: How the new version compares, if it only runs in the shadow of the old one.
     shadow: Comparison | None = None
@@ -104,15 +84,10 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compare(msgspec.Struct, frozen=True, tag=True):
-    """Say what a switch to the flow in a file would do; `consent` names the stages whose state may be lost.
-
-    `since` is from when on it processes again, if it does.
-    """
+    """Plan the switch that is asked for, to the flow in a file."""
 
     flow: str
-    consent: tuple[str, ...] = ()
-    mode: Mode = "switch"
-    since: datetime | None = None
+    request: SwitchRequest
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -125,43 +100,18 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Begin a switch to the flow in a file; `binaries` are programs of the engine's that the version needs."""
+    """Begin the switch that is asked for, to the flow in a file; `binaries` are the engine's programs that the version needs."""
 
     version: str
     flow: str
-    consent: tuple[str, ...] = ()
-    limit_s: float = LIMIT_S
+    request: SwitchRequest
     binaries: dict[str, str] = {}
-    #: How long the version is to run in the shadow of the one that runs; None: it takes its place.
-    shadow_s: float | None = None
-    since: datetime | None = None
-    share: int = WHOLE
 
 
 class Share(msgspec.Struct, frozen=True, tag=True):
-    """Give the new version another share of the keys; with nothing, the old one has them all again."""
+    """Give the new version another share of the keys; without one the old version gets them all back."""
 
-    parts: int
-    limit_s: float = LIMIT_S
-
-
-class SwitchReport(msgspec.Struct, frozen=True):
-    """What a driver says about a switch: all its steps so far; `ended` is "done", "given up", "refused" or "compared".
-
-    `left_s` is how much event time the old version still has to read, `shadow` how a version in the
-    shadow compares.
-    """
-
-    version: str
-    phase: str = ""
-    cut_us: int | None = None
-    left_s: float | None = None
-    steps: tuple[SwitchStep, ...] = ()
-    ended: str | None = None
-    why: str | None = None
-    shadow: Comparison | None = None
-    share: int | None = None
-    wanted: int | None = None
+    request: SwitchRequest
 
 
 class RecoveredState(msgspec.Struct, frozen=True):
@@ -171,24 +121,24 @@ class RecoveredState(msgspec.Struct, frozen=True):
     next: str | None = None
 
 
-def heard(switch: Switch, told: SwitchReport, now: float) -> Switch:
-    """Return a switch after its driver has spoken of it; what comes too late changes nothing."""
-    if switch.over or told.version != str(switch.version):
+def apply_report(switch: Switch, progress: SwitchProgress, now: float) -> Switch:
+    """Return a switch after its driver has reported; what comes too late changes nothing."""
+    if switch.over or progress.version != str(switch.version):
         return switch
-    steps = told.steps or switch.steps
-    state = SwitchState(told.ended) if told.ended is not None else SwitchState.GOING_ON
+    new = progress
+    state = SwitchState(new.ended) if new.ended is not None else SwitchState.GOING_ON
     return replace(
         switch,
         state=state,
-        phase=told.phase or switch.phase,
-        cut_us=told.cut_us if told.cut_us is not None else switch.cut_us,
-        left_s=told.left_s,
-        steps=steps,
-        why=told.why if told.ended is not None else switch.why,
+        phase=new.phase or switch.phase,
+        cut_us=new.cut_us if new.cut_us is not None else switch.cut_us,
+        left_s=new.left_s,
+        steps=new.steps or switch.steps,
+        why=new.why if new.ended is not None else switch.why,
         ended_at=now if state in OVER else None,
-        shadow=told.shadow or switch.shadow,
-        share=switch.share if switch.share is None or told.share is None else told.share,
-        wanted=switch.wanted if switch.wanted is None or told.wanted is None else told.wanted,
+        shadow=new.shadow or switch.shadow,
+        share=switch.share if switch.share is None or new.share is None else new.share,
+        wanted=switch.wanted if switch.wanted is None or new.wanted is None else new.wanted,
     )
 
 
@@ -200,4 +150,4 @@ def reconcile(switch: Switch, standing: RecoveredState, now: float) -> Switch:
         return replace(switch, state=SwitchState.DONE, phase="running", ended_at=now)
     stopped = "the driver ended before the cut" if switch.shadow is None else "the driver ended"
     why = switch.why or (stopped if switch.cut_us is None else GIVEN_BACK)
-    return replace(switch, state=SwitchState.GIVEN_UP, phase="running", ended_at=now, why=why)
+    return replace(switch, state=SwitchState.ABORTED, phase="running", ended_at=now, why=why)

@@ -14,9 +14,8 @@ compares one in the shadow, and `carry_out` calls them in the machine's order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from millstream.clock import MICROSECOND, Clock, micros, moment_of
@@ -34,34 +33,18 @@ from millstream.spark.switching.shapes import reshaped
 from millstream.spark.switching.switch_log import SwitchLog
 from millstream.switch import machine
 from millstream.switch.comparison import Comparison
-from millstream.switch.cut import WHOLE
-from millstream.switch.events import AbortRequested, Mode, ShareRequested, SwitchRequested
+from millstream.switch.events import AbortRequested, ShareRequested, SwitchRequested
 from millstream.switch.machine import Entry
 from millstream.switch.phases import Retiring, Running, Shadowing
 from millstream.switch.plan import SwitchPlan, switch_plan
+from millstream.switch.progress import SwitchProgress, step_of
 from millstream.switch.record import Homes, Phase, Record
+from millstream.switch.request import SwitchRequest
 from millstream.switch.shadow import shadowed
 
-#: How long a switch may take until its cut.
-LIMIT: Final = timedelta(minutes=5)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 Load = Callable[[str], Flow]
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchStatus:
-    """A switch that is under way; `left` is how many seconds of events the old version still has to read, if that is known."""
-
-    phase: Phase
-    old: str
-    new: str
-    cut: datetime | None
-    left: float | None
-    history: tuple[Entry, ...]
-    #: The part of the keys whose results are the new version's from the cut on, and the part that is wanted.
-    share: float = 0.0
-    wanted: float = 1.0
 
 
 class FlowVersions:
@@ -130,16 +113,21 @@ class FlowVersions:
         """Return every step of all switches, oldest first."""
         return self._log.history()
 
-    def status(self) -> SwitchStatus | None:
-        """Return how far a switch is; None if there is none."""
+    def progress(self) -> SwitchProgress | None:
+        """Return how a switch goes; None if there is none."""
         state = self._pair.state
         if isinstance(state, Running):
             return None
-        mine = tuple(entry for entry in self._log.history() if entry.number == state.number)
-        cut = moment_of(self._pair.cut_us) if state.is_cut else None
-        share, wanted = state.new.share / WHOLE, state.new.wanted / WHOLE
-        left = handover.left_s(self._pair)
-        return SwitchStatus(state.phase, state.current, state.next, cut, left, mine, share, wanted)
+        steps = [entry for entry in self._log.history() if entry.number == state.number]
+        return SwitchProgress(
+            state.next,
+            state.phase,
+            self._pair.cut_us if state.is_cut else None,
+            handover.left_s(self._pair),
+            tuple(map(step_of, steps)),
+            share=state.new.share,
+            wanted=state.new.wanted,
+        )
 
     def comparison(self) -> Comparison | None:
         """Return how a version in the shadow compares, or the last one did; None if there was none."""
@@ -148,70 +136,69 @@ class FlowVersions:
     # what users ask for
 
     def compare(
-        self,
-        flow: Flow,
-        version: str,
-        consent: Collection[str],
-        mode: Mode = "switch",
-        since: datetime | None = None,
+        self, flow: Flow, version: str, request: SwitchRequest
     ) -> tuple[FlowVersion, SwitchPlan]:
         """Return a version that might come next, and what a switch to it would do."""
-        new = FlowVersion(self._ground, version, flow)
+        old, new = self.current, FlowVersion(self._ground, version, flow)
         new.check_binaries()
-        old = self.current
-        plan = switch_plan(old.meanings, new.meanings, consent=consent, mode=mode, since=since)
+        plan = switch_plan(
+            old.meanings,
+            new.meanings,
+            consent=request.consent,
+            mode=request.mode,
+            since=request.since,
+        )
         more = (*reshaped(old, new, plan), *reprocess.unready(old, new, plan))
         return new, replace(plan, obstacles=(*plan.obstacles, *more))
 
-    def switch(
-        self,
-        flow: Flow,
-        version: str,
-        consent: Collection[str],
-        limit: timedelta,
-        since: datetime | None = None,
-        share: int = WHOLE,
-    ) -> None:
-        """Begin to replace the current version, or to give the new one a share of the keys.
+    def switch(self, flow: Flow, version: str, request: SwitchRequest) -> None:
+        """Begin to replace the current version, to share its keys, or to run the new one in its shadow.
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
-            SwitchRefused: One is under way, or the name is taken, or there is nothing left to
-                switch.
+            SwitchRefused: One is under way, the name is taken, or there is nothing to switch, or
+                to compare.
             FlowError: The new version has a mistake that only Spark can see.
         """
-        mode: Mode = "switch" if share == WHOLE else "share"
-        new, plan = self._compared(flow, version, consent, mode, since)
-        new.homes = next_homes(self.current, new, plan)
+        new, plan = self._compared(flow, version, request)
+        if request.shadow:
+            plan, step_us = self._prepare_shadow(new, plan, request)
+        else:
+            new.homes = next_homes(self.current, new, plan)
+            step_us = plan.step // MICROSECOND
         asked = SwitchRequested(
             version,
+            request,
             tuple(unit.name for unit in plan.units),
-            plan.step // MICROSECOND,
-            limit // MICROSECOND,
-            mode,
-            share,
-            homes=self._homes(new),
+            step_us,
+            homes={self.current.name: homes_of(self.current), version: new.homes},
             since_us=None if plan.since is None else micros(plan.since),
-            consent=tuple(consent),
         )
-        self._begin(new, plan, asked)
+        step = machine.advance(self._pair.state, asked, self._now())
+        self._pair.plan, self._pair.next = plan, new
+        self._carrying.take(step)
+        self._pair.mark()
 
-    def shadow(
-        self,
-        flow: Flow,
-        version: str,
-        consent: Collection[str],
-        duration: timedelta | None,
-        limit: timedelta,
-    ) -> None:
-        """Begin to run a version in the shadow of the current one.
+    def _compared(
+        self, flow: Flow, version: str, request: SwitchRequest
+    ) -> tuple[FlowVersion, SwitchPlan]:
+        """Return a version that can come next now, and the plan; everything that can be refused is."""
+        self._check_name(version)
+        machine.advance(self._pair.state, SwitchRequested(version, request, (), 1), self._now())
+        new, plan = self.compare(flow, version, request)
+        plan.check()
+        for name in [name for unit in plan.units for name in unit.groups]:
+            if name in self.current.queries and self.current.queries[name].finished:
+                raise SwitchRefused(
+                    f'group "{name}" has ended',
+                    hint="what has ended is started again, not switched",
+                )
+        return new, plan
 
-        Raises:
-            SwitchImpossible: What the two versions are does not allow it.
-            SwitchRefused: A switch is under way, there is nothing to compare, or it has ended.
-            FlowError: The new version has a mistake that only Spark can see.
-        """
-        new, plan = self._compared(flow, version, consent, "shadow")
+    def _prepare_shadow(
+        self, new: FlowVersion, plan: SwitchPlan, request: SwitchRequest
+    ) -> tuple[SwitchPlan, int]:
+        """Set a version apart; return the plan of what runs in the shadow, and the step of its windows."""
         if not plan.units:
             raise SwitchRefused(
                 "the new version means the same as the running one",
@@ -221,38 +208,8 @@ class FlowVersions:
         shadow = Shadow(self._shadow.folder, self.current, new, plan, found)
         new.aside = Aside(shadow.groups, shadow.letters)
         new.homes = shadow_homes(self.current, new, found.groups)
-        units = tuple(unit.name for unit in found.units)
-        asked = SwitchRequested(
-            version,
-            units,
-            found.step_us,
-            limit // MICROSECOND,
-            "shadow",
-            homes=self._homes(new),
-        )
-        self._shadow.prepare(shadow, duration)
-        self._begin(new, replace(plan, units=found.units), asked)
-
-    def _compared(
-        self,
-        flow: Flow,
-        version: str,
-        consent: Collection[str],
-        mode: Mode,
-        since: datetime | None = None,
-    ) -> tuple[FlowVersion, SwitchPlan]:
-        """Return a version that can come next now, and the plan; everything that can be refused is."""
-        self._check_name(version)
-        machine.advance(self._pair.state, SwitchRequested(version, (), 1, 0), self._now())
-        new, plan = self.compare(flow, version, consent, mode, since)
-        plan.check()
-        for name in [name for unit in plan.units for name in unit.groups]:
-            if name in self.current.queries and self.current.queries[name].finished:
-                raise SwitchRefused(
-                    f'group "{name}" has ended',
-                    hint="what has ended is started again, not switched",
-                )
-        return new, plan
+        self._shadow.prepare(shadow, request.duration)
+        return replace(plan, units=found.units, since=None), found.step_us
 
     def _check_name(self, version: str) -> None:
         if not _NAME.fullmatch(version):
@@ -266,24 +223,14 @@ class FlowVersions:
                 hint="every version that ever runs has a name of its own",
             )
 
-    def _homes(self, new: FlowVersion) -> dict[str, Homes]:
-        return {self.current.name: homes_of(self.current), new.name: new.homes}
-
-    def _begin(self, new: FlowVersion, plan: SwitchPlan, asked: SwitchRequested) -> None:
-        step = machine.advance(self._pair.state, asked, self._now())
-        self._pair.plan, self._pair.next = plan, new
-        self._carrying.take(step)
-        self._pair.mark()
-
-    def share(self, share: int, limit: timedelta) -> None:
-        """Give another share of the keys to the next version; with none it all returns to the current one.
+    def share(self, request: SwitchRequest) -> None:
+        """Give the next version another share of the keys; without one all returns to the current version.
 
         Raises:
             SwitchRefused: No keys are shared out, or it is the share that the version has.
         """
         voters = () if self._pair.released is None else vote.voters(self._pair)
-        names = frozenset(voter.name for voter in voters)
-        self._carrying.advance(ShareRequested(share, names, limit // MICROSECOND))
+        self._carrying.advance(ShareRequested(request, frozenset(one.name for one in voters)))
 
     def abort(self) -> None:
         """Take back a switch that is not cut yet, or end a shadow.

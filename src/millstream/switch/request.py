@@ -1,0 +1,88 @@
+"""What is asked of a switch: one shape from the command line to the machine; one that makes no sense cannot be made.
+
+On its way some of it is used up: an engine unpacks the package, and the driver gets a flow beside
+the request. Shares are counted in parts of `WHOLE`; they are fractions only in HTTP, and percent
+only on the command line.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from millstream.clock import MICROSECOND
+from millstream.errors import SwitchRefused
+from millstream.switch.cut import WHOLE, percent
+from millstream.switch.probation import Trial
+
+Mode = Literal["switch", "shadow", "share"]
+#: How long a switch may take until its cut, if nothing else is asked for.
+TIMEOUT: Final = timedelta(minutes=5)
+
+
+class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch to a package, another share of the keys, or, with neither, the way back to the version before.
+
+    Attributes:
+        package: The new version.
+        root: The folder that it comes from.
+        share: How many parts of the keys the new version is to have; None is all of them, or none
+            on the way back.
+        consent: The stages whose state may be dropped, and the outputs whose results may be
+            repeated.
+        since: Process again what starts there or later, in event time.
+        shadow: Run the new version in the shadow of the current one, instead of replacing it.
+        duration: How long it runs in the shadow; None: until it is ended.
+        timeout: How long it may take until the cut.
+        trial: How the new version is watched afterwards.
+
+    Raises:
+        SwitchRefused: It makes no sense.
+    """
+
+    package: bytes | None = None
+    root: str | None = None
+    share: int | None = None
+    consent: tuple[str, ...] = ()
+    since: datetime | None = None
+    shadow: bool = False
+    duration: timedelta | None = None
+    timeout: timedelta = TIMEOUT
+    trial: Trial | None = None
+
+    def __post_init__(self) -> None:
+        if self.share is None:
+            return
+        if not 0 < self.share <= WHOLE:
+            raise SwitchRefused(
+                f"a new version cannot have {percent(self.share)} of the keys",
+                hint="give it from 0.01% to 100%",
+            )
+        if self.shadow:
+            raise SwitchRefused(
+                "a version in the shadow has no share of the keys",
+                hint="ask for a share or for a shadow",
+            )
+        if self.since is not None:
+            raise SwitchRefused(
+                "a share of the keys begins at the next cut, not in the past",
+                hint="process all keys again, or none",
+            )
+
+    @property
+    def mode(self) -> Mode:
+        """What the new version is to do."""
+        if self.shadow:
+            return "shadow"
+        return "switch" if self.share in (None, WHOLE) else "share"
+
+    @property
+    def wanted(self) -> int:
+        """How many parts of the keys the new version is to have once it is cut."""
+        return WHOLE if self.share is None else self.share
+
+    @property
+    def timeout_us(self) -> int:
+        return self.timeout // MICROSECOND
