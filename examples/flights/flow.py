@@ -22,7 +22,7 @@ FLIGHT = (
     "carrier string, flight int, plane string, origin string, dest string, delay int, at timestamp"
 )
 
-flow = ms.Flow("flights", window="1 day")
+flow = ms.Flow("flights", switch_every="1 day")
 
 departures = flow.source(
     "departures",

@@ -20,7 +20,7 @@ SPEED = 1_000_000
 #: `at` is when a flight should have left; one that never left has no delay.
 FLIGHT = "carrier string, flight int, plane string, origin string, dest string, delay int, at timestamp"
 
-flow = ms.Flow("flights", window="1 day")
+flow = ms.Flow("flights", switch_every="1 day")
 
 departures = flow.source(
     "departures",

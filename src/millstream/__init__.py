@@ -2,7 +2,7 @@
 
     import millstream as ms
 
-    flow = ms.Flow("flights", window="1 hour")
+    flow = ms.Flow("flights", switch_every="1 hour")
     events = ms.inbox("origin string, delay double, at timestamp")
     departures = flow.source("departures", events, time="at", key="origin")
     hourly = departures.window("hourly", every="1 hour", flights="count(*)", delay="avg(delay)")

@@ -17,6 +17,9 @@ from millstream.plan.groups import plan as plan_flow
 def plan(
     flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
     svg: Annotated[Path | None, typer.Option(help="Draw the graph into this file.")] = None,
+    switch: Annotated[
+        bool, typer.Option("--switch", help="Also show what a switch of each group would cost.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the plan for machines.")] = False,
     quick: Annotated[
         bool, typer.Option(help="Do not start Spark to check expressions and functions.")
@@ -41,4 +44,4 @@ def plan(
     if json:
         print(jsonlib.dumps(draw.to_json(planned), indent=2))
     else:
-        print(draw.tree(planned))
+        print(draw.tree(planned, switch=switch))

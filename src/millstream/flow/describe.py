@@ -30,7 +30,7 @@ def describe(flow: Flow) -> dict[str, Data]:
     """Return the flow as data that JSON can hold."""
     return {
         "flow": flow.name,
-        "window": durations.format(flow.window),
+        "window": durations.format(flow.switch_every),
         "stages": [
             {**describe_stage(stage), **_stream(flow, stage)} for stage in flow.stages.values()
         ],

@@ -24,7 +24,7 @@ def dump(flow: Flow) -> str:
     stages = flow.stages.values()
     tree = {
         "name": flow.name,
-        "window": None if flow.given_window is None else shown(flow.given_window),
+        "switch_every": None if flow.given_switch_every is None else shown(flow.given_switch_every),
         "sources": {
             stage.name: _source(stage) for stage in stages if isinstance(stage, Source | Reads)
         },
@@ -37,7 +37,7 @@ def dump(flow: Flow) -> str:
     }
     filled = {key: value for key, value in tree.items() if value}
     parts = [yaml.dump({key: value}, **_STYLE) for key, value in filled.items()]
-    head = 1 if flow.given_window is None else 2  # the name and the window stand together
+    head = 1 if flow.given_switch_every is None else 2  # the name and the interval stand together
     return "".join(parts[:head]) + "".join("\n" + part for part in parts[head:])
 
 

@@ -39,29 +39,37 @@ _SHORTEST, _LONGEST = timedelta(seconds=10), timedelta(hours=1)
 class Flow:
     """A named graph of stages; building it runs nothing.
 
-        flow = Flow("flights", window="1 hour")
+        flow = Flow("flights", switch_every="1 hour")
         departures = flow.source("departures", ms.inbox("origin string, at timestamp"), time="at")
         hourly = departures.window("hourly", every="1 hour", by="origin", flights="count(*)")
         hourly.sink("hourly", ms.console())
 
     Args:
         name: The flow's name; its files are found under it.
-        window: The service window: a switch to a new version is made at a multiple of it, one to
-            two of them after the newest event. If it is left out, the shortest at whose end all
-            tumbling windows end, from ten seconds to an hour.
+        switch_every: The switch interval: a switch to a new version is made at a multiple of it,
+            one to two of them after the newest event. If it is left out, the shortest at whose end
+            all tumbling windows end, from ten seconds to an hour.
+        window: Deprecated: the earlier name of `switch_every`.
 
     Two flows are equal if their stages and sinks are.
     """
 
-    def __init__(self, name: str, window: str | timedelta | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        switch_every: str | timedelta | None = None,
+        *,
+        window: str | timedelta | None = None,
+    ) -> None:
         site = Site(name, name, "flow", here())
         site.check_name()
-        with site.naming("window"):
-            self._window = None if window is None else duration(window)
-        if self._window is not None and not self._window:
+        given = window if switch_every is None else switch_every
+        with site.naming("switch_every" if window is None else "window"):
+            self._switch_every = None if given is None else duration(given)
+        if self._switch_every is not None and not self._switch_every:
             raise site.mistake(
                 InvalidDuration,
-                "has a window of no length",
+                "has a switch interval of no length",
                 hint='give a time above zero, like "1 hour"',
             )
         self._name = name
@@ -74,14 +82,14 @@ class Flow:
         return self._name
 
     @property
-    def window(self) -> timedelta:
-        """The service window."""
-        return _service_window(self._stages.values()) if self._window is None else self._window
+    def switch_every(self) -> timedelta:
+        """The switch interval."""
+        return self._switch_every or _switch_interval(self._stages.values())
 
     @property
-    def given_window(self) -> timedelta | None:
-        """The service window that its user gave it."""
-        return self._window
+    def given_switch_every(self) -> timedelta | None:
+        """The switch interval, if its user gave one."""
+        return self._switch_every
 
     @property
     def stages(self) -> Mapping[str, Stage]:
@@ -367,10 +375,10 @@ class Flow:
 
 
 def _content(flow: Flow) -> tuple[object, ...]:
-    return flow.name, flow.window, dict(flow.stages), dict(flow.sinks)
+    return flow.name, flow.switch_every, dict(flow.stages), dict(flow.sinks)
 
 
-def _service_window(stages: Iterable[Stage]) -> timedelta:
+def _switch_interval(stages: Iterable[Stage]) -> timedelta:
     """Return the shortest time, from ten seconds to an hour, whose multiples cut no result in two."""
     boundaries = [stage.boundary for stage in stages if stage.boundary is not None]
     common = lcm(*(length // MICROSECOND for length in boundaries)) * MICROSECOND

@@ -19,7 +19,7 @@ def rewired(
 
     Names, schemas and times must stay: the stages between are taken as they are.
     """
-    copy = Flow(flow.name, flow.given_window)
+    copy = Flow(flow.name, flow.given_switch_every)
     # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
     copy._streams.update(flow._streams)
     copy._sinks.update(
@@ -40,7 +40,7 @@ def renamed(flow: Flow, name: str) -> Flow:
     Raises:
         InvalidName: It is not a name for a flow.
     """
-    copy = Flow(name, flow.given_window)
+    copy = Flow(name, flow.given_switch_every)
     copy._streams.update(flow._streams)
     copy._sinks.update(flow.sinks)
     copy._stages.update(flow.stages)

@@ -1,7 +1,7 @@
 """Flows in YAML: the same stages, for those that need no Python.
 
     name: flights
-    window: 1 hour                    # the service window; if left out, as the tumbling windows need it
+    switch_every: 1 hour              # the switch interval; if left out, as the tumbling windows need it
 
     sources:
       departures:
@@ -121,14 +121,15 @@ def load(path: str | PathLike[str]) -> Flow:
     """
     file = Path(path)
     top = document.read(file)
-    name, window = top.needed("name", "the flow's name"), top.text("window")
+    name, every = top.needed("name", "the flow's name"), top.text("switch_every")
+    window = top.text("window")  # deprecated: the earlier name
     groups = [
         top.entries(key, kind)
         for key, kind in (("sources", "source"), ("stages", "stage"), ("sinks", "sink"))
     ]
     top.finish()
     with _at(top):
-        flow = Flow(name, window=window)
+        flow = Flow(name, every, window=window)
     builder = _Builder(flow, *groups)
     builder.build()
     return flow

@@ -20,19 +20,20 @@ __all__ = ["stages", "svg", "to_json", "tree"]
 _WIDTH = 120
 
 
-def tree(plan: Plan) -> str:
-    """Return the groups as a tree, with what a switch would cost.
+def tree(plan: Plan, *, switch: bool = False) -> str:
+    """Return the groups as a tree, with what a `switch` would cost if that is asked for.
 
-    flights  1 group, service window 1 h
+    flights  1 group, switch interval 1 h
     └─ hourly   departures ── hourly ──▶ hourly   parquet out/hourly   state: windows
     a switch of hourly would overlap for 30 min; no state is carried over
     """
     count = len(plan.groups)
-    head = f"{plan.flow.name}  {count} group{'s' if count > 1 else ''}, service window {shown(plan.flow.window)}"
+    head = f"{plan.flow.name}  {count} group{'s' if count > 1 else ''}"
+    head += f", switch interval {shown(plan.flow.switch_every)}" if switch else ""
     blocks = [_block(plan.flow, group) for group in plan.groups]
     lines = [head, *_aligned(blocks)]
     for sentence in (
-        _switch(plan),
+        *([_switch(plan)] if switch else []),
         *_delays(plan),
         *(f"warning: {warning}" for warning in plan.warnings),
     ):
@@ -46,7 +47,7 @@ def stages(plan: Plan) -> str:
     """Return a table of the stages with the horizon and look-back of each."""
     rows = [("stage", "kind", "horizon", "look-back")]
     for name, stage in plan.flow.stages.items():
-        rows.append((name, stage.kind, *_reached(stage.reach(plan.flow.window))))
+        rows.append((name, stage.kind, *_reached(stage.reach(plan.flow.switch_every))))
     widths = [max(len(row[at]) for row in rows) for at in range(4)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -74,7 +75,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             for use in plan.journals.values()
         ],
         "reach": {
-            name: _reach_json(stage.reach(plan.flow.window))
+            name: _reach_json(stage.reach(plan.flow.switch_every))
             for name, stage in plan.flow.stages.items()
         },
         "warnings": list(plan.warnings),
@@ -241,8 +242,11 @@ def _overlap(group: Group) -> str:
 
 
 def _delays(plan: Plan) -> Iterator[str]:
-    """Yield when results appear: nothing can change them any more once the lateness is over."""
-    late = [group for group in plan.groups if group.stateful and group.lateness]
-    said = ", ".join(f"of {group.name} {shown(group.lateness)}" for group in late)
-    if said:
-        yield f"results appear the lateness after the event time that completes them: {said}"
+    """Yield when results appear: once the lateness is over, nothing can change them any more."""
+    late: dict[timedelta, list[str]] = {}
+    for group in plan.groups:
+        if group.stateful and group.lateness:
+            late.setdefault(group.lateness, []).append(group.name)
+    for lateness, names in late.items():
+        span = f"{shown(lateness)} (the lateness)"
+        yield f"{', '.join(names)}: results appear {span} after the event time that completes them"

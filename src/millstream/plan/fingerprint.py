@@ -7,7 +7,7 @@ changed.
 
 It leaves out what does not change the results or the state: where a source's events come from (the
 group reads its journal), how long journals are kept, how many rows a console shows, where the flow
-of an outbox is, passwords and keys, the service window.
+of an outbox is, passwords and keys, the switch interval.
 """
 
 from __future__ import annotations

@@ -146,7 +146,9 @@ def _group(
         timed=flow.stream(output).time is not None,
         horizon=reach.horizon,
         look_back=reach.look_back,
-        handed_over=tuple(stage.name for stage in members if stage.reach(flow.window).handed_over),
+        handed_over=tuple(
+            stage.name for stage in members if stage.reach(flow.switch_every).handed_over
+        ),
         behind=reach.behind,
         lateness=max((flow.stream(stage.name).lateness for stage in entries), default=ZERO),
     )

@@ -1,6 +1,6 @@
 """How far results reach: the horizon and the look-back of every stage.
 
-A switch of versions is cut at a moment T, a multiple of the flow's service window. A result belongs
+A switch of versions is cut at a moment T, a multiple of the flow's switch interval. A result belongs
 to the old version if it starts before T, to the new one otherwise. The *horizon* of a stage says
 how far past T a result that starts before T may read; the *look-back* how far before T a result
 that starts at or after it may read. None means that no bound is known. Along a chain both add up.
@@ -52,7 +52,7 @@ def _chains(flow: Flow, stages: tuple[str, ...]) -> dict[str, _Chain]:
     for name in stages:
         stage = flow.stages[name]
         above = [chains[source] for source in stage.inputs if source in chains]
-        chains[name] = _extended(stage, above, flow.window)
+        chains[name] = _extended(stage, above, flow.switch_every)
     return chains
 
 

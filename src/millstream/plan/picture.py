@@ -315,7 +315,9 @@ _TIP = ' marker-end="url(#millstream-tip)"'
 
 def _summary(plan: Plan) -> str:
     count = len(plan.groups)
-    return f"{count} group{'s' if count > 1 else ''}, service window {shown(plan.flow.window)}"
+    return (
+        f"{count} group{'s' if count > 1 else ''}, switch interval {shown(plan.flow.switch_every)}"
+    )
 
 
 def _about(group: Group) -> str:

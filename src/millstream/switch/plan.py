@@ -366,7 +366,7 @@ def _step(
     old: Flow, new: Flow, found: Collection[GroupChange]
 ) -> tuple[timedelta, tuple[str, ...]]:
     """Return what the cut is a multiple of, and which rows count in both versions or in none."""
-    base = _common(old.window, new.window)
+    base = _common(old.switch_every, new.switch_every)
     pairs = list(_resized(old, new, found))
     everything = _common(base, *(every for _, *both in pairs for every, _ in both))
     if everything <= max(LONGEST_STEP, base):

@@ -83,7 +83,7 @@ def _step_us(plans: Iterable[Plan], groups: Collection[str]) -> int:
         for plan in plans
         for group in plan.groups
         for stage in (plan.flow.stages[name] for name in group.stages if group.name in groups)
-        if stage.boundary and not plan.flow.window % stage.boundary
+        if stage.boundary and not plan.flow.switch_every % stage.boundary
     ]
     return lcm(_STEP_US, *sizes)
 

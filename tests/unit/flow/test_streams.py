@@ -51,14 +51,20 @@ def test_a_source_is_plain_data_with_every_default_filled_in(flow, departures):
         (["7 min", "11 min"], "1 hour"),
     ],
 )
-def test_the_service_window_is_the_shortest_at_which_all_tumbling_windows_end(
+def test_the_switch_interval_is_the_shortest_at_which_all_tumbling_windows_end(
     flow, departures, lengths, window
 ):
     for number, every in enumerate(lengths):
         departures.window(f"w{number}", every=every, n="count(*)")
     departures.window("sliding", every="7 s", size="70 s", n="count(*)")
-    assert flow.window == duration(window)
-    assert (flow.given_window, ms.Flow("f", window="3 s").window) == (None, timedelta(seconds=3))
+    assert flow.switch_every == duration(window)
+    assert flow.given_switch_every is None
+    for given in (
+        ms.Flow("f", "3 s"),
+        ms.Flow("f", switch_every="3 s"),
+        ms.Flow("f", window="3 s"),
+    ):
+        assert given.switch_every == timedelta(seconds=3)
 
 
 def test_a_window_has_its_keys_edges_and_aggregates(departures):

@@ -90,7 +90,7 @@ def test_a_flow_in_yaml_equals_the_same_in_python(tmp_path):
     assert read(tmp_path, dump(flow)) == flow
     text = """\
         name: flights
-        window: 2 hours
+        switch_every: 2 hours
         sources:
           departures:
             inbox: flight string, origin string, delay double, at timestamp
@@ -128,6 +128,8 @@ def test_a_flow_in_yaml_equals_the_same_in_python(tmp_path):
             parquet: out
         """
     assert read(tmp_path, textwrap.dedent(text)) == flow
+    earlier = text.replace("switch_every:", "window:")
+    assert read(tmp_path, textwrap.dedent(earlier)) == flow
 
 
 def test_stages_may_stand_in_any_order(tmp_path):
@@ -367,7 +369,7 @@ def test_what_is_written_reads_well():
     assert dump(flow) == textwrap.dedent(
         """\
         name: flights
-        window: 1 h
+        switch_every: 1 h
 
         sources:
           departures:

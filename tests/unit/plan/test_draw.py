@@ -33,13 +33,16 @@ def test_the_tree_of_a_small_flow(flow, departures):
     late.sql("worse", "SELECT * FROM late WHERE delay > 120").sink(
         "alerts", ms.postgres("postgresql://localhost/ops", table="alerts")
     )
-    assert draw.tree(plan_of(flow)) == drawn("""
-        flights  2 groups, service window 1 h
+    planned = plan_of(flow)
+    assert draw.tree(planned, switch=True) == drawn("""
+        flights  2 groups, switch interval 1 h
         ├─ hourly   departures ── hourly ─────────▶ hourly   parquet out/hourly   state: windows
         └─ alerts   departures ── late ── worse ──▶ alerts   postgresql alerts    no state
         a switch of hourly would overlap for 30 min, of alerts for 30 min; no state is carried over
-        results appear the lateness after the event time that completes them: of hourly 30 min
+        hourly: results appear 30 min (the lateness) after the event time that completes them
         """)
+    first, *groups, _, delays = draw.tree(planned, switch=True).splitlines()
+    assert draw.tree(planned).splitlines() == [first.partition(",")[0], *groups, delays]
 
 
 def test_a_source_of_another_flow_is_named(flow, departures):
@@ -60,14 +63,14 @@ def test_ways_that_meet_run_together(flow, departures):
     once.sink("out", ms.console())
     once.sink("file", ms.jsonl("out"))
     once.sink("kept", ms.memory())
-    assert draw.tree(plan_of(flow)) == drawn("""
-        flights  1 group, service window 10 s
+    assert draw.tree(plan_of(flow), switch=True) == drawn("""
+        flights  1 group, switch interval 10 s
         └─ out   departures ─┬─ all ─┬─ paired ── once ─┬▶ out    console     state: rows of 1 h, keys of 1 d
                  third ──────┤       │                  ├▶ file   jsonl out
                  fourth ─────┘       │                  └▶ kept   memory
                  weather ────────────┘
         a switch of out would overlap for 1 h 30 min; the state of "once" is handed over
-        results appear the lateness after the event time that completes them: of out 30 min
+        out: results appear 30 min (the lateness) after the event time that completes them
         """)
 
 
@@ -75,7 +78,7 @@ def test_journals_open_sessions_and_streams_without_time(flow, departures):
     kept = departures.journal("kept", partitions=2)
     kept.window("visits", gap="10 min", n="count(*)").sink("visits", ms.console())
     flow.source("ticks", ms.rate(1)).sink("ticks", ms.console())
-    text = draw.tree(plan_of(flow))
+    text = draw.tree(plan_of(flow), switch=True)
     assert "kept     departures ──────▶ kept     journal, 2 partitions   no state" in text
     assert "visits   kept ── visits ──▶ visits   console                 state: sessions" in text
     assert "of visits for as long as the sessions last" in " ".join(text.split())

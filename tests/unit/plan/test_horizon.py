@@ -69,7 +69,7 @@ def joined(stream: ms.Stream, how: str, within: str = "10 min", name: str = "x")
 )
 def test_each_stage_reaches_as_far_as_the_table_says(flow, rows, make, expected):
     make(rows)
-    assert flow.stages["x"].reach(flow.window) == expected
+    assert flow.stages["x"].reach(flow.switch_every) == expected
 
 
 def planned(flow: ms.Flow, stream: ms.Stream):

@@ -123,7 +123,7 @@ class Window(OneInput):
         return self.longest if self.shape == "session" else self.size
 
     def _aligned(self, service_window: timedelta) -> bool:
-        """Tell whether every multiple of the service window is a boundary of a tumbling window."""
+        """Tell whether every multiple of the switch interval is a boundary of a tumbling window."""
         return self.boundary is not None and not service_window % self.boundary
 
     @property
