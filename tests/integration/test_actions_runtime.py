@@ -109,7 +109,7 @@ def test_a_ping_tells_the_oldest_message_and_whether_the_action_runs(host, down,
     wait_until(lambda: supervisor.send(wire.ping()).read(5) == wire.pong(3))
     link.ack(3)
     wait_until(lambda: supervisor.send(wire.ping()).read(5) == wire.pong(0))
-    os.kill(one.runtime._child.pid, 9)
+    os.kill(one.runtime._program.child.pid, 9)
     wait_until(
         lambda: supervisor.send(wire.ping()).read(1) == wire.REFUSED or not supervisor.read(4)
     )
@@ -323,11 +323,15 @@ def test_a_program_that_is_killed_is_given_its_inputs_again(host, down, tmp_path
     )
     link = down.accept()
     for _ in range(3):
-        wait_until(lambda: one.runtime._child is not None)
-        pid = one.runtime._child.pid
+        wait_until(lambda: one.runtime._program.child is not None)
+        pid = one.runtime._program.child.pid
         link.messages(10)
         os.kill(pid, 9)
-        wait_until(lambda pid=pid: one.runtime._child is not None and one.runtime._child.pid != pid)
+        wait_until(
+            lambda pid=pid: (
+                one.runtime._program.child is not None and one.runtime._program.child.pid != pid
+            )
+        )
     rest = link.messages(70)
     assert rest[-1] == (100, b"100")
 

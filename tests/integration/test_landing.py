@@ -13,7 +13,7 @@ import pytest
 from millstream import ingest
 from millstream.actions import hosted, wire
 from millstream.actions.program import Program
-from millstream.actions.runtime import Settings
+from millstream.actions.settings import Settings
 from millstream.clock import SystemClock
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.flow import sources

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from millstream.actions import wire
 from millstream.actions.program import Program
-from millstream.actions.runtime import Runtime, Settings
+from millstream.actions.runtime import Runtime
+from millstream.actions.settings import Settings
 
 
 def free_port() -> str:

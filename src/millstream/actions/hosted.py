@@ -15,8 +15,9 @@ import msgspec
 
 from millstream.actions.parent import end_with_parent
 from millstream.actions.program import Program
-from millstream.actions.runtime import Runtime, Settings, stop_on_signals
+from millstream.actions.runtime import Runtime, stop_on_signals
 from millstream.actions.scheme import Scheme
+from millstream.actions.settings import Settings
 from millstream.actions.supervision import Start
 from millstream.errors import MillstreamError
 

@@ -93,7 +93,8 @@ def runtime(
     have acknowledged the answers. Delivery is at least once, in order.
     """
     from millstream.actions.hosted import CUT_SHORT
-    from millstream.actions.runtime import Runtime, Settings, stop_on_signals
+    from millstream.actions.runtime import Runtime, stop_on_signals
+    from millstream.actions.settings import Settings
 
     limits = Limits(memory_bytes=memory, cpu_seconds=cpu, open_files=files, frame_bytes=frame)
     path = str(Path(action).resolve()) if "/" in action else action

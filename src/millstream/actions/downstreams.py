@@ -1,0 +1,95 @@
+"""Those whom a runtime sends messages to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from millstream.actions import wire
+from millstream.actions.deliveries import Outs
+from millstream.actions.peers import Closed, Downstream
+from millstream.actions.queue import Queue
+from millstream.actions.watcher import READ, WRITE, Watcher
+
+
+class Downstreams:
+    """Their connections, and how far each has acknowledged what is in the queue."""
+
+    def __init__(
+        self, addresses: tuple[str, ...], who: wire.Hello, queue: Queue, watcher: Watcher
+    ) -> None:
+        self.outs = Outs(addresses, queue.trimmed)
+        self._who, self._queue, self._watcher = who, queue, watcher
+        self._peers = {address: Downstream(address) for address in self.outs.addresses}
+
+    def moments(self) -> Iterator[float]:
+        """Yield when to connect again."""
+        return (down.retry_at for down in self._peers.values() if down.peer is None)
+
+    def keep(self, now: float) -> None:
+        """Connect to those that it is time for."""
+        for down in self._peers.values():
+            if down.peer is None and now >= down.retry_at:
+                sock = down.connect()
+                if sock is None:
+                    down.lost(now)
+                else:
+                    self._watcher.watch(sock, WRITE, lambda down=down: self._connected(down))  # type: ignore[misc]
+
+    def _connected(self, down: Downstream) -> None:
+        assert down.peer is not None
+        self._watcher.forget(down.peer.sock)
+        try:
+            down.greet(self._who, self._queue.read(self.outs.acked(down.address)))
+        except Closed:
+            down.lost(time.monotonic())
+
+    def choose(self) -> None:
+        for down in self._peers.values():
+            if down.peer is not None and down.connected:
+                events = READ | (WRITE if down.peer.unsent else 0)
+                self._watcher.want(
+                    down.peer.sock,
+                    events,
+                    lambda events, down=down: self._ready(down, events),  # type: ignore[misc]
+                )
+
+    def _ready(self, down: Downstream, events: int) -> None:
+        assert down.peer is not None
+        try:
+            if events & WRITE:
+                down.peer.push()
+            if events & READ and (data := down.peer.read()):
+                for id_ in down.acks.feed(data)[-1:]:
+                    self.outs.acknowledged(down.address, id_, down.sent)
+        except Closed:
+            self._break(down)
+
+    def send(self) -> None:
+        """Send what is new in the queue, as much as the connections take."""
+        for down in self._peers.values():
+            if down.connected and down.sent != self._queue.last:
+                try:
+                    down.send_more()
+                except Closed:
+                    self._break(down)
+
+    def change(self, old: str, new: str) -> bool:
+        """Send to `new` what `old` has not acknowledged; False if we do not send to `old`."""
+        if not self.outs.change(old, new):
+            return False
+        if old in self._peers and old != new:
+            self._break(self._peers.pop(old))
+            self._peers[new] = Downstream(new)
+        self._queue.note("outs", " ".join(self.outs.addresses))
+        return True
+
+    def _break(self, down: Downstream) -> None:
+        if down.peer is not None:
+            self._watcher.forget(down.peer.sock)
+        down.lost(time.monotonic())
+
+    def close(self) -> None:
+        for down in self._peers.values():
+            if down.peer is not None:
+                down.peer.close()

@@ -1,0 +1,134 @@
+"""Those who send messages to a runtime."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+
+from millstream.actions import wire
+from millstream.actions.deliveries import Inputs
+from millstream.actions.matching import Input
+from millstream.actions.peers import Closed, Upstream
+from millstream.actions.queue import Queue
+from millstream.actions.serials import NONE, before, id_of
+from millstream.actions.watcher import READ, WRITE, Watcher
+from millstream.errors import ActionError
+
+
+class Upstreams:
+    """Their connections, by sender; one that has not said who it is has a number."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        watcher: Watcher,
+        take: Callable[[list[Input]], None],
+        frame_bytes: int,
+        log: Callable[[str], None],
+    ) -> None:
+        self.inputs = known_inputs(queue)
+        self.received = self.repeated = 0
+        self._queue, self._watcher, self._take_inputs = queue, watcher, take
+        self._frame_bytes, self._log = frame_bytes, log
+        self._peers: dict[str, Upstream] = {}
+        self._connections = 0
+
+    def accept(self, listener: socket.socket) -> None:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            return
+        self._connections += 1
+        self._peers[f"@{self._connections}"] = Upstream(sock, self._connections, self._frame_bytes)
+
+    def choose(self, *, more: bool) -> None:
+        """Wait for messages only if there is room for `more`."""
+        for up in self._peers.values():
+            events = (READ if more or up.sender is None else 0) | (WRITE if up.unsent else 0)
+            self._watcher.want(up.sock, events, lambda events, up=up: self._ready(up, events))  # type: ignore[misc]
+
+    def _ready(self, up: Upstream, events: int) -> None:
+        try:
+            if events & WRITE:
+                up.push()
+            if events & READ and (data := up.read()):
+                self._take(up, data)
+        except (Closed, ActionError) as why:
+            if not isinstance(why, Closed):
+                self._log(f"connection closed: {why}")
+            self._drop(up)
+
+    def _take(self, up: Upstream, data: bytes) -> None:
+        found = up.arrivals.feed(data)
+        if up.sender is None and up.arrivals.sender is not None:
+            self._greet(up, up.arrivals.sender)
+        inputs = []
+        for message in found:
+            assert up.sender is not None
+            serial = self.inputs.arrived(up.sender, message.id)
+            if serial is not None:
+                inputs.append(Input(up.sender, serial, message.payload))
+        self.received += len(inputs)
+        self.repeated += len(found) - len(inputs)
+        self._take_inputs(inputs)
+
+    def _greet(self, up: Upstream, hello: wire.Hello) -> None:
+        """Let a sender in: it alone of its node, and known as what it was."""
+        sender = self.inputs.greet(hello, up.number)
+        if hello.generation is not None:
+            self._queue.note(f"fence:{hello.node}", str(hello.generation))
+        for earlier in [*self.inputs.replaced(hello.node), sender]:
+            if earlier in self._peers:
+                self._drop(self._peers[earlier])
+            if earlier != sender:
+                self._forget(earlier)
+        self._peers.pop(f"@{up.number}", None)
+        up.sender = sender
+        self._peers[sender] = up
+        done = self.inputs.done(sender)
+        if done != NONE:
+            up.write(wire.ack(id_of(done)))
+
+    def acknowledge(self, done: Mapping[str, int]) -> None:
+        """Acknowledge inputs, by sender, to those who are connected."""
+        for sender, serial in done.items():
+            up = self._peers.get(sender)
+            if up is not None:
+                try:
+                    up.write(wire.ack(id_of(serial)))
+                except Closed:
+                    self._drop(up)
+
+    def _drop(self, up: Upstream) -> None:
+        self._watcher.forget(up.sock)
+        up.close()
+        self._peers = {key: one for key, one in self._peers.items() if one is not up}
+        if up.sender is not None and "@" in up.sender:
+            self._forget(up.sender)
+
+    def _forget(self, sender: str) -> None:
+        self.inputs.forget(sender)
+        self._queue.forget_sender(sender)
+
+    def close(self) -> None:
+        for up in self._peers.values():
+            up.close()
+
+
+def known_inputs(queue: Queue) -> Inputs:
+    """Return what a queue knows of the inputs that were taken before."""
+    fences = {
+        key.removeprefix("fence:"): int(value)
+        for key, value in queue.notes.items()
+        if key.startswith("fence:")
+    }
+    inputs, known = Inputs(fences), queue.inputs
+    open_: dict[str, int] = {}
+    cursor = queue.read(NONE)
+    while len(open_) < len(known) and (outputs := cursor.read()):
+        for output in outputs:
+            if output.sender:
+                open_.setdefault(output.sender, output.input)
+    for sender, highest in known.items():
+        inputs.remember(sender, highest, before(open_[sender]) if sender in open_ else highest)
+    return inputs
