@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from millstream.errors import NotAllowed
-from millstream.links import envelope as e
+from millstream.links import envelope
 from millstream.links.client import connect
 from millstream.links.keys import KeyFiles, new_keys
 from millstream.links.network import Address
@@ -58,7 +58,7 @@ def test_damaged_frames_are_refused_counted_and_survived(
     address: Address, other: Other, tmp_path: Path
 ) -> None:
     chance = random.Random(5)
-    header = e.encode(e.Rows(1, TARGET, 0, "hostile", -1, 0, 40, 0))
+    header = envelope.encode(envelope.Rows(1, TARGET, 0, "hostile", -1, 0, 40, 0))
     body = batch(0, 40).serialize().to_pybytes()
     real = [header, body]
     with zmq.Context() as context, dealer(context, address) as sock:
@@ -108,7 +108,9 @@ def test_a_giant_frame_is_dropped_with_its_connection(
     address: Address, other: Other, tmp_path: Path
 ) -> None:
     with zmq.Context() as context, dealer(context, address) as sock:
-        sock.send_multipart([e.encode(e.Ask(1, TARGET)), bytes(e.MOST_BYTES + 1)])
+        sock.send_multipart(
+            [envelope.encode(envelope.Ask(1, TARGET)), bytes(envelope.MOST_BYTES + 1)]
+        )
         assert not sock.poll(500)
     assert other.refused_frames() == 0
     serves(address, tmp_path)

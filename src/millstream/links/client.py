@@ -11,20 +11,16 @@ with the same key are in order.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as Late
 from dataclasses import is_dataclass
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -33,7 +29,6 @@ import pyarrow as pa
 from millstream.clock import micros
 from millstream.errors import (
     AlreadyWriting,
-    InvalidAddress,
     InvalidKey,
     LinkBroken,
     LinkClosed,
@@ -45,12 +40,11 @@ from millstream.errors import (
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.journal.base import PASSING
-from millstream.links import envelope as e
-from millstream.links import window as w
+from millstream.links import envelope, window
 from millstream.links.admission import Numbers
-from millstream.links.host import Found, find
+from millstream.links.directory import ASK_S, Directory, result
 from millstream.links.keys import KeyPair, read_key, read_public
-from millstream.links.link import Instruction, Link, Route, open_link
+from millstream.links.link import Instruction, Route
 from millstream.links.network import Address
 from millstream.links.outbox import Outbox, OutboxStatistics, Ticket
 from millstream.links.router import Event, Router
@@ -58,13 +52,10 @@ from millstream.links.routing import Policy
 from millstream.links.target import Room, Target, fitting, no_room
 from millstream.links.transport import Loop
 
-_ASK_S: Final = 2.0
 _LONGEST_S: Final = 60.0
 _BUSY_S: Final = 0.1
 #: Errors that say nothing about the next try.
 _PASSING: Final = (NoAnswer, LinkBroken, WriterBroken, WriterClosed, AlreadyWriting)
-_PAUSE_S: Final = 0.02
-_HOST_AND_PORT: Final = re.compile(r"[^/]+:[0-9]{1,5}")
 
 
 class Client:
@@ -80,22 +71,19 @@ class Client:
         linger_s: float = 0.005,
         time_limit_s: float = 60.0,
         policy: Policy | None = None,
-        limits: w.Limits | None = None,
+        limits: window.Limits | None = None,
     ) -> None:
         self.sender = sender or f"{PASSING}{uuid.uuid4().hex}"
         self._named = sender is not None
-        self._where = where
-        self._key, self._server = key, server
         self._linger_s = linger_s
         self.time_limit_s = time_limit_s
         self._policy = policy
-        self._limits = limits or w.Limits()
+        self._limits = limits or window.Limits()
         self._room = Room()
         self._loop = Loop("client")
         self._loop.turn = self._turn
-        self._links: dict[Address | str, Link] = {}
+        self._directory = Directory(self._loop, where, key, server, time_limit_s)
         self._targets: dict[str, Target] = {}
-        self._hosts: dict[str, Found] = {}
         self._guard = threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -130,15 +118,16 @@ class Client:
         batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches), waiting=True)
         found.put(batches, ticket, deadline, self._numbers(numbers))
-        self._result(ticket.future, deadline, target)
+        result(ticket.future, deadline, target)
         return ticket.rows
 
     def _numbers(self, given: Numbers | None) -> Numbers | None:
-        """Let no named sender go without numbers: counted anew from 0, new rows would be taken for old ones."""
+        """Refuse a named sender without numbers: counted from 0 again, new rows would look old."""
         if given is None and self._named:
             raise LinkError(
                 f'sender "{self.sender}" has a name, and its rows have no numbers',
-                hint="give numbers=, the rows' places where they come from, or connect without sender=",
+                hint="give numbers=, the rows' places where they come from, "
+                "or connect without sender=",
             )
         return given
 
@@ -157,7 +146,7 @@ class Client:
         return ticket.future
 
     def end(self, target: str, *, time_limit_s: float | None = None) -> None:
-        """Say that nothing more will come: END_OF_STREAM to every inbox of the source, after all that was sent."""
+        """Say that nothing more will come, to every inbox of the source, after all that was sent."""
         self._instruct(target, Instruction(Kind.END_OF_STREAM), time_limit_s)
 
     def watermark(
@@ -173,39 +162,40 @@ class Client:
             self._deadline(time_limit_s),
         )
         found.put([instruction], ticket, deadline)
-        self._result(ticket.future, deadline, target)
+        result(ticket.future, deadline, target)
 
     def refuse(self, target: str, refused: Iterable[Refused]) -> int:
-        """Keep records that are no rows among the source's dead letters, each once; return how many were new."""
+        """Keep records that are no rows as dead letters, each once; return how many were new."""
         letters = [(one.number, one.reason, one.record) for one in refused]
-        answer = self.ask(target, 0, lambda n: e.PutDeadLetter(n, target, 0, self.sender, letters))
-        return answer.rows if isinstance(answer, e.Done) else 0
+        answer = self.ask(
+            target, 0, lambda n: envelope.PutDeadLetter(n, target, 0, self.sender, letters)
+        )
+        return answer.rows if isinstance(answer, envelope.Done) else 0
 
     def ask(
         self,
         target: str,
         partition: int,
-        make: Callable[[int], e.Request],
+        make: Callable[[int], envelope.Request],
         *bodies: Any,
         time_limit_s: float | None = None,
-    ) -> e.Answer:
+    ) -> envelope.Answer:
         """Ask an inbox for something that may be done twice; it is asked again until it answers.
 
         Raises:
             NoAnswer: It took too long; what was asked for may have been done.
         """
-        deadline, patience = self._deadline(time_limit_s), _ASK_S
-        card = self._target(target).card
-        place = card.inboxes[partition]
+        deadline, patience = self._deadline(time_limit_s), ASK_S
+        place = self.info(target).inboxes[partition]
         while True:
-            link = self._link(Address(place.ip, place.port, place.node, place.folder), card)
+            link = self._directory.link(place, target)
             try:
                 until = min(deadline, time.monotonic() + patience)
-                answer: e.Answer = self._result(link.call(make, *bodies), until, target)
+                answer: envelope.Answer = result(link.call(make, *bodies), until, target)
                 return answer
             except _PASSING as error:
                 if time.monotonic() + _BUSY_S >= deadline:
-                    raise self._nobody() from error
+                    raise self._directory.no_answer() from error
             self._loop.soon(link.renew)
             time.sleep(_BUSY_S)
             # A large batch on a slow line, or a busy disk, may need longer than a peer that is gone
@@ -226,7 +216,7 @@ class Client:
             with self._room:
                 while not all(outbox.empty for outbox in target.router.outboxes):
                     if not self._room.wait(max(0.0, deadline - time.monotonic())):
-                        raise no_room(target.card.source)
+                        raise no_room(target.info.source)
         failures = [
             outbox.failure()
             for target in self._targets.values()
@@ -238,16 +228,16 @@ class Client:
 
     def ended(self, target: str) -> bool:
         """Tell whether a source had ended when this client first asked for it."""
-        return self._target(target).card.ended
+        return self.info(target).ended
 
-    def card(self, target: str) -> e.SourceInfo:
+    def info(self, target: str) -> envelope.SourceInfo:
         """Return what a source holds, and where its inboxes are."""
-        return self._target(target).card
+        return self._target(target).info
 
     @property
     def hosting(self) -> bool:
         """Whether nobody else had the inboxes, and this client has opened them."""
-        return any(found.host is not None for found in self._hosts.values())
+        return self._directory.hosting
 
     def schema(self, target: str) -> pa.Schema:
         """Return the columns of a source."""
@@ -263,7 +253,7 @@ class Client:
         targets = list(self._targets.values())  # another thread may open one meanwhile
         return tuple(outbox.statistics() for target in targets for outbox in target.router.outboxes)
 
-    # finding
+    # targets
 
     def _target(self, name: str) -> Target:
         if self._closed:
@@ -283,97 +273,29 @@ class Client:
             return self._targets[name]
 
     def _open(self, name: str) -> Target:
-        card = self._card(name)
+        info = self._directory.find(name)
         outboxes = []
-        for partition, place in enumerate([*card.inboxes, *card.later]):
-            link = self._link(Address(place.ip, place.port, place.node, place.folder), card)
-            way = Route(name, partition, self.sender, card.version)
-            outboxes.append(Outbox(link, way, self._limits, self._room))
-        policy = self._policy or (Policy.KEY if card.key is not None else Policy.IN_TURN)
-        if self._named and len(card.inboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
+        for partition, place in enumerate([*info.inboxes, *info.later]):
+            link = self._directory.link(place, info.source)
+            route = Route(name, partition, self.sender, info.version)
+            outboxes.append(Outbox(link, route, self._limits, self._room))
+        policy = self._policy or (Policy.KEY if info.key is not None else Policy.IN_TURN)
+        if self._named and len(info.inboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
             msg = f'a named sender cannot send to "{name}" with policy "{policy}": repeated rows may go elsewhere'
             raise LinkError(msg, hint='leave out the name, or the policy (by key, or "in turn")')
-        spread = len(card.inboxes) if self._named else len(outboxes)
+        spread = len(info.inboxes) if self._named else len(outboxes)
         return Target(
-            card,
-            Router(outboxes, policy, card.key, spread=spread),
+            info,
+            Router(outboxes, policy, info.key, spread=spread),
             self._linger_s,
             self._room,
             self._ring,
         )
 
-    def _card(self, name: str) -> e.SourceInfo:
-        deadline = self._deadline(None)
-        while True:
-            link = self._first_link(name)
-            with contextlib.suppress(NoAnswer):
-                answer = self._called(link, lambda n: e.Ask(n, name), name, limit_s=_ASK_S)
-                assert isinstance(answer, e.SourceInfo)
-                return answer
-            if time.monotonic() > deadline:
-                raise self._nobody()
-            self._loop.soon(link.renew)
-            time.sleep(_PAUSE_S)
-
-    def _nobody(self) -> NoAnswer:
-        return NoAnswer(
-            f'nobody answers at "{self._where}"',
-            hint="is the flow or the engine running there? If it has keys, give ours (key) and its own (server)",
-        )
-
-    def _first_link(self, name: str) -> Link:
-        if isinstance(self._where, Address):
-            return self._link(self._where)
-        text = str(self._where)
-        if text.startswith("tcp://"):
-            return self._link(Address.parse(text))
-        if "://" in text or (_HOST_AND_PORT.fullmatch(text) and not Path(text).exists()):
-            raise InvalidAddress(
-                f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow"
-            )
-        flow = name.partition(".")[0]
-        if flow not in self._hosts:
-            self._hosts[flow] = find(self._where, name, patience_s=self.time_limit_s)
-        found = self._hosts[flow]
-        return self._linked(f"flow:{flow}", found.address)
-
-    def _link(self, address: Address, card: e.SourceInfo | None = None) -> Link:
-        found = None if card is None else self._hosts.get(card.source.partition(".")[0])
-        if found is not None and address.folder == str(found.folder):
-            # The card says where the host was: by now another one may listen, elsewhere.
-            return self._linked(f"flow:{found.folder.name}", found.address)
-        return self._linked(address, lambda: address)
-
-    def _linked(self, name: Address | str, where: Callable[[], Address]) -> Link:
-        if name not in self._links:
-            self._links[name] = open_link(self._loop, where, keys=self._key, server=self._server)
-        return self._links[name]
-
-    def _called(
-        self,
-        link: Link,
-        make: Callable[[int], e.Request],
-        target: str,
-        *,
-        limit_s: float | None = None,
-    ) -> e.Answer:
-        deadline = self._deadline(limit_s)
-        answer = link.call(make)
-        found: e.Answer = self._result(answer, deadline, target)
-        return found
-
     # waiting
 
     def _deadline(self, time_limit_s: float | None) -> float:
         return time.monotonic() + (self.time_limit_s if time_limit_s is None else time_limit_s)
-
-    def _result(self, future: Future[Any], deadline: float, target: str) -> Any:
-        try:
-            return future.result(max(0.0, deadline - time.monotonic()))
-        except Late:
-            if future.done():
-                return future.result()
-            raise no_room(target) from None
 
     def _ring(self) -> None:
         """Wake the loop: there is something to send."""
@@ -389,7 +311,7 @@ class Client:
     # closing
 
     def close(self) -> None:
-        """Wait until all that was handed over is in the journal, then close; it is closed also if this raises.
+        """Wait until all that was handed over is in the journal, then close, also if this raises.
 
         Raises:
             NoAnswer: It took too long; what is not acknowledged may or may not be there.
@@ -407,11 +329,8 @@ class Client:
         self._closed = True
         closed = LinkClosed("the client was closed before this was acknowledged")
         with self._guard:
-            targets, links, hosts = (
-                list(self._targets.values()),
-                list(self._links.values()),
-                list(self._hosts.values()),
-            )
+            targets = list(self._targets.values())
+            links, hosts = self._directory.links, self._directory.hosts
         for outbox in [outbox for target in targets for outbox in target.router.outboxes]:
             self._loop.soon(partial(outbox.close, closed))
         for link in links:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from millstream.journal import Staged
 from millstream.journal.partitioning import places, split
 from millstream.journal.rows import conform
-from millstream.links import envelope as e
+from millstream.links import envelope
 from millstream.links.client import Client
 from millstream.links.link import schema_of
 
@@ -50,29 +50,29 @@ class Delivery:
             SchemaConflict: The rows do not fit the source's columns.
             NoAnswer: It took too long.
         """
-        card = self.client.card(self.source)
-        schema, count = schema_of(card), len(card.inboxes)
+        info = self.client.info(self.source)
+        schema, count = schema_of(info), len(info.inboxes)
         waiting: dict[int, _Pieces] = {number: _Pieces() for number in range(count)}
         staged: list[Staged] = []
         for batch in batches:
             fitted = conform(batch, schema)
-            for number, rows in _split(fitted, card.key, count, (partition or 0) % count):
+            for number, rows in _split(fitted, info.key, count, (partition or 0) % count):
                 for piece in waiting[number].add(rows):
-                    staged += self._stage(number, piece, card.version)
+                    staged += self._stage(number, piece, info.version)
         for number, pieces in waiting.items():
             for piece in pieces.rest():
-                staged += self._stage(number, piece, card.version)
+                staged += self._stage(number, piece, info.version)
         return staged
 
     def _stage(self, partition: int, batch: pa.RecordBatch, version: int) -> list[Staged]:
         answer = self._ask(
             partition,
-            lambda n: e.Stage(
+            lambda n: envelope.Stage(
                 n, self.source, partition, self.sender, self.epoch, batch.num_rows, version
             ),
             batch.serialize(),
         )
-        return e.staged_items(answer.staged)
+        return envelope.staged_items(answer.staged)
 
     # the driver
 
@@ -88,19 +88,25 @@ class Delivery:
         """
         rows = 0
         for partition in sorted({item.partition for item in staged}):
-            theirs = e.staged_rows(item for item in staged if item.partition == partition)
+            theirs = envelope.staged_rows(item for item in staged if item.partition == partition)
             request = self._publish(partition, theirs)
             rows += self._ask(partition, request).rows
         return rows
 
-    def _publish(self, partition: int, staged: list[e.StagedRows]) -> Callable[[int], e.Request]:
-        return lambda n: e.Publish(n, self.source, partition, self.sender, self.epoch, staged)
+    def _publish(
+        self, partition: int, staged: list[envelope.StagedRows]
+    ) -> Callable[[int], envelope.Request]:
+        return lambda n: envelope.Publish(
+            n, self.source, partition, self.sender, self.epoch, staged
+        )
 
-    def _ask(self, partition: int, make: Callable[[int], e.Request], *bodies: Any) -> e.Done:
+    def _ask(
+        self, partition: int, make: Callable[[int], envelope.Request], *bodies: Any
+    ) -> envelope.Done:
         answer = self.client.ask(
             self.source, partition, make, *bodies, time_limit_s=self.time_limit_s
         )
-        assert isinstance(answer, e.Done)
+        assert isinstance(answer, envelope.Done)
         return answer
 
 
@@ -116,14 +122,14 @@ class _Pieces:
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
-        return self.rest() if self._rows >= e.MOST_ROWS or self._bytes >= PIECE_BYTES else []
+        return self.rest() if self._rows >= envelope.MOST_ROWS or self._bytes >= PIECE_BYTES else []
 
     def rest(self) -> list[pa.RecordBatch]:
         """Return all rows, in pieces."""
         if not self._rows:
             return []
         batch = pa.concat_batches(self._batches)
-        step = max(1, min(e.MOST_ROWS, PIECE_BYTES // max(1, self._bytes // self._rows)))
+        step = max(1, min(envelope.MOST_ROWS, PIECE_BYTES // max(1, self._bytes // self._rows)))
         self._batches, self._rows, self._bytes = [], 0, 0
         return [batch[begin : begin + step] for begin in range(0, batch.num_rows, step)]
 

@@ -28,8 +28,7 @@ from millstream.journal import journal_at
 from millstream.journal.kinds.files.index import State
 from millstream.journal.kinds.files.mirror import Mirror
 from millstream.journal.kinds.files.replica_chunk import Reached, ReplicaChunk
-from millstream.links import envelope as e
-from millstream.links import follow as f
+from millstream.links import envelope, follow
 from millstream.links.keys import KeyPair
 from millstream.links.link import Link, open_link
 from millstream.links.network import Address
@@ -158,12 +157,14 @@ class Follower:
             return False
         try:
             asked = link.call(
-                lambda n: f.Follow(n, self.source, self.partition, f.CopyReached.of(reached), 0.0)
+                lambda n: follow.Follow(
+                    n, self.source, self.partition, follow.CopyReached.of(reached), 0.0
+                )
             )
             answer = asked.result(timeout_s)
         except (MillstreamError, TimeoutError):
             return False
-        return isinstance(answer, f.Followed) and answer.piece().empty
+        return isinstance(answer, follow.Followed) and answer.piece().empty
 
     def progress(self) -> Progress:
         """Return how far the partition is written, for those who look for idle ones.
@@ -181,11 +182,15 @@ class Follower:
         if link is None:
             return
         with contextlib.suppress(MillstreamError):  # its link says so, too
-            asked = link.call(lambda n: f.Level(n, self.source, self.partition, floor, position))
+            asked = link.call(
+                lambda n: follow.Level(n, self.source, self.partition, floor, position)
+            )
             asked.add_done_callback(self._levelled)
 
-    def _levelled(self, done: Future[e.Answer]) -> None:
-        if done.exception() is not None or done.result() == e.Done(done.result().request, rows=0):
+    def _levelled(self, done: Future[envelope.Answer]) -> None:
+        if done.exception() is not None or done.result() == envelope.Done(
+            done.result().request, rows=0
+        ):
             self.on_rows()  # it is looked at again
 
     # copying
@@ -245,17 +250,17 @@ class Follower:
             NoAnswer: The owner is away, or was for a moment.
             CopyDiffers: The owner does not have what the copy has.
         """
-        reached = f.CopyReached.of(mirror.reached)
+        reached = follow.CopyReached.of(mirror.reached)
         answer = self._answer(
-            lambda n: f.Follow(n, self.source, self.partition, reached, self._wait_s)
+            lambda n: follow.Follow(n, self.source, self.partition, reached, self._wait_s)
         )
         if answer is None:
             return None
-        if not isinstance(answer, f.Followed):
+        if not isinstance(answer, follow.Followed):
             raise LinkBroken(f"{self._original} answered what it was not asked")
         return answer.piece()
 
-    def _answer(self, make: Callable[[int], e.Request]) -> e.Answer | None:
+    def _answer(self, make: Callable[[int], envelope.Request]) -> envelope.Answer | None:
         self._bell.clear()
         if self._link is None:
             self._link = open_link(self._loop, self._where, keys=self._keys, server=self._server)
@@ -315,12 +320,14 @@ class Follower:
             self._tell(self._link, readers, mirror.begin)
 
     def _tell(self, link: Link, readers: dict[str, int], begin: int) -> None:
-        def told(done: Future[e.Answer]) -> None:
+        def told(done: Future[envelope.Answer]) -> None:
             if done.exception() is None:
                 self._told = (readers, begin)
 
         with contextlib.suppress(MillstreamError):
-            asked = link.call(lambda n: f.Passed(n, self.source, self.partition, readers, begin))
+            asked = link.call(
+                lambda n: follow.Passed(n, self.source, self.partition, readers, begin)
+            )
             asked.add_done_callback(told)
 
     # failing

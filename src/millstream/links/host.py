@@ -107,7 +107,7 @@ class Host:
         )
         for name, inboxes in self._inboxes.items():
             settings = self._settings[name]
-            listener.host(
+            listener.sources.host(
                 f"{self._folder.name}.{name}", inboxes, key=settings.key, allowed=settings.producers
             )
         listener.start()
@@ -151,7 +151,7 @@ class Found:
     """Who hosts the inboxes of a flow: another process, or this one, if there was nobody."""
 
     folder: Path
-    patience_s: float
+    timeout: float
     host: Host | None = None
     _last: Address | None = field(default=None)
     #: One thread at a time: two that find nobody would close each other's.
@@ -165,7 +165,7 @@ class Found:
             AlreadyWriting: Someone has them and does not listen.
         """
         with self._guard:
-            until = time.monotonic() + (self.patience_s if self._last is None else 0.0)
+            until = time.monotonic() + (self.timeout if self._last is None else 0.0)
             while (at := read_address(self.folder)) is None:
                 try:
                     self._open()
@@ -190,12 +190,12 @@ class Found:
                 self.host = None
 
 
-def find(data: str | PathLike[str], target: str, *, patience_s: float) -> Found:
+def find(data: str | PathLike[str], target: str, *, timeout: float) -> Found:
     """Return who hosts the inbox of "flow.source" in a data folder.
 
     Raises:
         NotThere: There is no such source, or it takes no events from outside.
-        AlreadyWriting: Someone has its journal and does not listen, for longer than `patience_s`.
+        AlreadyWriting: Someone has its journal and does not listen, for longer than `timeout`.
     """
     flow, _, source = target.partition(".")
     folder = Path(data).resolve() / flow
@@ -208,7 +208,7 @@ def find(data: str | PathLike[str], target: str, *, patience_s: float) -> Found:
         make = f"millstream send {target} --flow FILE makes it, and so does millstream run"
         hint = f"{make}; there are {', '.join(there)}" if there else make
         raise NotThere(f'there is no inbox of "{target}" in {data}', hint=hint)
-    found = Found(folder, patience_s)
+    found = Found(folder, timeout)
     found.address()
     return found
 

@@ -23,7 +23,7 @@ from millstream.errors import (
     NotAllowed,
 )
 from millstream.journal import Kind
-from millstream.links import envelope as e
+from millstream.links import envelope
 from millstream.links.admission import NOTHING
 from millstream.links.inbox import Taken
 from millstream.links.keys import KeyPair
@@ -70,7 +70,9 @@ class Link(Protocol):
         """Hand rows or an instruction to an inbox. The answer may come late, or never."""
         ...
 
-    def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
+    def call(
+        self, make: Callable[[int], envelope.Request], *bodies: Any
+    ) -> Future[envelope.Answer]:
         """Ask something; any thread may. The future may never resolve: give it a time limit.
 
         NoAnswer: the link was lost; what was asked for may have been done.
@@ -117,7 +119,7 @@ class LocalLink:
             self._then.enqueue(way, order, on_answer)
             return
         try:
-            inbox = self._listener().inbox(way.source, way.partition)
+            inbox = self._listener().sources.inbox(way.source, way.partition)
             payload, numbers = order.piece.payload, order.piece.numbers
             if isinstance(payload, Instruction):
                 pending = inbox.instruct_nowait(
@@ -136,13 +138,15 @@ class LocalLink:
             return
         pending.add_done_callback(lambda done: self._loop.soon(lambda: on_answer(_result(done))))
 
-    def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
+    def call(
+        self, make: Callable[[int], envelope.Request], *bodies: Any
+    ) -> Future[envelope.Answer]:
         if self._then is not None:
             return self._then.call(make, *bodies)
         try:
             return self._listener().serve(make(0), list(bodies))
         except LinkBroken as error:
-            answer: Future[e.Answer] = Future()
+            answer: Future[envelope.Answer] = Future()
             answer.set_exception(NoAnswer(error.message))
             return answer
 
@@ -199,8 +203,8 @@ class SocketLink:
         self._where = where
         self._keys, self._server = keys, server
         self._ids = itertools.count()
-        self._waiting: dict[int, Callable[[e.Answer], None]] = {}
-        self._calls: dict[int, Future[e.Answer]] = {}
+        self._waiting: dict[int, Callable[[envelope.Answer], None]] = {}
+        self._calls: dict[int, Future[envelope.Answer]] = {}
         self._told: list[Callable[[MillstreamError | None], None]] = []
         self._address = where()
         self._transport = choose(self._address, own_ips=own_ips(), registered=())
@@ -238,7 +242,7 @@ class SocketLink:
         self._waiting[number] = lambda answer: _pass_on(answer, on_answer)
         payload, numbers = order.piece.payload, order.piece.numbers
         if isinstance(payload, Instruction):
-            header: e.Request = e.Instruct(
+            header: envelope.Request = envelope.Instruct(
                 number,
                 way.source,
                 way.partition,
@@ -248,9 +252,9 @@ class SocketLink:
                 payload.kind.name,  # type: ignore[arg-type]  # an instruction is one of the three
                 payload.floor,
             )
-            self._send(e.frames_of(header))
+            self._send(envelope.frames_of(header))
             return
-        header = e.Rows(
+        header = envelope.Rows(
             number,
             way.source,
             way.partition,
@@ -260,31 +264,38 @@ class SocketLink:
             len(numbers),
             way.version,
         )
-        self._send(e.frames_of(header, payload.serialize(), e.encode_numbers(numbers)))
+        self._send(
+            envelope.frames_of(header, payload.serialize(), envelope.encode_numbers(numbers))
+        )
 
-    def call(self, make: Callable[[int], e.Request], *bodies: Any) -> Future[e.Answer]:
-        answer: Future[e.Answer] = Future()
+    def call(
+        self, make: Callable[[int], envelope.Request], *bodies: Any
+    ) -> Future[envelope.Answer]:
+        answer: Future[envelope.Answer] = Future()
         answer.set_running_or_notify_cancel()
         self._loop.soon(lambda: self._call(make, bodies, answer))
         return answer
 
     def _call(
-        self, make: Callable[[int], e.Request], bodies: tuple[Any, ...], answer: Future[e.Answer]
+        self,
+        make: Callable[[int], envelope.Request],
+        bodies: tuple[Any, ...],
+        answer: Future[envelope.Answer],
     ) -> None:
         if self._refused:  # the wire is dead; but by now they may know us
             self.renew()
         number = next(self._ids)
 
-        def settle(found: e.Answer) -> None:
+        def settle(found: envelope.Answer) -> None:
             del self._calls[number]
-            if isinstance(found, e.Refusal):
-                answer.set_exception(e.error_of(found))
+            if isinstance(found, envelope.Refusal):
+                answer.set_exception(envelope.error_of(found))
             else:
                 answer.set_result(found)
 
         self._calls[number] = answer
         self._waiting[number] = settle
-        self._send(e.frames_of(make(number), *bodies))
+        self._send(envelope.frames_of(make(number), *bodies))
 
     def _send(self, frames: Any) -> None:
         if self._wire is not None:
@@ -295,7 +306,7 @@ class SocketLink:
     def _answered(self, frame: bytes) -> None:
         self._ungreeted = 0
         try:
-            answer = e.decode_answer(frame)
+            answer = envelope.decode_answer(frame)
         except BadFrame as error:
             _log.warning("passed over an answer from %s: %s", self._address, error)
             return
@@ -365,11 +376,11 @@ class SocketLink:
             self._wire.close()
 
 
-def _pass_on(answer: e.Answer, on_answer: OnAnswer) -> None:
-    if isinstance(answer, e.Taken):
+def _pass_on(answer: envelope.Answer, on_answer: OnAnswer) -> None:
+    if isinstance(answer, envelope.Taken):
         on_answer(Taken(answer.taken, answer.highest, answer.free, answer.repeated, answer.refused))
-    elif isinstance(answer, e.Refusal):
-        on_answer(e.error_of(answer))
+    elif isinstance(answer, envelope.Refusal):
+        on_answer(envelope.error_of(answer))
 
 
 def open_link(
@@ -390,6 +401,6 @@ def open_link(
     return open_socket()
 
 
-def schema_of(card: e.SourceInfo) -> pa.Schema:
+def schema_of(card: envelope.SourceInfo) -> pa.Schema:
     """Return the columns that a source's card names."""
     return pa.ipc.read_schema(pa.py_buffer(card.schema))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import LinkClosed, MillstreamError
-from millstream.links import window as w
+from millstream.links import window
 from millstream.links.admission import NOTHING
 from millstream.links.envelope import MOST_ROWS
 from millstream.links.inbox import Taken
@@ -85,16 +85,16 @@ class Outbox:
     """Rows for one inbox."""
 
     def __init__(
-        self, link: Link, way: Route, limits: w.Limits, changed: threading.Condition
+        self, link: Link, way: Route, limits: window.Limits, changed: threading.Condition
     ) -> None:
         """Send over `link`; `changed` is notified when there is more room."""
         self._link = link
         self._way = way
         self._limits = limits
         self._changed = changed
-        self._window = w.Window()
+        self._window = window.Window()
         #: With their sizes in bytes; an instruction has none.
-        self._incoming: deque[tuple[w.Piece, int]] = deque()
+        self._incoming: deque[tuple[window.Piece, int]] = deque()
         self._held: deque[_Held] = deque()
         self._rows = self._bytes = 0
         self._acknowledged = self._repeated = self._refused = self._rewinds = 0
@@ -127,7 +127,7 @@ class Outbox:
             self._rows += len(numbers)
             self._bytes += size
             self._held.append(_Held(int(numbers[-1]), len(numbers), size, ticket))
-            self._incoming.append((w.Piece(numbers, payload), size))
+            self._incoming.append((window.Piece(numbers, payload), size))
 
     @property
     def empty(self) -> bool:
@@ -158,26 +158,26 @@ class Outbox:
         while (
             len(self._window.pieces) < self._limits.requests and (piece := self._next()) is not None
         ):
-            self._window = w.offer(self._window, piece)
+            self._window = window.offer(self._window, piece)
         self._release(self._window.acked)
-        self._window, overdue = w.expired(self._window, now, self._limits)
+        self._window, overdue = window.expired(self._window, now, self._limits)
         if overdue:
             self._rewinds += 1
             self._link.renew()
-        self._window, orders = w.send(self._window, now, self._limits)
+        self._window, orders = window.send(self._window, now, self._limits)
         for order in orders:
             self._transmit(order)
-        return w.wake_at(self._window)
+        return window.wake_at(self._window)
 
-    def _next(self) -> w.Piece | None:
+    def _next(self) -> window.Piece | None:
         """Return what to send next: all that has gathered while others were on their way, as one piece."""
         with self._changed:
             parts = self._following()
         return _joined(parts) if len(parts) > 1 else next(iter(parts), None)
 
-    def _following(self) -> list[w.Piece]:
+    def _following(self) -> list[window.Piece]:
         """Take pieces that make one: an instruction stays alone, and numbers rise."""
-        parts: list[w.Piece] = []
+        parts: list[window.Piece] = []
         rows = size = 0
         while self._incoming:
             piece, more = self._incoming[0]
@@ -195,7 +195,7 @@ class Outbox:
                 break
         return parts
 
-    def _transmit(self, order: w.Send) -> None:
+    def _transmit(self, order: window.Send) -> None:
         first = order.piece.numbers[0] > self._reached
         self._reached = max(self._reached, order.piece.last)
 
@@ -207,13 +207,13 @@ class Outbox:
 
         self._link.enqueue(self._way, order, answered)
 
-    def _answered(self, order: w.Send, answer: Taken | MillstreamError) -> None:
+    def _answered(self, order: window.Send, answer: Taken | MillstreamError) -> None:
         if isinstance(answer, MillstreamError):
             self._fail(answer)
             return
         self._refused += answer.refused
-        told = w.Answer(order.request, answer.taken, answer.highest, answer.free)
-        self._window = w.answered(self._window, told, time.monotonic(), self._limits)
+        told = window.Answer(order.request, answer.taken, answer.highest, answer.free)
+        self._window = window.answered(self._window, told, time.monotonic(), self._limits)
         self._release(self._window.acked)
 
     def _release(self, acked: int) -> None:
@@ -236,7 +236,7 @@ class Outbox:
             return
         if self._window.flights:
             self._rewinds += 1
-        self._window = w.lost(self._window, time.monotonic(), self._limits)
+        self._window = window.lost(self._window, time.monotonic(), self._limits)
 
     def _fail(self, error: MillstreamError) -> None:
         """Give up what is here: the other side has refused it for good."""
@@ -247,7 +247,7 @@ class Outbox:
                 self._failure = error
             self._incoming.clear()
             self._rows = self._bytes = 0
-            self._window = w.Window(
+            self._window = window.Window(
                 acked=self._window.acked, sent=self._window.last, requests=self._window.requests
             )
             self._changed.notify_all()
@@ -260,11 +260,11 @@ class Outbox:
         self._fail(error)
 
 
-def _joined(pieces: Sequence[w.Piece]) -> w.Piece:
+def _joined(pieces: Sequence[window.Piece]) -> window.Piece:
     """Return rows that follow each other as one piece."""
     batch = pa.concat_batches([piece.payload for piece in pieces])
     first, last = int(pieces[0].numbers[0]), pieces[-1].last
     if last - first + 1 == batch.num_rows:
-        return w.Piece(range(first, last + 1), batch)
+        return window.Piece(range(first, last + 1), batch)
     numbers: Any = np.concatenate([np.asarray(piece.numbers, np.int64) for piece in pieces])
-    return w.Piece(numbers, batch)
+    return window.Piece(numbers, batch)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.errors import LinkClosed, LinkError, NoAnswer, RowsRefused
-from millstream.links import envelope as e
+from millstream.links import envelope
 from millstream.links.admission import Numbers
 from millstream.links.link import Instruction, schema_of
 from millstream.links.outbox import Ticket
@@ -45,15 +45,15 @@ class Target:
 
     def __init__(
         self,
-        card: e.SourceInfo,
+        info: envelope.SourceInfo,
         router: Router,
         linger_s: float,
         room: Room,
         ring: Callable[[], None],
     ) -> None:
         """Hand rows to `router`, waiting in `room` while it has none; `ring` wakes the thread that sends them."""
-        self.card = card
-        self.schema = schema_of(card)
+        self.info = info
+        self.schema = schema_of(info)
         self.router = router
         self._room = room
         self._ring = ring
@@ -116,7 +116,7 @@ class Target:
             if count:
                 self._ring()
             elif not self._room.wait_beyond(news, deadline):
-                raise no_room(self.card.source)
+                raise no_room(self.info.source)
 
     # gathering
 
@@ -190,7 +190,7 @@ class Target:
         return batches
 
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:
-        return fitting(rows, self.schema, self.card.source)
+        return fitting(rows, self.schema, self.info.source)
 
     def abandon(self, error: BaseException) -> None:
         """Take no more; those whose rows are still gathered are told `error`."""
@@ -219,6 +219,6 @@ def fitting(rows: Any, schema: pa.Schema, source: str) -> pa.RecordBatch:
     batch = to_batch(rows, schema, source=source)
     row = too_large(batch)
     if row is not None:
-        msg = f'row {row} for "{source}" is larger than the {e.MOST_BYTES >> 20} MB that can be sent at once'
+        msg = f'row {row} for "{source}" is larger than the {envelope.MOST_BYTES >> 20} MB that can be sent at once'
         raise RowsRefused(msg, hint="keep it in a file, and send where it is")
     return batch

@@ -55,7 +55,7 @@ class Pair:
 
     def inbox(self, partition: int) -> Inbox:
         listener = self.inboxes[partition % 2]._listener
-        return listener.inbox("f.s", partition)
+        return listener.sources.inbox("f.s", partition)
 
     def journal(self, node: int) -> Path:
         return self.folders[node] / "journals" / "s"

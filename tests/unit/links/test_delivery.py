@@ -18,11 +18,12 @@ from millstream.errors import CorruptStaging, Ended, NoAnswer, SchemaConflict
 from millstream.journal import Kind, Staged
 from millstream.journal.kinds.files.layout import staged_folder
 from millstream.journal.kinds.files.writer import Writer
-from millstream.links import envelope as e
+from millstream.links import envelope
 from millstream.links.client import Client
 from millstream.links.delivery import Delivery
 from millstream.links.host import Listening
-from millstream.links.inbox import Capacity, Inbox
+from millstream.links.inbox import Inbox
+from millstream.links.inbox_store import Capacity
 from support.links import NOON, TARGET, batch, declare, entries, hosted, journal, letters, stored
 
 SENDER = "a/hourly/1f/out"
@@ -50,12 +51,15 @@ def broken() -> pa.RecordBatch:
 def test_an_epoch_is_there_once_however_often_it_is_published(tmp_path: Path) -> None:
     description, settings = declare(tmp_path)
     with closing(Inbox(description, 0, settings)) as inbox:
-        staged = [*inbox.stage(SENDER, 4, [batch(0, 3)]), *inbox.stage(SENDER, 4, [batch(3, 5)])]
-        lost = inbox.stage(SENDER, 4, [batch(0, 3)])  # the answer never came
+        staged = [
+            *inbox.epochs.stage(SENDER, 4, [batch(0, 3)]),
+            *inbox.epochs.stage(SENDER, 4, [batch(3, 5)]),
+        ]
+        lost = inbox.epochs.stage(SENDER, 4, [batch(0, 3)])  # the answer never came
         assert stored(tmp_path) == [[]]
-        assert inbox.publish(SENDER, 4, staged) == 5
-        assert inbox.publish(SENDER, 4, staged) == 0
-        assert inbox.stage(SENDER, 4, [batch(0, 3)]) == []
+        assert inbox.epochs.publish(SENDER, 4, staged) == 5
+        assert inbox.epochs.publish(SENDER, 4, staged) == 0
+        assert inbox.epochs.stage(SENDER, 4, [batch(0, 3)]) == []
         assert inbox.statistics().rows == 5
     assert lost
     assert staged_in(tmp_path) == []
@@ -66,12 +70,12 @@ def test_an_epoch_is_there_once_however_often_it_is_published(tmp_path: Path) ->
 def test_an_epoch_that_was_published_before_a_restart_is_known_after_it(tmp_path: Path) -> None:
     description, settings = declare(tmp_path)
     with closing(Inbox(description, 0, settings)) as inbox:
-        staged = inbox.stage(SENDER, 0, [batch(0, 3)])
+        staged = inbox.epochs.stage(SENDER, 0, [batch(0, 3)])
     with closing(Inbox(description, 0, settings)) as inbox:
         assert staged_in(tmp_path) == [staged[0].file], "a decision may name it"
-        assert inbox.publish(SENDER, 0, staged) == 3
+        assert inbox.epochs.publish(SENDER, 0, staged) == 3
     with closing(Inbox(description, 0, settings)) as inbox:
-        assert inbox.publish(SENDER, 0, staged) == 0
+        assert inbox.epochs.publish(SENDER, 0, staged) == 0
     assert stored(tmp_path) == [[0, 1, 2]]
 
 
@@ -79,10 +83,10 @@ def test_rows_that_break_the_rules_become_dead_letters_each_once(tmp_path: Path)
     description, settings = declare(tmp_path)
     with closing(Inbox(description, 0, settings)) as inbox:
         for epoch in (0, 1):
-            staged = inbox.stage(SENDER, epoch, [broken(), batch(epoch, epoch + 1)])
+            staged = inbox.epochs.stage(SENDER, epoch, [broken(), batch(epoch, epoch + 1)])
             assert letters(tmp_path)[3 * epoch :] == [], "nothing is decided yet"
-            assert inbox.publish(SENDER, epoch, staged) == 1
-            assert inbox.publish(SENDER, epoch, staged) == 0
+            assert inbox.epochs.publish(SENDER, epoch, staged) == 1
+            assert inbox.epochs.publish(SENDER, epoch, staged) == 0
         assert inbox.statistics().refused == 6
     assert stored(tmp_path) == [[0, 1]]
     found = letters(tmp_path)
@@ -97,24 +101,26 @@ def test_rows_that_break_the_rules_become_dead_letters_each_once(tmp_path: Path)
 def test_an_epoch_of_nothing_but_refused_rows_may_be_published_again(tmp_path: Path) -> None:
     description, settings = declare(tmp_path)
     with closing(Inbox(description, 0, settings)) as inbox:
-        staged = inbox.stage(SENDER, 0, [broken()])
+        staged = inbox.epochs.stage(SENDER, 0, [broken()])
         for _ in range(2):
-            assert inbox.publish(SENDER, 0, staged) == 0
+            assert inbox.epochs.publish(SENDER, 0, staged) == 0
         assert len(letters(tmp_path)) == 3
-        assert inbox.publish(SENDER, 1, inbox.stage(SENDER, 1, [batch(0, 1)])) == 1
+        assert inbox.epochs.publish(SENDER, 1, inbox.epochs.stage(SENDER, 1, [batch(0, 1)])) == 1
     assert staged_in(tmp_path) == []
 
 
 def test_an_inbox_does_not_publish_what_it_has_not_staged(tmp_path: Path) -> None:
     description, settings = declare(tmp_path)
     with closing(Inbox(description, 0, settings)) as inbox:
-        (mine,) = inbox.stage(SENDER, 0, [batch(0, 1)])
+        (mine,) = inbox.epochs.stage(SENDER, 0, [batch(0, 1)])
         for sender, item in (("other", mine), (SENDER, replace(mine, file=f"x{mine.file}"))):
             with pytest.raises(CorruptStaging):
-                inbox.publish(sender, 0, [item])
-        assert inbox.publish(SENDER, 0, [mine]) == 1
+                inbox.epochs.publish(sender, 0, [item])
+        assert inbox.epochs.publish(SENDER, 0, [mine]) == 1
         with pytest.raises(CorruptStaging, match="is gone"):
-            inbox.publish(SENDER, 1, [replace(mine, file=mine.file.replace("-0-0-", "-1-0-"))])
+            inbox.epochs.publish(
+                SENDER, 1, [replace(mine, file=mine.file.replace("-0-0-", "-1-0-"))]
+            )
         assert inbox.statistics().waiting == 0, "what failed waits for nothing"
         assert inbox.enqueue("client", range(1), batch(5, 6)) == 1
 
@@ -128,7 +134,7 @@ def test_an_epoch_larger_than_all_room_holds_nobody_up(
     monkeypatch.setattr("millstream.journal.kinds.files.writer.QUEUE_LENGTH", 4)
     description, settings = declare(tmp_path)
     inbox = Inbox(description, 0, settings, capacity=Capacity(bytes=2000, requests=2))
-    epochs = [(epoch, inbox.stage(SENDER, epoch, [batch(0, 2000)])) for epoch in range(10)]
+    epochs = [(epoch, inbox.epochs.stage(SENDER, epoch, [batch(0, 2000)])) for epoch in range(10)]
 
     def send(name: str) -> None:
         at = 0
@@ -137,7 +143,7 @@ def test_an_epoch_larger_than_all_room_holds_nobody_up(
 
     with closing(inbox), ThreadPoolExecutor(4) as pool:
         clients = [pool.submit(send, f"client {number}") for number in range(3)]
-        published = pool.submit(lambda: [inbox.publish(SENDER, *one) for one in epochs])
+        published = pool.submit(lambda: [inbox.epochs.publish(SENDER, *one) for one in epochs])
         assert published.result(120) == [2000] * 10
         for client in clients:
             client.result(120)
@@ -296,8 +302,8 @@ def test_too_many_tasks_at_once_wait_for_each_other(
 def test_what_is_staged_travels_as_it_is(tmp_path: Path) -> None:
     description, settings = declare(tmp_path)
     with closing(Inbox(description, 0, settings)) as inbox:
-        staged = inbox.stage(SENDER, 0, [batch(0, 3), broken()])
-    frame = e.encode(e.Publish(1, TARGET, 0, SENDER, 0, e.staged_rows(staged)))
-    request = e.decode_request(frame)
-    assert isinstance(request, e.Publish)
-    assert e.staged_items(request.staged) == staged
+        staged = inbox.epochs.stage(SENDER, 0, [batch(0, 3), broken()])
+    frame = envelope.encode(envelope.Publish(1, TARGET, 0, SENDER, 0, envelope.staged_rows(staged)))
+    request = envelope.decode_request(frame)
+    assert isinstance(request, envelope.Publish)
+    assert envelope.staged_items(request.staged) == staged

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millstream import errors
 from millstream.errors import BadFrame, LinkBroken, NotThere
-from millstream.links import envelope as e
+from millstream.links import envelope
 from support.links import batch
 
 SCHEMA = pa.schema(
@@ -52,33 +52,37 @@ def nested(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-REQUESTS: list[e.Request] = [
-    e.Ask(1, "f.s"),
-    e.Rows(2, "f.s", 3, "till", -1, 10, 20, 0),
-    e.Instruct(3, "f.s", 0, "till", 7, 8, "WATERMARK", -5),
-    e.Instruct(4, "f.s", 0, "till", 7, 8, "END_OF_STREAM"),
-    e.PutDeadLetter(5, "f.s", 0, "till", [(3, "no JSON", "{")]),
+REQUESTS: list[envelope.Request] = [
+    envelope.Ask(1, "f.s"),
+    envelope.Rows(2, "f.s", 3, "till", -1, 10, 20, 0),
+    envelope.Instruct(3, "f.s", 0, "till", 7, 8, "WATERMARK", -5),
+    envelope.Instruct(4, "f.s", 0, "till", 7, 8, "END_OF_STREAM"),
+    envelope.PutDeadLetter(5, "f.s", 0, "till", [(3, "no JSON", "{")]),
 ]
-ANSWERS: list[e.Answer] = [
-    e.SourceInfo(1, "f.s", b"schema", 0, "at", None, [e.Place("127.0.0.1", 7000, 0, None)]),
-    e.Taken(2, 5, 9, 100, 1, 2),
-    e.Done(3, [], 4),
-    e.Refusal(4, "NotThere", "it is gone", "look again"),
+ANSWERS: list[envelope.Answer] = [
+    envelope.SourceInfo(
+        1, "f.s", b"schema", 0, "at", None, [envelope.Place("127.0.0.1", 7000, 0, None)]
+    ),
+    envelope.Taken(2, 5, 9, 100, 1, 2),
+    envelope.Done(3, [], 4),
+    envelope.Refusal(4, "NotThere", "it is gone", "look again"),
 ]
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: type(one).__name__)
-def test_a_request_is_read_back(request_: e.Request) -> None:
-    assert e.decode_request(e.encode(request_)) == request_
+def test_a_request_is_read_back(request_: envelope.Request) -> None:
+    assert envelope.decode_request(envelope.encode(request_)) == request_
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda one: type(one).__name__)
-def test_an_answer_is_read_back(answer: e.Answer) -> None:
-    assert e.decode_answer(e.encode(answer)) == answer
+def test_an_answer_is_read_back(answer: envelope.Answer) -> None:
+    assert envelope.decode_answer(envelope.encode(answer)) == answer
 
 
 def test_the_first_bytes_never_change() -> None:
-    assert e.encode(e.Ask(1, "f.s")) == b"MS\x01" + msgspec.msgpack.encode(["ask", 1, "f.s"])
+    assert envelope.encode(envelope.Ask(1, "f.s")) == b"MS\x01" + msgspec.msgpack.encode(
+        ["ask", 1, "f.s"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,10 +91,10 @@ def test_the_first_bytes_never_change() -> None:
         (b"", "does not begin as ours"),
         (b"GET / HTTP/1.1", "does not begin as ours"),
         (b"MS", "version none"),
-        (b"MS\x02" + e.encode(REQUESTS[0])[3:], "has version 2, this program speaks 1"),
+        (b"MS\x02" + envelope.encode(REQUESTS[0])[3:], "has version 2, this program speaks 1"),
         (b"MS\x01", "a header cannot be read"),
-        (e.encode(REQUESTS[1])[:-1], "a header cannot be read"),
-        (e.encode(REQUESTS[1]) + b"x", "a header cannot be read"),
+        (envelope.encode(REQUESTS[1])[:-1], "a header cannot be read"),
+        (envelope.encode(REQUESTS[1]) + b"x", "a header cannot be read"),
         (b"MS\x01" + msgspec.msgpack.encode(["ask", -1, "f.s"]), "a header cannot be read"),
         (b"MS\x01" + msgspec.msgpack.encode(["ask", 1, "s" * 600]), "a header cannot be read"),
         (b"MS\x01" + msgspec.msgpack.encode(["none", 1, "f.s"]), "a header cannot be read"),
@@ -102,14 +106,14 @@ def test_the_first_bytes_never_change() -> None:
 )
 def test_what_is_no_header_is_refused(frame: bytes, said: str) -> None:
     with pytest.raises(BadFrame, match=said):
-        e.decode_request(frame)
+        envelope.decode_request(frame)
 
 
 def test_an_answer_is_no_request() -> None:
     with pytest.raises(BadFrame):
-        e.decode_request(e.encode(ANSWERS[1]))
+        envelope.decode_request(envelope.encode(ANSWERS[1]))
     with pytest.raises(BadFrame):
-        e.decode_answer(e.encode(REQUESTS[1]))
+        envelope.decode_answer(envelope.encode(REQUESTS[1]))
 
 
 # batches
@@ -118,7 +122,7 @@ def test_an_answer_is_no_request() -> None:
 @pytest.mark.parametrize("given_", [batch(0, 10), nested(10)], ids=["flat", "nested"])
 def test_a_batch_goes_into_the_journal_as_it_came(given_: pa.RecordBatch) -> None:
     body = given_.serialize()
-    found, message = e.decode_batch(memoryview(body), given_.schema, 10)
+    found, message = envelope.decode_batch(memoryview(body), given_.schema, 10)
     assert found.equals(given_)
     assert message is not None
     assert message.to_pybytes() == body.to_pybytes()
@@ -128,7 +132,7 @@ def test_a_part_of_a_batch_is_sent_without_the_rest() -> None:
     part = nested(1000)[500:510]
     body = part.serialize()
     assert body.size < 6000
-    assert e.decode_batch(body, SCHEMA, 10)[0].equals(part)
+    assert envelope.decode_batch(body, SCHEMA, 10)[0].equals(part)
 
 
 def compressed(codec: str) -> bytes:
@@ -149,29 +153,29 @@ def test_a_compressed_batch_is_refused_before_it_swells(codec: str) -> None:
     body = compressed(codec)
     assert len(body) < 20_000
     with pytest.raises(BadFrame, match="a batch is compressed"):
-        e.decode_batch(body, pa.schema([("text", pa.string())]), 1000)
+        envelope.decode_batch(body, pa.schema([("text", pa.string())]), 1000)
 
 
 def test_another_message_than_a_batch_is_refused() -> None:
     with pytest.raises(BadFrame, match="this is a schema"):
-        e.decode_batch(SCHEMA.serialize(), SCHEMA, 1)
+        envelope.decode_batch(SCHEMA.serialize(), SCHEMA, 1)
 
 
 @pytest.mark.parametrize(("rows", "announced"), [(5, 4), (5, 6), (0, 0), (5, 0), (70_000, 70_000)])
 def test_counts_must_agree_and_have_a_limit(rows: int, announced: int) -> None:
     with pytest.raises(BadFrame, match=f"a batch has {rows} rows, {announced} were announced"):
-        e.decode_batch(batch(0, rows).serialize(), batch(0, 0).schema, announced)
+        envelope.decode_batch(batch(0, rows).serialize(), batch(0, 0).schema, announced)
 
 
 def test_a_batch_of_other_columns_is_refused() -> None:
     with pytest.raises(BadFrame):
-        e.decode_batch(batch(0, 5).serialize(), SCHEMA, 5)
+        envelope.decode_batch(batch(0, 5).serialize(), SCHEMA, 5)
 
 
 def test_text_that_is_no_text_is_refused() -> None:
     body = pa.record_batch([pa.array([b"\xff\xfe"])], names=["text"]).serialize()
     with pytest.raises(BadFrame, match="a batch cannot be read"):
-        e.decode_batch(body, pa.schema([("text", pa.string())]), 1)
+        envelope.decode_batch(body, pa.schema([("text", pa.string())]), 1)
 
 
 @pytest.mark.parametrize("offset", [-1, 1 << 30, 3])
@@ -183,26 +187,26 @@ def test_offsets_that_lie_are_refused(offset: int) -> None:
     if offset == 3:
         body[at + 8 : at + 12] = struct.pack("<i", 2)  # they go backwards
     with pytest.raises(BadFrame):
-        e.decode_batch(bytes(body), one.schema, 3)
+        envelope.decode_batch(bytes(body), one.schema, 3)
 
 
 # numbers
 
 
-def header(first: int, rows: int) -> e.Rows:
-    return e.Rows(1, "f.s", 0, "a", -1, first, rows, 0)
+def header(first: int, rows: int) -> envelope.Rows:
+    return envelope.Rows(1, "f.s", 0, "a", -1, first, rows, 0)
 
 
 def test_numbers_without_gaps_need_no_frame() -> None:
-    assert e.encode_numbers(range(3, 9)) is None
-    assert e.encode_numbers([3, 4, 5]) is None
-    assert e.decode_numbers(None, header(3, 6)) == range(3, 9)
+    assert envelope.encode_numbers(range(3, 9)) is None
+    assert envelope.encode_numbers([3, 4, 5]) is None
+    assert envelope.decode_numbers(None, header(3, 6)) == range(3, 9)
 
 
 def test_numbers_with_gaps_have_a_frame() -> None:
-    frame = e.encode_numbers([3, 5, 1 << 40])
+    frame = envelope.encode_numbers([3, 5, 1 << 40])
     assert frame == struct.pack("<3q", 3, 5, 1 << 40)
-    assert list(e.decode_numbers(memoryview(frame), header(3, 3))) == [3, 5, 1 << 40]
+    assert list(envelope.decode_numbers(memoryview(frame), header(3, 3))) == [3, 5, 1 << 40]
 
 
 @pytest.mark.parametrize(
@@ -220,33 +224,33 @@ def test_numbers_with_gaps_have_a_frame() -> None:
 )
 def test_numbers_that_do_not_rise_are_refused(numbers: list[int]) -> None:
     with pytest.raises(BadFrame):
-        e.decode_numbers(np.array(numbers, "<i8").tobytes(), header(3, 3))
+        envelope.decode_numbers(np.array(numbers, "<i8").tobytes(), header(3, 3))
 
 
 # errors
 
 
 def test_an_error_travels_as_what_it_is() -> None:
-    found = e.error_of(e.Refusal(1, "NotThere", "it is gone", "look again"))
+    found = envelope.error_of(envelope.Refusal(1, "NotThere", "it is gone", "look again"))
     assert isinstance(found, NotThere)
     assert (found.message, found.hint) == ("it is gone", "look again")
 
 
 @pytest.mark.parametrize("name", ["CorruptBatch", "dataclass", "Path", "_rebuild", "", "no such"])
 def test_a_name_that_is_none_of_ours_is_a_broken_link(name: str) -> None:
-    assert isinstance(e.error_of(e.Refusal(1, name, "?", None)), LinkBroken)
+    assert isinstance(envelope.error_of(envelope.Refusal(1, name, "?", None)), LinkBroken)
 
 
 @pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Closed")])
 def test_all_closed_errors_travel(name: str) -> None:
-    assert type(e.error_of(e.Refusal(1, name, "?", None))).__name__ == name
+    assert type(envelope.error_of(envelope.Refusal(1, name, "?", None))).__name__ == name
 
 
 # anything at all
 
 
 def decode(frame: bytes) -> None:
-    for call in (e.decode_request, e.decode_answer):
+    for call in (envelope.decode_request, envelope.decode_answer):
         try:
             call(frame)
         except BadFrame:
@@ -286,7 +290,7 @@ def mutated(raw: bytes, chance: random.Random) -> bytes:
 @given(st.integers(min_value=0), st.sampled_from(REQUESTS + ANSWERS))
 @settings(max_examples=300)
 def test_damaged_headers_are_refused_or_read(seed: int, one: Any) -> None:
-    decode(mutated(e.encode(one), random.Random(seed)))
+    decode(mutated(envelope.encode(one), random.Random(seed)))
 
 
 BODIES = [
@@ -301,7 +305,7 @@ def test_damaged_batches_are_refused_or_sound(seed: int, which: int) -> None:
     body, schema = BODIES[which]
     chance = random.Random(seed)
     try:
-        found, message = e.decode_batch(mutated(body, chance), schema, 40)
+        found, message = envelope.decode_batch(mutated(body, chance), schema, 40)
     except BadFrame:
         return
     # What was not refused can be used in every way: it is cut, sorted by a column, written and read
@@ -318,4 +322,4 @@ def test_damaged_batches_are_refused_or_sound(seed: int, which: int) -> None:
 @settings(max_examples=300)
 def test_random_bytes_are_no_batch(raw: bytes, rows: int) -> None:
     with pytest.raises(BadFrame):
-        e.decode_batch(raw, SCHEMA, rows)
+        envelope.decode_batch(raw, SCHEMA, rows)

@@ -85,7 +85,8 @@ def over_tcp(host: Host) -> Address:
 
 def caught_up(follower: Follower, host: Host) -> Callable[[], bool]:
     return lambda: (
-        follower.statistics().end == host.inbox("s")._writer.end and follower.statistics().live
+        follower.statistics().end == host.inbox("s")._store.writer.end
+        and follower.statistics().live
     )
 
 
@@ -271,7 +272,7 @@ def test_readers_go_on_when_all_is_here_again_that_they_had_read(
 def test_the_owner_removes_what_the_readers_of_the_copy_have_passed(
     there: Path, here: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host.inbox("s")._writer._log, "_segment_bytes", 2_000)
+    monkeypatch.setattr(host.inbox("s")._store.writer._log, "_segment_bytes", 2_000)
     with following(here, host, passed_every_s=0.05) as follower:
         for n in range(0, 400, 40):
             send(host, n, n + 40)

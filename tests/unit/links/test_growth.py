@@ -36,7 +36,7 @@ def test_who_has_no_name_spreads_rows_over_all_partitions(tmp_path: Path) -> Non
     declare(tmp_path, partitions=2)
     grow(tmp_path, 4)
     with closing(hosted(tmp_path)), connect(tmp_path, time_limit_s=LIMIT_S) as client:
-        card = client.card(TARGET)
+        card = client.info(TARGET)
         assert (len(card.inboxes), len(card.later)) == (2, 2)
         client.send(TARGET, rows(0, 40))
     found = stored(tmp_path)

@@ -140,14 +140,14 @@ def test_only_sources_that_take_events_are_hosted(tmp_path: Path) -> None:
     (tmp_path / "f" / "journals" / "none").mkdir()
     assert list(declared_inboxes(tmp_path / "f")) == ["s"]
     with pytest.raises(NotThere) as found:
-        find(tmp_path, "f.none", patience_s=0.1)
+        find(tmp_path, "f.none", timeout=0.1)
     assert "f.s" in str(found.value.hint)
 
 
 def test_who_finds_nobody_hosts(tmp_path: Path) -> None:
     declare(tmp_path)
-    first = find(tmp_path, TARGET, patience_s=5.0)
-    second = find(tmp_path, TARGET, patience_s=5.0)
+    first = find(tmp_path, TARGET, timeout=5.0)
+    second = find(tmp_path, TARGET, timeout=5.0)
     assert first.host is not None
     assert second.host is None
     assert second.address() == first.address()
@@ -177,7 +177,7 @@ def test_many_threads_that_find_nobody_agree(tmp_path: Path) -> None:
 def test_who_writes_and_does_not_listen_is_told_of(tmp_path: Path) -> None:
     description, settings = declare(tmp_path)
     with closing(Inbox(description, 0, settings)), pytest.raises(AlreadyWriting):
-        find(tmp_path, TARGET, patience_s=0.2)
+        find(tmp_path, TARGET, timeout=0.2)
 
 
 def test_a_leveller_that_meets_a_broken_disk_goes_on(

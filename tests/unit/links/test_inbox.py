@@ -22,7 +22,9 @@ from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.log import PartitionLog
 from millstream.journal.kinds.files.writer import Writer
 from millstream.links import inbox as module
-from millstream.links.inbox import Capacity, Inbox
+from millstream.links import inbox_store
+from millstream.links.inbox import Inbox
+from millstream.links.inbox_store import Capacity
 from support.links import NOON, batch, declare, entries, journal, letters, stored
 
 Open = Callable[..., Inbox]
@@ -234,8 +236,10 @@ def test_dead_letters_that_others_hold_make_a_sender_ask_again(
 
 def test_records_that_are_no_rows_are_kept_once(opened: Open, tmp_path: Path) -> None:
     inbox = opened()
-    assert inbox.bury("a", [Refused(1, "no JSON", "{")]) == 1
-    assert inbox.bury("a", [Refused(1, "no JSON", "{"), Refused(2, "no JSON", "[")]) == 1
+    assert inbox.put_dead_letters("a", [Refused(1, "no JSON", "{")]) == 1
+    assert (
+        inbox.put_dead_letters("a", [Refused(1, "no JSON", "{"), Refused(2, "no JSON", "[")]) == 1
+    )
     assert [number for number, _ in letters(tmp_path)] == [1, 2]
     assert inbox.statistics().refused == 2
 
@@ -320,7 +324,7 @@ def test_an_inbox_takes_nothing_while_the_disk_refuses(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(module, "_REOPEN_EVERY_S", 0.2)
+    monkeypatch.setattr(inbox_store, "_REOPEN_EVERY_S", 0.2)
     inbox = opened()
     inbox.enqueue("a", range(2), batch(0, 2))
     disk.error = OSError(28, "No space left on device")
@@ -359,11 +363,11 @@ def test_a_writer_that_broke_a_moment_ago_is_no_refusal(
         patch.setattr(Writer, "append_nowait", broken)
         patch.setattr(Writer, "instruct_nowait", broken)
         assert inbox.enqueue_nowait("a", range(3), batch(0, 3)).result(120).taken == 0
-        inbox._error = None
+        inbox._store.error = None
         assert inbox.instruct_nowait("a", 3, Kind.WATERMARK, 5).result(120).taken == 0
-        inbox._error = None
+        inbox._store.error = None
         inbox.level(5)
-    inbox._reopen_at = 0.0
+    inbox._store._reopen_at = 0.0
     assert inbox.enqueue("a", range(3), batch(0, 3)) == 3
 
 

@@ -28,6 +28,19 @@ def test_a_paused_inbox_is_full_and_takes_events_again_when_it_is_resumed(tmp_pa
     assert stored(tmp_path) == [[0, 1, 2, 3]]
 
 
+def test_a_resumed_inbox_counts_as_busy_until_those_who_waited_had_their_time(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock(micros(NOON))
+    inbox = Inbox(*_source(tmp_path), clock=clock)
+    inbox.pause()
+    clock.advance_us(11_000_000)
+    assert inbox.progress().rows_at_us == micros(NOON)
+    inbox.resume()
+    assert inbox.progress().rows_at_us == micros(NOON) + 11_000_000
+    inbox.close()
+
+
 def test_a_paused_inbox_can_be_ended_by_its_host_and_is_ended_once(tmp_path: Path) -> None:
     inbox = Inbox(*_source(tmp_path))
     inbox.pause()

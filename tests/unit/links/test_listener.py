@@ -17,7 +17,7 @@ import pytest
 from millstream.errors import BadFrame, NotAllowed, NotThere, OpenNetwork
 from millstream.ingest import Settings
 from millstream.journal import Description
-from millstream.links import envelope as e
+from millstream.links import envelope
 from millstream.links.client import Client
 from millstream.links.inbox import Inbox
 from millstream.links.listener import REGISTERED, Listener
@@ -35,24 +35,24 @@ def listener(tmp_path: Path, source: tuple[Description, Settings]) -> Iterator[L
     with ExitStack() as stack:
         listener = stack.enter_context(closing(Listener(tmp_path / "f")))
         inbox = stack.enter_context(closing(Inbox(source[0], 0, source[1])))
-        listener.host("f.s", [inbox], key="origin", allowed=["till"])
+        listener.sources.host("f.s", [inbox], key="origin", allowed=["till"])
         listener.start()
         yield listener
 
 
-def ask(listener: Listener, request: e.Request, *bodies: Any) -> e.Answer:
+def ask(listener: Listener, request: envelope.Request, *bodies: Any) -> envelope.Answer:
     return listener.serve(request, list(bodies)).result(120)
 
 
-def rows_frames(begin: int, end: int, **other: Any) -> tuple[e.Rows, Any]:
-    header = e.Rows(7, "f.s", 0, "a", -1, begin, end - begin, 0)
+def rows_frames(begin: int, end: int, **other: Any) -> tuple[envelope.Rows, Any]:
+    header = envelope.Rows(7, "f.s", 0, "a", -1, begin, end - begin, 0)
     fields = {name: getattr(header, name) for name in header.__struct_fields__}
-    return e.Rows(**(fields | other)), batch(begin, end).serialize()
+    return envelope.Rows(**(fields | other)), batch(begin, end).serialize()
 
 
 def test_a_source_has_a_card(listener: Listener) -> None:
-    card = ask(listener, e.Ask(5, "f.s"))
-    assert isinstance(card, e.SourceInfo)
+    card = ask(listener, envelope.Ask(5, "f.s"))
+    assert isinstance(card, envelope.SourceInfo)
     assert (card.request, card.key, card.time, card.version, card.ended) == (
         5,
         "origin",
@@ -67,33 +67,33 @@ def test_a_source_has_a_card(listener: Listener) -> None:
 
 def test_rows_are_answered_when_they_are_in_the_journal(listener: Listener, tmp_path: Path) -> None:
     answer = ask(listener, *rows_frames(0, 5))
-    assert isinstance(answer, e.Taken)
+    assert isinstance(answer, envelope.Taken)
     assert (answer.taken, answer.highest) == (5, 4)
     assert stored(tmp_path) == [[0, 1, 2, 3, 4]]
 
 
 def test_what_is_not_there_is_refused_by_name(listener: Listener) -> None:
     with pytest.raises(NotThere, match="there is no source") as found:
-        ask(listener, e.Ask(1, "f.x"))
+        ask(listener, envelope.Ask(1, "f.x"))
     assert found.value.hint == "its sources: f.s"
     with pytest.raises(NotThere, match="partition 3"):
         ask(listener, *rows_frames(0, 1, partition=3))
 
 
 def test_a_producer_that_is_not_on_the_list_is_refused(listener: Listener) -> None:
-    assert listener.card("f.s", producer="till").source == "f.s"
-    assert listener.card("f.s", producer=None).source == "f.s"  # not over a network
+    assert listener.sources.info("f.s", producer="till").source == "f.s"
+    assert listener.sources.info("f.s", producer=None).source == "f.s"  # not over a network
     with pytest.raises(NotAllowed, match='"other" may not send'):
-        listener.card("f.s", producer="other")
+        listener.sources.info("f.s", producer="other")
     with pytest.raises(NotAllowed):
-        listener.inbox("f.s", 0, producer="other")
+        listener.sources.inbox("f.s", 0, producer="other")
 
 
 def test_a_withdrawn_source_is_gone(listener: Listener) -> None:
-    listener.withdraw("f.s")
-    assert listener.sources == ()
+    listener.sources.withdraw("f.s")
+    assert listener.sources.names == ()
     with pytest.raises(NotThere):
-        ask(listener, e.Ask(1, "f.s"))
+        ask(listener, envelope.Ask(1, "f.s"))
 
 
 def test_it_is_registered_while_it_listens(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_requests_wait_until_the_sources_are_hosted(
         sending.join(0.3)
         assert sending.is_alive()
         inbox = stack.enter_context(closing(Inbox(source[0], 0, source[1])))
-        listener.host("f.s", [inbox], key="origin")
+        listener.sources.host("f.s", [inbox], key="origin")
         listener.start()
         sending.join(240)
         assert stored(tmp_path) == [[0, 1, 2]]
@@ -187,7 +187,7 @@ def test_wrong_counts_and_versions_are_refused_counted_and_logged(
         ask(listener, *rows_frames(0, 5, **change))
     assert listener.refused_frames == 1
     assert said in caplog.text
-    assert isinstance(ask(listener, *rows_frames(0, 5)), e.Taken)
+    assert isinstance(ask(listener, *rows_frames(0, 5)), envelope.Taken)
 
 
 def test_a_batch_is_needed(listener: Listener) -> None:

@@ -12,7 +12,7 @@ import pytest
 from millstream.errors import LinkClosed, MillstreamError, NotAllowed, NotThere
 from millstream.journal import Kind
 from millstream.links import outbox as module
-from millstream.links import window as w
+from millstream.links import window
 from millstream.links.admission import NOTHING
 from millstream.links.inbox import Taken
 from millstream.links.link import Instruction, Route
@@ -20,7 +20,7 @@ from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket
 from support.links import batch
 
-LIMITS = w.Limits(requests=3, time_limit_s=10.0, pause_s=0.5)
+LIMITS = window.Limits(requests=3, time_limit_s=10.0, pause_s=0.5)
 
 
 class Wire:
@@ -29,12 +29,12 @@ class Wire:
     transport = Transport.TCP
 
     def __init__(self) -> None:
-        self.sent: list[tuple[w.Send, Callable[[Taken | MillstreamError], None]]] = []
+        self.sent: list[tuple[window.Send, Callable[[Taken | MillstreamError], None]]] = []
         self.renewed = 0
         self.lost: Callable[[MillstreamError | None], None] = lambda _: None
 
     def enqueue(
-        self, _way: Route, order: w.Send, on_answer: Callable[[Taken | MillstreamError], None]
+        self, _way: Route, order: window.Send, on_answer: Callable[[Taken | MillstreamError], None]
     ) -> None:
         self.sent.append((order, on_answer))
 

@@ -11,7 +11,7 @@ import pytest
 from millstream.errors import LinkError
 from millstream.journal import Kind
 from millstream.links import outbox as module
-from millstream.links import window as w
+from millstream.links import window
 from millstream.links.envelope import MOST_BYTES, MOST_ROWS
 from millstream.links.link import Instruction, Route
 from millstream.links.network import Transport
@@ -37,7 +37,7 @@ def outboxes(count: int, *, local: int | None = None) -> list[Outbox]:
     changed = threading.Condition()
     ways = [Transport.LOCAL if n == local else Transport.TCP for n in range(count)]
     return [
-        Outbox(Dead(way), Route("f.s", n, "a", 0), w.Limits(), changed)  # type: ignore[arg-type]
+        Outbox(Dead(way), Route("f.s", n, "a", 0), window.Limits(), changed)  # type: ignore[arg-type]
         for n, way in enumerate(ways)
     ]
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import zmq
 
-from millstream.links import envelope as e
+from millstream.links import envelope, transport
 from millstream.links import link as links
-from millstream.links import transport
 from millstream.links.link import SocketLink
 from millstream.links.transport import Loop
 from support.links import TARGET, declare, hosted
@@ -49,7 +48,9 @@ def test_a_link_that_could_not_be_made_anew_is_tried_again(
     declare(tmp_path)
     with closing(hosted(tmp_path)) as host:
         link = SocketLink(loop, lambda: host.address)
-        assert isinstance(link.call(lambda n: e.Ask(n, TARGET)).result(120), e.SourceInfo)
+        assert isinstance(
+            link.call(lambda n: envelope.Ask(n, TARGET)).result(120), envelope.SourceInfo
+        )
         wire, refusals = links.Wire, iter([zmq.ZMQError(errno.EMFILE)])
 
         def scarce(*args: Any, **named: Any) -> Any:
@@ -60,6 +61,8 @@ def test_a_link_that_could_not_be_made_anew_is_tried_again(
         monkeypatch.setattr(links, "Wire", scarce)
         loop.soon(link.renew)
         loop.soon(link.renew)
-        assert isinstance(link.call(lambda n: e.Ask(n, TARGET)).result(120), e.SourceInfo)
+        assert isinstance(
+            link.call(lambda n: envelope.Ask(n, TARGET)).result(120), envelope.SourceInfo
+        )
         loop.soon(link.close)
         loop.soon(link.renew)  # too late, and no error

@@ -133,7 +133,7 @@ class Inboxes:
         description, settings = source
         found = []
         for partition in self.here(description.partitions):
-            found.append(Inbox(description, partition, settings, clock=self._clock, wait_s=1.0))
+            found.append(Inbox(description, partition, settings, clock=self._clock, timeout=1.0))
             stack.callback(found[-1].close)
         return found
 
@@ -148,7 +148,7 @@ class Inboxes:
         if inboxes:
             at = [Address(p.ip, p.port, p.node, p.folder) for p in places]
             allowed = settings.producers
-            self._listener.host(
+            self._listener.sources.host(
                 f"{job}.{name}", inboxes, key=settings.key, places=at or None, allowed=allowed
             )
 
@@ -232,7 +232,7 @@ class Inboxes:
             }
             landings = {name: opened.landings.pop(name) for name in gone if name in opened.landings}
             for name in gone:
-                self._listener.withdraw(f"{job}.{name}")
+                self._listener.sources.withdraw(f"{job}.{name}")
                 self._levels.remove(f"{job}.{name}")
         JobInboxes(job, self.address, gone, landings=landings).close()
 
@@ -281,7 +281,7 @@ class Inboxes:
             if opened is None:
                 return
             for name in opened.sources:
-                self._listener.withdraw(f"{job}.{name}")
+                self._listener.sources.withdraw(f"{job}.{name}")
                 self._levels.remove(f"{job}.{name}")
         opened.close()
 

@@ -140,7 +140,7 @@ class InboxTarget:
     def _card(self) -> e.SourceInfo:
         """Ask all inboxes whether they are there: a task that waits for one holds a core."""
         client, source = self._opened(), self._target.source
-        card = client.card(source)
+        card = client.info(source)
         places: dict[Any, int] = {place: number for number, place in enumerate(card.inboxes)}
         for partition in places.values():
             answer = client.ask(source, partition, lambda n: e.Ask(n, source), time_limit_s=TRY_S)

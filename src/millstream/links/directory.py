@@ -1,0 +1,134 @@
+"""Where a client finds sources: the links to their inboxes, and what they hold."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from millstream.errors import InvalidAddress, NoAnswer
+from millstream.links import envelope
+from millstream.links.host import Found, find
+from millstream.links.keys import KeyPair
+from millstream.links.link import Link, open_link
+from millstream.links.network import Address
+from millstream.links.target import no_room
+from millstream.links.transport import Loop
+
+ASK_S: Final = 2.0
+_PAUSE_S: Final = 0.02
+_HOST_AND_PORT: Final = re.compile(r"[^/]+:[0-9]{1,5}")
+
+
+class Directory:
+    """The links of a client, opened when they are first asked for.
+
+    Args:
+        loop: Reads and writes the sockets.
+        where: An address, or the data folder of flows on this host; the inboxes of one that nobody
+            runs are opened.
+        key: Our own key, if the other side wants keys.
+        server: The other side's public key.
+        timeout: How long to look for a source, in seconds.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        where: str | PathLike[str] | Address,
+        key: KeyPair | None,
+        server: bytes | None,
+        timeout: float,
+    ) -> None:
+        self._loop, self._where, self._timeout = loop, where, timeout
+        self._key, self._server = key, server
+        self._links: dict[Address | str, Link] = {}
+        self._hosts: dict[str, Found] = {}
+
+    @property
+    def hosting(self) -> bool:
+        """Whether nobody else had the inboxes, and they were opened here."""
+        return any(found.host is not None for found in self._hosts.values())
+
+    @property
+    def links(self) -> list[Link]:
+        return list(self._links.values())
+
+    @property
+    def hosts(self) -> list[Found]:
+        return list(self._hosts.values())
+
+    def find(self, name: str) -> envelope.SourceInfo:
+        """Return what a source holds, and where its inboxes are.
+
+        Raises:
+            NoAnswer: It took too long.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            link = self._first_link(name)
+            with contextlib.suppress(NoAnswer):
+                asked = link.call(lambda n: envelope.Ask(n, name))
+                answer = result(asked, time.monotonic() + ASK_S, name)
+                assert isinstance(answer, envelope.SourceInfo)
+                return answer
+            if time.monotonic() > deadline:
+                raise self.no_answer()
+            self._loop.soon(link.renew)
+            time.sleep(_PAUSE_S)
+
+    def no_answer(self) -> NoAnswer:
+        return NoAnswer(
+            f'no response from "{self._where}"',
+            hint="is the flow or the engine running there? If it has keys, "
+            "give ours (key) and its own (server)",
+        )
+
+    def link(self, place: envelope.Place, source: str) -> Link:
+        """Return the link to an inbox of a source."""
+        address = Address(place.ip, place.port, place.node, place.folder)
+        found = self._hosts.get(source.partition(".")[0])
+        if found is not None and address.folder == str(found.folder):
+            # The place is where the host was: by now another one may listen, elsewhere.
+            return self._opened(f"flow:{found.folder.name}", found.address)
+        return self._opened(address, lambda: address)
+
+    def _first_link(self, name: str) -> Link:
+        if isinstance(self._where, Address) or str(self._where).startswith("tcp://"):
+            where = self._where
+            address = where if isinstance(where, Address) else Address.parse(str(where))
+            return self._opened(address, lambda: address)
+        text = str(self._where)
+        if "://" in text or (_HOST_AND_PORT.fullmatch(text) and not Path(text).exists()):
+            raise InvalidAddress(
+                f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow"
+            )
+        flow = name.partition(".")[0]
+        if flow not in self._hosts:
+            self._hosts[flow] = find(self._where, name, timeout=self._timeout)
+        return self._opened(f"flow:{flow}", self._hosts[flow].address)
+
+    def _opened(self, name: Address | str, where: Callable[[], Address]) -> Link:
+        if name not in self._links:
+            self._links[name] = open_link(self._loop, where, keys=self._key, server=self._server)
+        return self._links[name]
+
+
+def result(future: Future[Any], deadline: float, target: str) -> Any:
+    """Return what a future about a source holds.
+
+    Raises:
+        NoAnswer: It is not there at the deadline.
+    """
+    try:
+        return future.result(max(0.0, deadline - time.monotonic()))
+    except Late:
+        if future.done():
+            return future.result()
+        raise no_room(target) from None
