@@ -377,6 +377,11 @@ def test_the_flow_of_the_readme_is_the_first_flow() -> None:
     assert flows[0] == flows[1]
 
 
+def test_the_picture_of_the_readme_is_that_of_the_demo() -> None:
+    flow = ms.load(README.parent / "examples" / "flights" / "flow.py")
+    assert (DOCS / "images" / "plan.svg").read_text() == draw.svg(plan(flow))
+
+
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
