@@ -1,9 +1,8 @@
 """Deploying: how a flow becomes a job.
 
-    package ──▶ unpacked ──▶ a driver reads it ──▶ its journals are made ──▶ stored: DEPLOYED, until all
-                                                                             engines have it and `begin` it
-                                                                      └────▶ stored: STARTING, if this
-                                                                             engine is the only one
+    package ──▶ unpacked ──▶ a driver reads it ──▶ its journals are made ──▶ stored
+                                                                             ├─ of several: DEPLOYED
+                                                                             └─ alone: STARTING
 
 What was done before a step that fails is undone.
 """
@@ -69,7 +68,7 @@ class Deployments:
     def deploy(
         self, package: bytes, name: str | None, root: str | None, options: Mapping[str, Any]
     ) -> ManagedJob:
-        """Take a flow and begin it. It is stored as beginning: a job of one engine is never half deployed."""
+        """Take a flow and begin it, in one step: a job of one engine is never half deployed."""
         with self._arriving(package, name, root, options) as arrival, self._opened(arrival):
             return self._add(arrival, life.advance(self._new(arrival), life.Deployed(), self._now))
 
@@ -140,7 +139,7 @@ class Deployments:
         options: Mapping[str, Any],
         binaries: Mapping[str, str] | None = None,
     ) -> Iterator[_Arrival]:
-        """Unpack a flow, have a driver read it and make its journals; undo all of it if that fails."""
+        """Unpack a flow, have a driver read it and make its journals; undo that if it fails."""
         _check(options)
         folder = self._folders.packages / uuid.uuid4().hex
         with contextlib.ExitStack() as stack:
@@ -215,5 +214,5 @@ def _check(options: Mapping[str, Any]) -> None:
             and value > 0
         )
         if not rows and not (name == "state" and value in (None, "memory", "rocksdb")):
-            hint = 'options are "rows_per_batch", a number, and "state", which is "memory" or "rocksdb"'
+            hint = 'options are "rows_per_batch", a number, and "state": "memory" or "rocksdb"'
             raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)

@@ -43,7 +43,7 @@ _DEFAULT: Final = Listening()
 
 
 class Engine(JobQueries):
-    """The jobs of one node. Any thread may call; what a method promises is on disk when it returns."""
+    """The jobs of one node. Any thread may call; what a method did is on disk when it returns."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Engine(JobQueries):
             self._claim = None
 
     def close(self, *, drain_s: float = 0.0) -> None:
-        """Stop all drivers, after they had `drain_s` to process what was taken; the next engine goes on."""
+        """Stop all drivers, after `drain_s` to process what was taken; the next engine goes on."""
         parts, self._parts = self._parts, None
         if parts is None:
             return
@@ -174,7 +174,7 @@ class Engine(JobQueries):
         driver: bool,
         engines: Sequence[Peer] = (),
     ) -> JobStatus:
-        """Begin a prepared job, whose inboxes are at `places`, one for each partition of each source.
+        """Begin a prepared job; `places` are its inboxes, one for each partition of each source.
 
         `engines` are all of them, by their nodes.
 
@@ -247,7 +247,7 @@ class Engine(JobQueries):
         return self._apply(job, life.ResumeAsked())
 
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
-        """Remove a job that is finished, drained or failed, by `force` any; its journals only with `purge`.
+        """Remove a job that is finished, drained or failed, by `force` any; `purge`: its journals.
 
         Raises:
             JobBusy: It runs, and `force` was not given.
@@ -296,7 +296,7 @@ class Engine(JobQueries):
         return self._status(managed)
 
     def stop(self, *, force: bool = False) -> None:
-        """Set `stopped` if no jobs run; with `force`, those that run go on when an engine starts again.
+        """Set `stopped` if no jobs run; with `force`, those go on when an engine starts again.
 
         Raises:
             JobsRunning: Some do.
@@ -332,7 +332,7 @@ class Engine(JobQueries):
     # sending
 
     def send(self, target: str, rows: Any, *, timeout: float = 30.0) -> int:
-        """Send rows (see `Client.send`) to "job.source"; return how many once they are in the journal."""
+        """Send rows to "job.source", as `Client.send` does; return how many when durable."""
         managed = self._managed(target.partition(".")[0])
         with self._guard:
             client = self._clients.get(managed.stored.id)

@@ -92,7 +92,7 @@ class JobQueries:
             return ManagedJob(stored)
 
     def wait(self, job: str, timeout: float | None = None) -> JobStatus:
-        """Wait until a job is FINISHED, DRAINED, FAILED or UNDEPLOYED, or the time is over; return it as it is then."""
+        """Wait until a job is FINISHED, DRAINED, FAILED or UNDEPLOYED, or `timeout`; return it."""
         managed, runner = self._found(job), self._open.runner
 
         def settled() -> bool:
@@ -121,7 +121,7 @@ class JobQueries:
         return [Happening(iso(one.at), one.what, one.detail) for one in noted]
 
     def statistics(self, job: str) -> dict[str, Any]:
-        """Return the numbers that the driver reported last, as `RunStatistics` has them; empty if it never did."""
+        """Return the last numbers of the driver, as `RunStatistics` has them; empty without any."""
         return self._found(job).statistics
 
     def journals(self, job: str) -> list[Summary]:
@@ -135,7 +135,7 @@ class JobQueries:
         return version_statuses(list(managed.versions.values()), managed.current)
 
     def users(self) -> dict[str, list[str]]:
-        """Return, by the hash of a program, the jobs that have it, in any version that one may go back to."""
+        """Return, by the hash of a program, the jobs that have it in any version."""
         found: dict[str, list[str]] = {}
         for managed in list(self._open.runner.jobs.values()):
             settings = [

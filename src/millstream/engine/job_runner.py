@@ -1,4 +1,4 @@
-"""The runner of jobs: one thread that applies events, writes jobs down and carries out orders.
+"""The runner of jobs: one thread that applies events, stores jobs and carries out orders.
 
     reports and exits of drivers ─┐
     calls of the engine          ─┼─▶ lifecycle.advance ─▶ store ─▶ orders: drivers, inboxes, files
@@ -64,7 +64,7 @@ class JobRunner:
         self.jobs: dict[str, ManagedJob] = {}
         self.drivers = DriverPool(
             folders.data,
-            on_report=lambda driver, report: self._soon(lambda: self._heard(driver, report)),
+            on_report=lambda driver, report: self._soon(lambda: self._received(driver, report)),
             on_exit=lambda driver: self._soon(lambda: self._exited(driver)),
             master=master,
             spares=spares,
@@ -220,12 +220,12 @@ class JobRunner:
     # events
 
     def apply(self, managed: ManagedJob, event: Event) -> None:
-        """Let something happen to a job: write down what becomes of it, then do what is to be done.
+        """Apply an event to a job: store what becomes of it, then carry out the orders.
 
         Raises:
-            InvalidTransition: It makes no sense.
+            InvalidTransition: It makes no sense in this state.
             JobBusy: It would lose events.
-            StoreBroken: It could not be written down, so it has not happened.
+            StoreBroken: It could not be stored, so it has not happened.
         """
         before = managed.job
         after, orders = life.advance(before, event, self._now())
@@ -236,7 +236,7 @@ class JobRunner:
         self._notify()
 
     def happened(self, managed: ManagedJob, event: Event) -> None:
-        """Let something happen that nobody has asked for: if it cannot be written down, again in a moment."""
+        """Apply an event that nobody has asked for; if it cannot be stored, try again soon."""
         try:
             self.apply(managed, event)
         except StoreBroken as error:
@@ -258,7 +258,7 @@ class JobRunner:
             None,
         )
 
-    def _heard(self, driver: DriverProcess, report: Report) -> None:
+    def _received(self, driver: DriverProcess, report: Report) -> None:
         managed = self._owner(driver)
         if managed is None or managed.driver is not driver:
             return
@@ -312,7 +312,7 @@ class JobRunner:
     # closing
 
     def close(self, drain_s: float) -> None:
-        """Stop all drivers, after they have had `drain_s` to process what was taken; the store says where to go on."""
+        """Stop all drivers, after `drain_s` to process what was taken; the store has the rest."""
         if not self._thread.is_alive():
             return
         self.call(self._begin_to_close)
@@ -348,7 +348,7 @@ class JobRunner:
 
 
 def _noted(before: Job, after: Job, event: Event, now: float) -> Noted | None:
-    """Return what the history of a job says of an event, if anything."""
+    """Return what the history of a job records of an event, if anything."""
     match event:
         case life.DriverDied():
             return Noted(now, after.state, after.reason)

@@ -1,4 +1,4 @@
-"""What an engine says of a job: its life, its driver's numbers and its inboxes in one `JobStatus`."""
+"""The status of a job: its state, its driver's numbers and its inboxes in one `JobStatus`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def job_status(
 
 
 def _unprocessed(managed: ManagedJob, numbers: _Numbers, folder: Path) -> int:
-    """Return how many rows of the sources are not processed: by the driver's numbers, or the journals.
+    """Return how many rows are not processed: by the driver's numbers, or the journals.
 
     The driver's engine, which has copies of all partitions, counts them; the others count nothing
     twice.
@@ -100,7 +100,7 @@ def _trouble(inboxes: Sequence[InboxStatus]) -> str | None:
 def _with_inboxes(
     sources: dict[str, SourceStatus], inboxes: Sequence[InboxStatus]
 ) -> dict[str, SourceStatus]:
-    """Return what sources have brought in, with the numbers of inboxes, which the driver does not know."""
+    """Return the numbers of sources, with those of inboxes, which the driver does not know."""
     found = dict(sources)
     for name in {one.source for one in inboxes}:
         ours = [one for one in inboxes if one.source == name]

@@ -17,11 +17,11 @@ class ManagedJob:
 
     stored: Stored
     driver: DriverProcess | None = None
-    #: Whether the driver was told to run the flow.
+    #: Whether the driver has the command to run the flow.
     running: bool = False
-    #: The mark of the order that waits for other engines or the disk; one that has another mark has been overtaken.
+    #: The mark of the order that waits for engines or the disk; an order with another is outdated.
     held: object | None = None
-    #: One that was told to stop, and by when it has to be gone.
+    #: One that has the command to stop, and by when it has to be gone.
     leaving: DriverProcess | None = None
     leave_by: float = 0.0
     #: What a driver has reported last, and whether that is the one that runs now.
@@ -60,7 +60,7 @@ class ManagedJob:
 
     @property
     def needed(self) -> set[int]:
-        """The versions that a driver may need: the one that runs, and one that it is switched to."""
+        """The versions that a driver may need: the running one, and one that replaces it."""
         going = {
             one.number
             for one in self.versions.values()

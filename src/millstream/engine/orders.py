@@ -71,7 +71,7 @@ class Orders:
         self.guests = Guests(self._guest)
 
     def carry_out(self, managed: ManagedJob, orders: list[Order]) -> None:
-        """Carry out orders, one after the other, until one fails without which the rest is pointless."""
+        """Carry out orders in turn, until one fails that the rest depends on."""
         for order in orders:
             if not self._attempt(managed, order, partial(self._do, managed, order)):
                 return
@@ -174,7 +174,7 @@ class Orders:
     def _hold(
         self, managed: ManagedJob, order: Order, wait: Callable[[], None], then: Callable[[], None]
     ) -> None:
-        """Carry out an order when `wait` is over, which is done elsewhere: other jobs are not held up by it."""
+        """Carry out an order when `wait` is over, on another thread: other jobs are not held up."""
         mark = managed.held = object()
 
         def work(waited: Future[None]) -> None:
@@ -256,7 +256,7 @@ class Orders:
             if packed is None:
                 raise EngineError(
                     f'the package of job "{managed.name}" is gone',
-                    hint="undeploy it, and deploy it anew",
+                    hint="undeploy it, and deploy it again",
                 )
             package.unpack(packed, folder)
         return folder / settings.flow
@@ -273,7 +273,7 @@ class Orders:
         managed.leaving.stop()
 
     def kill_driver(self, managed: ManagedJob) -> None:
-        """End the driver, one that was stopping, and the runtimes that are hosted for another engine."""
+        """End the driver, one that was stopping, and runtimes hosted for another engine."""
         driver, managed.driver, managed.running, managed.held = managed.driver, None, False, None
         self.guests.close_job(managed.name)
         if driver is not None:

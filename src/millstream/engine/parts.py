@@ -38,7 +38,7 @@ class Parts:
         master: str | None,
         spares: int,
     ) -> Parts:
-        """Open all of them, and go on with the jobs in the store; close what is open if that fails."""
+        """Open everything and go on with the jobs in the store; close it again if that fails."""
         with contextlib.ExitStack() as stack:
             store = Store(folders.data / "jobs.sqlite")
             stack.callback(store.close)
@@ -57,7 +57,7 @@ class Parts:
         return cls(store, inboxes, runner, binaries, deployments)
 
     def close(self) -> None:
-        """Close the inboxes and the store, when the runner is closed; whoever waits for a job waits no more."""
+        """Close the inboxes and the store, and wake those who wait for a job."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.store.close)
             stack.callback(self.inboxes.close)

@@ -1,7 +1,7 @@
-"""The token of an engine: who has it may change something.
+"""The token of an engine, which every change needs.
 
 <data>/token          made at the first start, readable by its owner alone
-<data>/engine.json    where the engine answers while it runs: how commands on the same host find the token
+<data>/engine.json    where the engine listens: how commands on the same host find the token
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_token(file: Path) -> str:
 
 
 def same(given: str, token: str) -> bool:
-    """Tell whether two tokens are the same, in a time that does not tell how much of them is."""
+    """Tell whether two tokens are the same, in a time that does not depend on the difference."""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
@@ -80,19 +80,19 @@ def same(given: str, token: str) -> bool:
 
 
 def note(data: Path, url: str) -> None:
-    """Leave word in an engine's data folder where it answers."""
+    """Note in an engine's data folder where it listens."""
     Folder(data).put(_NOTE, msgspec.json.encode(_Note(url, os.getpid())))
 
 
 def forget(data: Path) -> None:
-    """Take the word back."""
+    """Remove the note."""
     Folder(data).delete(_NOTE)
 
 
 def local_token(data: Path, url: str) -> str | None:
-    """Return the token of an engine on this host that answers at `url` and says that its data are in `data`.
+    """Return the token of an engine on this host that listens at `url`, with its data in `data`.
 
-    It is given to nobody who merely says so: the folder is ours and names that very address.
+    That it says so is not enough: the folder is ours and names that very address.
     """
     try:
         if data.stat().st_uid != os.getuid():

@@ -87,7 +87,7 @@ def test_other_bytes_than_were_said_are_thrown_away(tmp_path: Path, wrong: bytes
 
 @pytest.mark.parametrize("total", [0, module.MOST_BYTES + 1])
 def test_too_much_and_nothing_are_refused(tmp_path: Path, total: int) -> None:
-    with pytest.raises(BadBinary, match="is not taken"):
+    with pytest.raises(BadBinary, match="is not accepted"):
         Contents(tmp_path).receive(HASH, b"", offset=0, total=total)
 
 

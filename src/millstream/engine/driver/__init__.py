@@ -1,1 +1,1 @@
-"""The driver process: the commands it takes, the reports it gives, its main loop, and how an engine starts it."""
+"""The driver process: its commands and reports, its main loop, and how an engine starts it."""

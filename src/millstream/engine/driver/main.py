@@ -1,8 +1,9 @@
-"""The driver: the process that runs a job's flow, started by its engine as `python -m millstream.engine.driver.main`.
+"""The driver: the process that runs a job's flow.
 
-It does what the commands of its engine say (protocol.py), and runs one flow, once; two versions of
-it during a switch. What it, Spark or the user's code print goes to stderr, which the engine writes
-to the job's log. It ends with its engine: when stdin closes it takes its whole process group along.
+Its engine starts it with `python -m millstream.engine.driver.main` and sends it commands
+(protocol.py). It runs one flow, once; two versions of it during a switch. What it, Spark or the
+user's code print goes to stderr, which the engine writes to the job's log. It ends with its engine:
+when stdin closes it takes its whole process group along.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ class Driver:
             case Begin():
                 self._begin(command, running)
             case AbortSwitch():
-                # It may be past its cut, or over: the reports tell.
+                # It may be past its cut, or over: the reports show that.
                 with contextlib.suppress(MillstreamError):
                     running.abort()
 

@@ -1,8 +1,8 @@
 """The engine's side of driver processes: start, watch, command, end.
 
-A driver has a session of its own, a folder for what Spark and others put down in passing, and marks
-in its environment by which all that it has started can be found: also by a new engine, after the
-one before was killed.
+A driver has a session of its own, a folder for temporary files, and marks in its environment by
+which everything that it has started can be found: also by a new engine, after the one before was
+killed.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class DriverProcess:
     # ending
 
     def stop(self) -> None:
-        """Let it stop between two batches; `on_exit` tells when it has."""
+        """Let it stop between two batches; `on_exit` is called when it has."""
         self.send(Stop())
 
     def kill(self) -> None:
@@ -209,7 +209,7 @@ class DriverProcess:
         return gone
 
     def _sweep(self) -> None:
-        """End what is left of the driver: Java, if it died without it, and Spark's Python processes."""
+        """End what is left of a driver that died: Java and Spark's Python processes."""
         end_all(marked(_DRIVER, self._mark))
         shutil.rmtree(self._scratch, ignore_errors=True)
 

@@ -1,8 +1,8 @@
-"""The pipe between an engine and a driver: commands on its stdin, reports on its stdout, one JSON object a line.
+"""The pipe between an engine and a driver: JSON, one object a line, on stdin and stdout.
 
     engine ── commands ──▶  Describe  Declare  Run  Drain  Compare  Begin  Share  AbortSwitch  Stop
-    engine ◀── reports ───  Warm  Described  Declared  Ready  Statistics  SwitchPlanned  KeysShared  Refused
-                            SwitchRecovered  SwitchMoved  Drained  Finished  Failed
+    engine ◀── reports ───  Warm  Described  Declared  Ready  Statistics  Drained  Finished  Failed
+                            SwitchPlanned  KeysShared  Refused  SwitchRecovered  SwitchMoved
 
 Each is a struct, tagged with its name. An engine starts drivers of its own version only, so either
 side may change together with the other.
@@ -107,7 +107,7 @@ class Warm(msgspec.Struct, frozen=True, tag=True):
 
 
 class Described(msgspec.Struct, frozen=True, tag=True):
-    """A flow's name, the partitions of each of its inboxes, and the engine's programs that it names.
+    """A flow's name, the partitions of its inboxes, and the engine's programs that it names.
 
     `hosted` if it is a scheme, whose runtimes feed those inboxes.
     """
@@ -259,7 +259,7 @@ def failure(error: BaseException) -> Failed:
 
 
 def disk_was_full(error: BaseException | None) -> bool:
-    """Tell whether an error, or one of its causes, means a full disk: Java's are recognised by their text alone."""
+    """Tell whether an error or one of its causes means a full disk; Java's by their text."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             return True

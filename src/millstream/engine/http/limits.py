@@ -11,7 +11,7 @@ _CLIENTS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Sizes in bytes, times in seconds; a request beyond them is refused and costs nobody else anything."""
+    """Sizes in bytes, times in seconds; a request beyond them is refused."""
 
     #: One request.
     body_bytes: int = 64 << 20

@@ -70,7 +70,7 @@ _GROUP: Final = ("group",)
 _SOURCE: Final = ("source",)
 _INBOX: Final = ("source", "partition")
 
-# name, what it says, labels beside the job's, values; "_total" at the end of a name is a counter's.
+# name, description, labels beside the job's, values; "_total" at the end of a name is a counter's.
 _TABLE: Final[Sequence[tuple[str, str, tuple[str, ...], Of]]] = (
     ("job_restarts_total", "Restarts of the job's driver", (), _jobs(lambda job: job.restarts)),
     (
@@ -144,7 +144,7 @@ _TABLE: Final[Sequence[tuple[str, str, tuple[str, ...], Of]]] = (
 
 
 class Metrics:
-    """What an engine tells Prometheus."""
+    """The metrics of an engine, for Prometheus."""
 
     def __init__(
         self,

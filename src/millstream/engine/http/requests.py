@@ -195,7 +195,8 @@ class _Gate:
             found = "another token than the engine's" if given else "no token"
             hint = (
                 'it is in the file "token" in the engine\'s data folder: '
-                "Authorization: Bearer TOKEN over HTTP, --token-file or MILLSTREAM_TOKEN for commands"
+                "Authorization: Bearer TOKEN over HTTP, "
+                "--token-file or MILLSTREAM_TOKEN for commands"
             )
             raise TokenRefused(f"this needs the engine's token, and there was {found}", hint=hint)
 

@@ -63,8 +63,8 @@ def guard(serving: Serving) -> None:
     if serving.loopback or serving.open_without_tls or serving.certificate is not None:
         return
     raise OpenNetwork(
-        f"{serving.host} can be reached from other hosts, and tokens would travel there in the clear",
-        hint="give a certificate with --tls-cert and --tls-key, or trust the network: --open-without-tls",
+        f"other hosts can reach {serving.host}, and tokens would travel there in the clear",
+        hint="give --tls-cert and --tls-key, or trust the network: --open-without-tls",
     )
 
 
@@ -205,7 +205,7 @@ def _bound(serving: Serving) -> socket.socket:
         opened.close()
         raise EngineError(
             f"cannot listen on {serving.host}:{serving.port}: {exc.strerror or exc}",
-            hint="another engine may have the port: choose another with --port, or 0 for any free one",
+            hint="another engine may have the port: choose another with --port (0: any)",
         ) from exc
     return opened
 

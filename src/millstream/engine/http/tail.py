@@ -25,7 +25,7 @@ def last(log: Path, lines: int) -> tuple[list[str], str]:
 
 
 def since(log: Path, place: str) -> tuple[list[str], str]:
-    """Return the whole lines that have come after a place, a megabyte at most, and the place after them.
+    """Return the whole lines after a place, a megabyte at most, and the place after them.
 
     Raises:
         RequestRefused: This is no place in a log.
@@ -51,7 +51,7 @@ def _place(text: str) -> tuple[int, int]:
     if not text:
         return -1, 0
     if not (inode.isdigit() and offset.isdigit()):
-        raise RequestRefused(f'"{text}" is no place in a log', hint='give what "next" said')
+        raise RequestRefused(f'"{text}" is no place in a log', hint='give the last value of "next"')
     return int(inode), int(offset)
 
 

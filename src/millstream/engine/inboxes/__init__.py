@@ -1,1 +1,1 @@
-"""The inboxes of all jobs on an engine, and what comes into them: links, HTTP, runtimes, other engines."""
+"""The inboxes of an engine, and what feeds them: links, HTTP, runtimes, other engines."""

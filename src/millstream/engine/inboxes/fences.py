@@ -1,4 +1,4 @@
-"""Which life of each node may send to a source: a later one fences the earlier, for good."""
+"""Which life of each node may send to a source: a later one fences the earlier permanently."""
 
 from __future__ import annotations
 

@@ -87,7 +87,8 @@ class Following:
             if not follower.met(max(0.0, until - time.monotonic())):
                 found = follower.statistics()
                 raise EngineAway(
-                    f'partition {found.partition} of "{found.source}" at {found.original} was not reached yet',
+                    f'partition {found.partition} of "{found.source}" at {found.original} '
+                    "was not reached yet",
                     hint=found.error or "is the engine running there?",
                 )
 
@@ -112,6 +113,6 @@ def _where(place: Place) -> Callable[[], Address]:
 
 
 def _found(address: Address) -> Address:
-    """Return where an engine is: on this host it leaves word of its port, elsewhere it has to keep it."""
+    """Return where an engine is: on this host it notes its port, elsewhere it has to keep it."""
     moved = None if address.folder is None else read_address(Path(address.folder))
     return address if moved is None or moved.ip != address.ip else moved

@@ -153,7 +153,7 @@ class Inboxes:
             )
 
     def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
-        """Open the inboxes of sources that a new version adds, which all live here; again changes nothing.
+        """Open the inboxes of sources that a new version adds, all here; again changes nothing.
 
         Raises:
             JournalError: A journal cannot be opened; none of them is then.
@@ -220,7 +220,7 @@ class Inboxes:
         return inboxes
 
     def reduce(self, job: str, sources: Collection[str]) -> None:
-        """Release the inboxes of sources that a job has no more; what was taken is written, and journals stay."""
+        """Release the inboxes of sources that a job no longer has; their journals stay."""
         with self._guard:
             opened = self._jobs.get(job)
             if opened is None:
@@ -237,7 +237,7 @@ class Inboxes:
         JobInboxes(job, self.address, gone, landings=landings).close()
 
     def _landing(self, job: str, source: str, folder: Path, settings: Settings) -> Landing:
-        """Return where runtimes send to a source; its rows go by key to the inboxes of all engines."""
+        """Return where runtimes send to a source; rows go by key to the inboxes of all engines."""
         keys = None if self._security is None else self._security.keys
         if settings.runtimes == ":0":  # anywhere, where others can reach it as they do the inboxes
             ip = f"[{self.address.ip}]" if ":" in self.address.ip else self.address.ip

@@ -1,10 +1,10 @@
 """Rows that come in over HTTP, on their way into the inboxes of a job.
 
-    application/x-ndjson                        a JSON object a line; a line that is no row becomes a dead letter
+    application/x-ndjson                        a JSON object a line; others become dead letters
     application/json                            an array of such objects
     application/vnd.apache.arrow.stream         an Arrow IPC stream
 
-Rows are numbered by their place in what the sender has: its header says the number of the first.
+Rows are numbered by their place in what the sender has: a header has the number of the first.
 What an inbox has of that sender up to that number is counted and not stored again, so a request
 whose answer was lost may be repeated. A request without a name is sent under one of the engine's
 own, and is new each time.
@@ -72,7 +72,7 @@ class Intake:
     def __init__(
         self, address: Callable[[], Address], *, keys: KeyPair | None = None, at_once: int = 16
     ) -> None:
-        """Send to where `address` says; with `keys`, which all engines share, also to inboxes of other engines."""
+        """Send to `address`; with `keys`, which engines share, also to other engines."""
         self._address = address
         self._keys = keys
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
@@ -91,7 +91,7 @@ class Intake:
         Raises:
             NotThere: There is no such source.
             Ended: It has ended.
-            RequestRefused: The body is not what its type says; nothing of it was taken.
+            RequestRefused: The body is not of its type; nothing of it was taken.
             RowsRefused: The columns of an Arrow stream do not fit the source's; nothing of it was
                 taken.
             NoAnswer: The inboxes had no room for too long; some of the rows may be there.
@@ -126,7 +126,7 @@ class Intake:
         try:
             if client.ended(target):
                 raise Ended(
-                    f'"{target}" has ended: it takes no more events', hint="deploy the job anew"
+                    f'"{target}" has ended: it takes no more events', hint="deploy the job again"
                 )
             blocks = _blocks(media, body, client.schema(target), numbering.first, target)
             taken = _Sending(client, target, numbering).all(blocks)

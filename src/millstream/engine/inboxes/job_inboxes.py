@@ -1,4 +1,4 @@
-"""The inboxes of one job on one engine: those that live here, and what is followed of the others."""
+"""The inboxes of one job on one engine: those that live here, and copies of the others."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class JobInboxes:
             self.following.meet(timeout)
 
     def catch_up(self) -> None:
-        """Wait until all that the engines have taken is durable and here, unless one is too slow."""
+        """Wait until what all engines have taken is durable and here, unless one is too slow."""
         self.settle()
         if self.following is not None:
             self.following.catch_up(_SETTLE_S)

@@ -5,9 +5,9 @@
 
 A message is a row. Its sender is a node in one of its lives, and its id, unwrapped to 64 bits, the
 row's number: what comes again is in the journal once, whoever was killed, and neither a wrap of ids
-nor a spare that begins at 1 is taken for a repetition. A life that was replaced is fenced for good.
-Of a sender that says no generation nothing is known: what it sends again after its connection broke
-is there again.
+nor a spare that begins at 1 is taken for a repetition. A life that was replaced is fenced
+permanently. A sender without a generation cannot be recognised: what it sends again after its
+connection broke is there twice.
 
 A message that is no row becomes a dead letter of the source, and is acknowledged.
 """
@@ -44,7 +44,7 @@ from millstream.links.network import Address
 _log = logging.getLogger(__name__)
 _READ: Final = 1 << 18
 _LIMIT: Final = 64 << 20
-#: How long inboxes may take nothing before a runtime is let go, to come again.
+#: How long inboxes may take nothing before a runtime is disconnected, to come again.
 _PATIENCE_S: Final = 300.0
 _ACK_S: Final = 15
 _MOST_RUNTIMES: Final = 256
@@ -55,7 +55,7 @@ Connect = Callable[[str], Client]
 
 
 class Landing:
-    """Listens for the runtimes that send to one source. `tick` opens it, and tries again while that fails."""
+    """Listens for the runtimes that send to one source; `tick` opens it, again while that fails."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Landing:
         self._listener: socket.socket | None = None
         self._connections: set[_Connection] = set()
         self._senders: dict[str, _Sender] = {}
-        #: Names for those who say no generation, with the next number of each: a journal remembers every name.
+        #: Names for senders without a generation, with the next number of each.
         self._names: dict[str, list[tuple[str, int]]] = {}
         self._life = uuid.uuid4().hex
         self._numbers = 0
@@ -186,7 +186,7 @@ class Landing:
         return sender
 
     def left(self, one: _Connection) -> None:
-        """Forget a connection that is over, and its sender if it cannot come again or has failed."""
+        """Forget a connection, and its sender if that cannot come again or has failed."""
         sender = one.sender
         with self._guard:
             self._connections.discard(one)
@@ -229,7 +229,7 @@ class _Connection(threading.Thread):
         self._landing = landing
         self._upstream = Upstream(sock, number, _LIMIT)
         sock.setblocking(True)
-        # One that does not read what is acknowledged is let go.
+        # One that does not read its acknowledgements is disconnected.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _ACK_S, 0))
 
     def run(self) -> None:
@@ -239,9 +239,9 @@ class _Connection(threading.Thread):
         except OSError:
             pass  # it is gone, and comes again
         except MillstreamError as why:
-            _log.warning("a runtime that sends to %s was let go: %s", self._landing.target, why)
+            _log.warning("disconnected a runtime that sends to %s: %s", self._landing.target, why)
         except Exception:  # noqa: BLE001 (one runtime's trouble is not the others')
-            _log.exception("a runtime that sends to %s was let go", self._landing.target)
+            _log.exception("disconnected a runtime that sends to %s", self._landing.target)
         finally:
             self.close()
             self._landing.left(self)
@@ -262,7 +262,7 @@ class _Connection(threading.Thread):
             self.close()
 
     def close(self) -> None:
-        """End the connection; its thread lets go of it."""
+        """End the connection; its thread does the rest."""
         with contextlib.suppress(OSError):
             self._upstream.sock.shutdown(socket.SHUT_RDWR)
 
@@ -279,7 +279,7 @@ class _Sender:
         anchor: int = NONE,
         first: int | None = None,
     ) -> None:
-        """Number messages by their ids, near `anchor`; or from `first` on, whatever their ids are."""
+        """Number messages by their ids, near `anchor`; with `first` count from there instead."""
         self.name = name
         self.node: str | None = None
         self.failed: BaseException | None = None
@@ -356,8 +356,7 @@ class _Sender:
         if self._counted:
             self.next += 1
             return self.next - 1
-        # The anchor says near which number ids are; whether a row is there, the inbox that has it
-        # says.
+        # The anchor is near the number of the id; whether a row is there, its inbox knows.
         serial = nearest(id_, max(self._taken, self._anchor))
         if serial <= self._taken:
             return None

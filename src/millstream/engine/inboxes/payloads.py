@@ -1,7 +1,7 @@
 """The messages of runtimes as rows of a source.
 
 json    an object, whose fields are the columns
-raw     the bytes of the one column of binary or string; a timestamp beside it gets the moment of arrival
+raw     the bytes of the one binary or string column; a timestamp beside it gets the time of arrival
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def rows_of(
     format: Payload,
     now_us: int,
 ) -> Rows:
-    """Return messages with these numbers as rows; those that are none are refused, with the reason."""
+    """Return messages with these numbers as rows; others are refused, with the reason."""
     found = _raw(payloads, schema, now_us) if format == "raw" else _json(payloads, schema)
     given = np.asarray(numbers, np.int64)
     refused = tuple(replace(one, number=int(given[one.number])) for one in found.refused)

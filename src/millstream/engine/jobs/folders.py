@@ -21,7 +21,7 @@ class Folders:
         self.data = data
 
     def job(self, name: str) -> Path:
-        """Return the folder of all that a job has; it stays when the job is undeployed, unless that purges it."""
+        """Return the folder of a job; it stays when the job is undeployed without `purge`."""
         return self.data / "jobs" / name
 
     def flow(self, name: str) -> Path:

@@ -26,7 +26,7 @@ an engine that dies between any two steps begins again with `EngineStarted`, who
 from the state that was written.
 
 A job of a cluster has its driver on one engine; the others hold inboxes only (`driver` is False). A
-peer that does not answer while a job drains is missed, after a time limit: the job says which, and
+peer that does not answer while a job drains is missed, after a time limit: the job names it, and
 blocks nobody.
 """
 
@@ -130,7 +130,7 @@ class PauseOver:
 
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """Somebody wants the job to process what it has; with `flush` also to end."""
+    """The user wants the job to process what it has; with `flush` also to end."""
 
     flush: bool = False
 
@@ -147,12 +147,12 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class ResumeAsked:
-    """Somebody wants a drained or failed job to go on."""
+    """The user wants a drained or failed job to go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndeployAsked:
-    """Somebody wants the job to be gone; by `force` even if that loses what is `unprocessed`."""
+    """The user wants the job removed; by `force` even if that loses what is `unprocessed`."""
 
     force: bool = False
     purge: bool = False
@@ -197,7 +197,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class StartDriver:
-    """Start a driver, if there is none; with `after_s`, say `PauseOver` after so long and start nothing yet."""
+    """Start a driver, if there is none; with `after_s`, only raise `PauseOver` after that time."""
 
     after_s: float = 0.0
 
@@ -214,7 +214,10 @@ class KillDriver:
 
 @dataclass(frozen=True, slots=True)
 class DrainDriver:
-    """Have the driver stop its sources and process the rest, once what was taken is durable and here; with `flush`, end them."""
+    """Stop the driver's sources and process the rest, once what was taken is durable and here.
+
+    With `flush`, end the sources.
+    """
 
     flush: bool = False
 
@@ -226,7 +229,7 @@ class OpenInboxes:
 
 @dataclass(frozen=True, slots=True)
 class CloseInboxes:
-    """Write what was taken, and let go of the inboxes."""
+    """Write what was taken, and release the inboxes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +249,7 @@ class EndIntake:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFiles:
-    """Remove what was unpacked and logged, with `purge` also journals and checkpoints; then forget the job."""
+    """Remove files and logs, with `purge` also journals and checkpoints; then forget the job."""
 
     purge: bool = False
 
@@ -271,12 +274,12 @@ def advance(job: Job, event: Event, now: float) -> Step:
     """Return the job after an event, and what to do about it. What changes nothing has no orders.
 
     Raises:
-        InvalidTransition: Somebody asked for what makes no sense in this state.
+        InvalidTransition: The user asked for what makes no sense in this state.
         JobBusy: It would lose events.
     """
     match event:
         case DriverReady() | DriverDied() | PauseOver() | Drained() | Finished():
-            return _told(job, event, now)
+            return _reported(job, event, now)
         case Deployed() | DrainAsked() | ResumeAsked() | UndeployAsked():
             return _asked(job, event, now)
         case EngineStarted():
@@ -287,7 +290,7 @@ def advance(job: Job, event: Event, now: float) -> Step:
             return _peer_missed(job, event, now)
 
 
-def _told(
+def _reported(
     job: Job, event: DriverReady | DriverDied | PauseOver | Drained | Finished, now: float
 ) -> Step:
     match event:
@@ -319,7 +322,8 @@ def _asked(
 
 def _to(job: Job, state: JobState, now: float, **changes: object) -> Job:
     since = job.since if state is job.state else now
-    return replace(job, state=state, since=since, **changes)  # type: ignore[arg-type]  # fields of Job, by name
+    # `changes` are fields of Job, by name.
+    return replace(job, state=state, since=since, **changes)  # type: ignore[arg-type]
 
 
 # starting and dying
@@ -403,7 +407,7 @@ def _drain_asked(job: Job, event: DrainAsked, now: float) -> Step:
         return draining, orders
     if job.ready_at is not None:
         return draining, [*orders, DrainDriver(event.flush)]
-    # One that starts, or waits to be started, is told when it is ready.
+    # One that starts, or waits to be started, gets the order when it is ready.
     starting = job.state is not JobState.DRAINED
     return draining, orders if starting else [*orders, StartDriver()]
 
@@ -471,9 +475,9 @@ def _resume_asked(job: Job, now: float) -> Step:
             state = JobState.STARTING if job.driver else JobState.RUNNING
             return _to(fresh, state, now, intake=True), [OpenInboxes(), OpenIntake(), *_driver(job)]
         case JobState.FINISHED:
-            hint = f"millstream undeploy {job.name}, and deploy it anew"
+            hint = f"millstream undeploy {job.name}, and deploy it again"
             raise InvalidTransition(
-                f'job "{job.name}" has finished: its sources have ended for good', hint=hint
+                f'job "{job.name}" has finished: its sources have ended permanently', hint=hint
             )
         case JobState.DRAINING:
             hint = f"millstream wait {job.name}, then resume it"
@@ -529,8 +533,8 @@ def _engine_stopping(job: Job) -> Step:
     if job.state not in ALIVE:
         return stopping, []
     if job.ready_at is None:
-        # One that is not ready yet has nothing to drain, and hears nothing before Spark is up.
+        # One that is not ready yet has nothing to drain, and reads no commands before Spark is up.
         return stopping, [PauseIntake(), KillDriver()]
-    # A job that is draining anyway has been told.
-    told: list[Order] = [] if job.state is JobState.DRAINING else [DrainDriver()]
-    return stopping, [PauseIntake(), *told]
+    # A job that is draining has that order already.
+    drain: list[Order] = [] if job.state is JobState.DRAINING else [DrainDriver()]
+    return stopping, [PauseIntake(), *drain]

@@ -90,13 +90,14 @@ def _beside(folder: Path) -> Iterator[tuple[str, Path]]:
 def _check_size(files: int, size: int) -> None:
     if files > MOST_FILES or size > MOST_BYTES:
         raise BadPackage(
-            f"a package has {files:,} files and {size >> 20} MB, more than {MOST_FILES:,} or {MOST_BYTES >> 20} MB",
+            f"a package has {files:,} files and {size >> 20} MB, "
+            f"more than {MOST_FILES:,} or {MOST_BYTES >> 20} MB",
             hint="put the flow into a folder of its own, with the modules that it needs",
         )
 
 
 def manifest(package: bytes) -> Manifest:
-    """Return what a package says of itself, once all that can be wrong with it is checked.
+    """Return the manifest of a package, once everything in it is checked.
 
     Raises:
         BadPackage: It is no package, is too large, or would write elsewhere.
@@ -106,7 +107,7 @@ def manifest(package: bytes) -> Manifest:
 
 
 def unpack(package: bytes, folder: Path) -> Path:
-    """Write the files of a package into a folder, in place of what is there, and return the path of the flow's.
+    """Replace a folder by the files of a package, and return the path of the flow's.
 
     Raises:
         BadPackage: It is no package, is too large, or would write elsewhere; the folder is as it

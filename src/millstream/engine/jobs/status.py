@@ -1,4 +1,4 @@
-"""What an engine says about a job: plain data, for the API, the command line and the page.
+"""The status of jobs and engines: plain data, for the API, the command line and the page.
 
 The numbers of groups and sources are those of `spark.run.RunStatistics`, spelled out here so that
 an engine, which runs no Spark itself, need not load it to speak of them.
@@ -39,7 +39,7 @@ class SourceStatus(msgspec.Struct, frozen=True):
 
 
 class InboxStatus(msgspec.Struct, frozen=True):
-    """An inbox of a job on this engine: where it is, what waits in it and how much more it can take."""
+    """An inbox of a job on this engine: where it is, what waits in it and how much room it has."""
 
     source: str
     partition: int
@@ -56,7 +56,7 @@ class InboxStatus(msgspec.Struct, frozen=True):
 
 
 class CopyStatus(msgspec.Struct, frozen=True):
-    """The copy of a partition that another engine has: how far it is, and whether all of it is here."""
+    """The copy of another engine's partition: how far it is, and whether all of it is here."""
 
     source: str
     partition: int
@@ -114,7 +114,7 @@ class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A runtime of a job: starting, running, waiting (for its program to be started again), silent, stopped or ended.
+    """A runtime of a job: starting, running, waiting (for a restart), silent, stopped or ended.
 
     `oldest` is the id of the oldest message that not all downstreams have; 0: they have all.
     """
@@ -187,7 +187,7 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A job that is ready to begin: for each source, its partitions that live on this engine and where they are."""
+    """A job that is ready to begin: where its partitions on this engine are, by source."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""The store of an engine: its jobs, what was deployed, what has happened to them, and the names of programs.
+"""The store of an engine: its jobs, their packages and history, and the names of programs.
 
 A job is written down before anything is done about it: what the store says is where a new engine
 goes on. Undeployed jobs stay, for their history; their packages go.
@@ -72,7 +72,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     inboxes: dict[str, int] = {}
     #: All engines of the cluster, by their nodes; empty if this is the only one.
     engines: list[Peer] = []
-    #: The content (SHA-256) of each program that an engine keeps, by the name that the flow has for it.
+    #: The SHA-256 of each of the engine's programs, by the name that the flow has for it.
     binaries: dict[str, str] = {}
 
 
@@ -88,7 +88,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a job, with the switch that led to it; `current_at` says since when, if it ever was the one that runs."""
+    """A version of a job, with the switch that led to it; `current_at` is when it began to run."""
 
     number: int
     added_at: float
@@ -106,7 +106,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class Binary(msgspec.Struct, frozen=True):
-    """A version of a program that the engine keeps: its name, number, content, size, and when it was added."""
+    """A version of one of the engine's programs: its name, number, hash, size, and when it was added."""
 
     name: str
     version: int
@@ -225,7 +225,7 @@ class Store:
             _note(sql, id, noted)
 
     def update_version(self, id: str, version: Version, noted: Sequence[Noted] = ()) -> None:
-        """Write down what has become of a version; one that runs now is what the job is settled by."""
+        """Store a version; the settings of one that runs now are the job's."""
         with self._changing() as sql:
             sql.execute(
                 "UPDATE versions SET current_at = ?, settings = ?, switch = ? WHERE job = ? AND number = ?",

@@ -1,9 +1,9 @@
 """The programs that an engine keeps for actions: names, versions, and their bytes.
 
     score@1 ─┐
-    score@2 ─┼─▶ contents, by SHA-256          a version never changes, its number is never given again
+    score@2 ─┼─▶ contents, by SHA-256          a version never changes, its number is never reused
     rank@1  ─┘        ▲
-                      └── jobs: what a job was deployed with is pinned, and stays for as long as the job does
+                      └── jobs: what a job was deployed with is pinned as long as the job is there
 
 In a cluster node 0 has the names. The others keep the bytes of what is deployed on them, by hash.
 """
@@ -35,7 +35,7 @@ class Binaries:
         self._guard = threading.Lock()
 
     def add(self, name: str, sha256: str) -> Binary:
-        """Give a name to bytes that are here, and return the version that they are; the newest may be it already.
+        """Give bytes that are here a name; return the new version, or the newest if that has them.
 
         Raises:
             NoSuchAction: They are not here.
@@ -98,7 +98,7 @@ class Binaries:
     def pinned(
         self, texts: Iterable[str], given: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Return the content of each program of ours that is named; what is `given` counts as it is.
+        """Return the hash of each of our programs that is named: that in `given`, or the newest.
 
         Raises:
             NoSuchAction: One is not here.
@@ -111,7 +111,7 @@ class Binaries:
         return found
 
     def path(self, sha256: str) -> Path:
-        """Return the file of a program, which may be run and is what its hash says.
+        """Return the executable file of a program, whose bytes have that hash.
 
         Raises:
             NoSuchAction: It is not here.
@@ -119,7 +119,7 @@ class Binaries:
         return self.contents.path(sha256)
 
     def remove(self, name: str, version: int | None, users: Users) -> list[Binary]:
-        """Forget a version of a program, or all of them, and return them; bytes that nobody names go too.
+        """Forget a version of a program, or all; return them. Bytes without a name are removed too.
 
         Raises:
             NoSuchAction: There is none.

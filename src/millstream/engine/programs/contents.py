@@ -66,11 +66,11 @@ class Contents:
         )
 
     def receive(self, sha256: str, data: bytes, *, offset: int, total: int) -> Content:
-        """Take the bytes from `offset` on; with the last of `total` the whole is checked, and is there.
+        """Take the bytes from `offset` on; with the last of `total` bytes the whole is checked.
 
         Raises:
-            BadBinary: They are too many, leave a gap, or are others than was said; then those
-                before are gone too.
+            BadBinary: They are too many, leave a gap, or do not have that hash; then those before
+                are gone too.
             NoRoom: The disk is full.
         """
         if not 0 < total <= MOST_BYTES:
@@ -79,7 +79,7 @@ class Contents:
                 if total
                 else "an empty file is no program"
             )
-            raise BadBinary(f"a program of {total:,} bytes is not taken", hint=hint)
+            raise BadBinary(f"a program of {total:,} bytes is not accepted", hint=hint)
         with self._guard, _translated():
             if self._whole(sha256).is_file():
                 return self.status(sha256)
@@ -123,13 +123,13 @@ class Contents:
         _sync(self._folder)
 
     def read(self, sha256: str, offset: int, limit: int) -> bytes:
-        """Return at most `limit` bytes of something that is here, from `offset` on; none at its end."""
+        """Return at most `limit` bytes of a program from `offset` on; none at its end."""
         with _translated(), self.path(sha256).open("rb") as file:
             file.seek(offset)
             return file.read(limit)
 
     def path(self, sha256: str) -> Path:
-        """Return the file of a program, which may be run; its bytes are checked once, and again if it was touched.
+        """Return the executable file of a program; its bytes are checked again only if it changes.
 
         Raises:
             NoSuchAction: It is not here.

@@ -73,7 +73,7 @@ class Egress:
         return at
 
     def send_to(self, addresses: tuple[str, ...]) -> None:
-        """Send to these: one that takes the place of another gets what that has not acknowledged."""
+        """Send to these: one that replaces another gets what that has not acknowledged."""
         gone = [self._ways.pop(one) for one in list(self._ways) if one not in addresses]
         fresh = [one for one in addresses if one not in self._ways]
         for number, address in enumerate(fresh):
@@ -114,7 +114,7 @@ class _Way(threading.Thread):
         self._who, self._address = who, address
         self._partition = journal_at(path).reader().partition(0)
         self._sent = acked
-        #: The position after the last row that was sent: instructions are not, and not acknowledged.
+        #: The position after the last row that was sent; instructions are not sent.
         self._last = acked
         self._stopped = threading.Event()
         self.start()

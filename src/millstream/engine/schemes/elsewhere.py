@@ -1,11 +1,11 @@
 """Runtimes on the hosts of other engines, as a supervisor orders them.
 
-    supervisor ──start, kill, drain──▶ one thread for each engine, in order ──HTTP──▶ engine ──▶ runtime
-               ──ask───────────────────────────────────────────────────────HTTP──▶
+    supervisor ──start, kill, drain──▶ a thread for each engine ──HTTP──▶ engine ──▶ runtime
+               ──ask────────────────────────────────────────────HTTP──▶
 
-An engine that is away is not waited for: a start is tried once, and the supervisor finds out that
-nobody answers. An order to end a runtime is tried until the engine is back, so that one that was
-only cut off does not stay.
+An engine that is away is not waited for: a start is tried once, and the supervisor notices that
+there is no response. An order to end a runtime is tried until the engine is back, so that one that
+was only cut off does not stay.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Elsewhere:
         self._orders.put(partial(self._post, node, GuestOrder("drain"), _ORDER_S))
 
     def ask(self, node: str, command: bytes) -> bytes | None:
-        """Give a runtime a command and return its answer; one that the engine does not have any more has ended."""
+        """Give a runtime a command and return its answer; one that is not there has ended."""
         generation = self._started.get(node)
         if generation is None:
             return None
@@ -105,7 +105,7 @@ class Elsewhere:
             order()
 
     def _post(self, node: str, order: GuestOrder, timeout: float) -> GuestStatus | None:
-        """Return what the engine says; None if it does not answer, or refuses."""
+        """Return the engine's answer; None if it does not answer, or refuses."""
         path = f"/jobs/{quote(self._job, safe='')}/runtimes/{quote(node, safe='')}"
         try:
             answer = self._http.post(
@@ -132,12 +132,12 @@ class Elsewhere:
 
 
 class Places:
-    """Runtimes on this host and on those of other engines: an address says which."""
+    """Runtimes on this host and on those of other engines, by their address."""
 
     def __init__(
         self, here: Runtimes, others: Mapping[int, Elsewhere], owners: Mapping[str, int]
     ) -> None:
-        """Start runtimes where `owners` says, by their address; 0 is here."""
+        """Start runtimes on the engines in `owners`, by their address; 0 is here."""
         self._hosts: dict[int, RuntimeHost] = {**others, 0: here}
         self._owners = owners
         self._at: dict[str, RuntimeHost] = {}
@@ -171,7 +171,7 @@ class Places:
 
 
 def owners_of(scheme: Scheme, engines: Sequence[Peer]) -> dict[str, int]:
-    """Return which engine, by its node, each address of a scheme belongs to; with one engine, all are its own.
+    """Return the node of the engine that each address of a scheme belongs to.
 
     Raises:
         InvalidScheme: One belongs to none of them.

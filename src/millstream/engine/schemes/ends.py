@@ -1,6 +1,6 @@
-"""The end of a stream in a scheme with stages: a stage's source ends when no runtime has anything more to send it.
+"""The end of a stream in a scheme with stages: a stage's source ends when all its runtimes have.
 
-    numgen has ended ──▶ "filter2_in" ends ──▶ group "filter2_out" finishes ──▶ all of it has arrived ──▶ ...
+    numgen has ended ─▶ "filter2_in" ends ─▶ group "filter2_out" finishes ─▶ all has arrived ─▶ ...
 
 A source that has ended has had all its messages acknowledged, and so has everybody between it and
 the stage.

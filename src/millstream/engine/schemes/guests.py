@@ -1,6 +1,6 @@
 """Runtimes that this engine hosts for a job whose driver is on another engine.
 
-The other engine's supervisor says what to do, over HTTP. They end with this engine, and their log
+The other engine's supervisor gives the orders, over HTTP. They end with this engine, and their log
 is the job's.
 """
 
@@ -24,7 +24,7 @@ BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?
 
 
 class GuestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to do with the runtime of a node: start it as this life, there, sending to these; end it; drain it; ask it."""
+    """What to do with the runtime of a node: start it at an address, end it, drain it or ask it."""
 
     do: Literal["start", "kill", "drain", "ask"]
     address: str = ""
@@ -36,7 +36,7 @@ class GuestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GuestStatus(msgspec.Struct, frozen=True):
-    """A runtime that an engine hosts for another: its process, its life, how it ended, and what it has answered."""
+    """A runtime that an engine hosts for another: its process, how it ended, and its answer."""
 
     pid: int | None = None
     generation: int = 0
@@ -45,7 +45,7 @@ class GuestStatus(msgspec.Struct, frozen=True):
 
 
 class Guest:
-    """The runtimes of one job. Start and end them from one thread that lives as long as this process."""
+    """The runtimes of one job. Start and end them from one thread that never ends."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Guest:
         log: Path,
         engine: Path,
     ) -> None:
-        """Host nodes of `scheme` for the engine with the folder `engine`; see `Runtimes` for the others."""
+        """Host nodes of `scheme` for the engine with the folder `engine`; see also `Runtimes`."""
         self._scheme = scheme
         self._ends: dict[str, tuple[int, int]] = {}
         self._lives: dict[str, int] = {}
@@ -87,7 +87,7 @@ class Guest:
             raise RequestRefused(f'"{node}" is no node that could run at "{order.address}"')
 
     def obey(self, node: str, order: GuestOrder) -> None:
-        """Do what an order says, except to ask."""
+        """Carry out an order, except to ask."""
         match order.do:
             case "start":
                 self._ends.pop(node, None)

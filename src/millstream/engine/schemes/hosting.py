@@ -1,4 +1,4 @@
-"""A scheme as a job: its driver hosts runtimes, and Spark only if there are stages among them (mixing.py).
+"""A scheme as a job: its driver hosts runtimes, and Spark only if it has stages (mixing.py).
 
     runtimes/memory.json            which life each node lives, and which sources have ended
     runtimes/<job>_<node>/<place>/  the queue of a node
@@ -72,13 +72,13 @@ def binaries(scheme: Scheme) -> tuple[str, ...]:
 
 
 def no_switch(scheme: Scheme) -> SwitchImpossible:
-    """Return why a scheme is not replaced while it runs."""
+    """Return why a running scheme cannot be replaced."""
     hint = "drain and undeploy it, then deploy the new one"
     return SwitchImpossible(f'"{scheme.name}" is a scheme, and cannot be switched', hint=hint)
 
 
 def declare(folder: Path) -> None:
-    """Begin anew with what an earlier job of that name has left: its sources have not ended yet."""
+    """Begin again on what an earlier job of that name has left: its sources have not ended yet."""
     file = _memory(folder)
     if file.is_file():
         known = remembered(file)
@@ -113,7 +113,7 @@ def _free(ip: str) -> str:
 def _supervised(
     scheme: Scheme, how: Run, wake: Callable[[], None]
 ) -> tuple[SchemeSupervisor, Places]:
-    """Return who looks after the runtimes of a scheme, and where these can be started.
+    """Return the supervisor of a scheme, and where its runtimes can be started.
 
     Raises:
         InvalidScheme: An address belongs to no engine, or a program is not there.
@@ -130,11 +130,11 @@ def _supervised(
         if (at := how.landings.get(mixing.source_of(name)))
     }
     supervisor = SchemeSupervisor(placed, _memory(folder), wake=wake, fixed=fixed)
-    heard = supervisor.exited
-    own = Runtimes(placed, folder=folder / "runtimes", root=root, on_exit=heard, programs=programs)
+    exited = supervisor.exited
+    own = Runtimes(placed, folder=folder / "runtimes", root=root, on_exit=exited, programs=programs)
     token = read_token(Path(how.data).parents[1] / "token") if len(how.engines) > 1 else ""
     others = {
-        n: Elsewhere(one.url, token, how.name, heard) for n, one in enumerate(how.engines) if n
+        n: Elsewhere(one.url, token, how.name, exited) for n, one in enumerate(how.engines) if n
     }
     return supervisor, Places(own, others, owners)
 
@@ -161,7 +161,7 @@ class Beside:
         self.step()
 
     def step(self) -> None:
-        """Look after everybody.
+        """Look after the runtimes.
 
         Raises:
             DriverFailed: A runtime ends time and again.
@@ -185,7 +185,7 @@ class Beside:
 
     @property
     def delivered(self) -> bool:
-        """Whether the runtimes have acknowledged all that the stages have made: it has arrived at the sinks."""
+        """Whether the runtimes have acknowledged everything that the stages have made."""
         return all(egress.idle for egress in self._egress.values())
 
     def status(self) -> tuple[RuntimeStatus, ...]:
@@ -199,22 +199,22 @@ class Beside:
 
 
 def _nothing() -> None:
-    """Wakes nobody: who looks after runtimes looks again in a moment."""
+    """Wake nobody: `step` is called again in a moment."""
 
 
 class SchemeRun:
-    """The runtimes of a scheme without stages, run once, as the engine says."""
+    """The runtimes of a scheme without stages, run once, as the engine commands."""
 
     def __init__(self, line: Line, scheme: Scheme, how: Run) -> None:
         self._line, self._scheme = line, scheme
         self._supervisor, self._host = _supervised(scheme, how, line.wake)
         self._ready = False
         self._flush: bool | None = None
-        self._told: object = None
-        self._told_at = 0.0
+        self._reported: object = None
+        self._reported_at = 0.0
 
     def run(self) -> Report | None:
-        """Host the runtimes until the engine says stop or there is nothing left to do; return what there is to say then.
+        """Host the runtimes until `Stop`, or until nothing is left to do; return the last report.
 
         Raises:
             DriverFailed: A runtime ends time and again.
@@ -240,24 +240,24 @@ class SchemeRun:
         if not self._ready and self._supervisor.ready:
             self._ready = True
             self._line.report(Ready())
-        return min(pause, self._tell())
+        return min(pause, self._report())
 
     def _ended(self) -> Report:
         """Return what became of it: drained only if it was to be, and its sources could go on."""
-        self._tell(last=True)
+        self._report(last=True)
         if not self._ready:
             self._line.report(Ready())  # it was quick
         drained = self._flush is False and not self._supervisor.ended
         return Drained() if drained else Finished()
 
-    def _tell(self, *, last: bool = False) -> float:
-        """Say how the runtimes are doing, if that has changed; return when to look again."""
+    def _report(self, *, last: bool = False) -> float:
+        """Report how the runtimes are doing, if that has changed; return when to look again."""
         now, status = time.monotonic(), self._supervisor.status()
-        if status == self._told:
+        if status == self._reported:
             return float("inf")
-        if not last and now < self._told_at + _STATISTICS_S:
-            return self._told_at + _STATISTICS_S - now
-        self._told, self._told_at = status, now
+        if not last and now < self._reported_at + _STATISTICS_S:
+            return self._reported_at + _STATISTICS_S - now
+        self._reported, self._reported_at = status, now
         self._line.report(Statistics({"runtimes": msgspec.to_builtins(status)}))
         return float("inf")
 
@@ -277,7 +277,7 @@ def _check(nodes: Sequence[Node], root: Path, programs: dict[str, Path]) -> None
                 f"looked for it from {root}" if "/" in node.action else "looked for it on its PATH"
             )
             raise InvalidScheme(
-                f'the program "{node.action}" of node "{node.name}" is not there, or may not be run',
+                f'the program "{node.action}" of node "{node.name}" is missing, or not executable',
                 hint=where,
             )
 

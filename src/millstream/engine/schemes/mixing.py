@@ -1,6 +1,6 @@
 """Schemes that mix runtimes with stages in Spark: a processor without an address is a stage.
 
-    numgen (runtime) ──▶ inbox "filter2_in" ──▶ stage "filter2" ──▶ journal "filter2_out" ──▶ printer (runtime)
+    numgen (runtime)─▶inbox "filter2_in"─▶stage "filter2"─▶journal "filter2_out"─▶printer (runtime)
                               Spark, every message once
 
 What the stages of a scheme are is a flow like any other; its rows are messages, in the column

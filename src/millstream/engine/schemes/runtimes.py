@@ -41,7 +41,7 @@ class RuntimeHost(Protocol):
 
 
 class Runtimes:
-    """Runtimes on this host. Call from one thread that lives as long as this process: the kernel ends them with it."""
+    """Runtimes on this host. Call from one thread that never ends: the kernel ends them with it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Runtimes:
         self._place = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
 
     def start(self, order: Start, *, drain: bool = False) -> None:
-        """Start a node as an order says; with `drain`, a source only to empty its queue."""
+        """Start a node; with `drain`, a source only to empty its queue."""
         self.kill(order.node)
         settings = settings_of(
             self._scheme,
@@ -115,7 +115,7 @@ class Runtimes:
         return None if found is None or found[1].poll() is not None else found[1].pid
 
     def ask(self, node: str, command: bytes) -> bytes | None:
-        """Give a runtime a command and return its answer; None if it has none in time. From any thread."""
+        """Give a runtime a command; return its answer, None after a while. From any thread."""
         with socket.socket(socket.AF_UNIX) as sock, contextlib.suppress(OSError):
             sock.settimeout(_ANSWER_S)
             sock.connect(str(self._service(node)))

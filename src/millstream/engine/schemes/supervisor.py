@@ -1,4 +1,4 @@
-"""The supervisor of a scheme: drives the rules of `actions.supervision` with processes, pings and a clock.
+"""The supervisor of a scheme: the rules of `actions.supervision` with processes, pings and a clock.
 
     exits, answers ─▶ queue ─▶ rules ─▶ orders: start, stop, ping, change_out
     moments         ─┘            └──▶ memory: which life each node lives, on disk before it begins
@@ -40,7 +40,7 @@ _ASKING: Final = 8
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What a supervisor keeps: each node's address, by its place in the list, and generation; sources that have ended.
+    """What a supervisor remembers: the address (its index) and generation of nodes; ended sources.
 
     `places` are the addresses of nodes that have none of their own.
     """
@@ -118,7 +118,7 @@ class SchemeSupervisor:
         self._ended = set(self._memory.ended)
         self._health = {node.name: _Health() for node in scheme.nodes if node.addresses}
         self._waiting: dict[str, tuple[float, Start]] = {}
-        self._telling: set[TellChange] = set()
+        self._changing: set[TellChange] = set()
         self._draining = False
         self._pool = ThreadPoolExecutor(_ASKING, thread_name_prefix="asking")
         self._host: RuntimeHost | None = None
@@ -136,17 +136,17 @@ class SchemeSupervisor:
         )
         self._obey(orders)
 
-    # what others tell
+    # events
 
     def exited(self, node: str, generation: int, code: int) -> None:
-        """Hear, from any thread, that a runtime is gone."""
-        self._tell(_Exited(node, generation, code))
+        """Note, from any thread, that a runtime is gone."""
+        self._put(_Exited(node, generation, code))
 
-    def _tell(self, event: _Exited | _Answered | _Changed) -> None:
+    def _put(self, event: _Exited | _Answered | _Changed) -> None:
         self._events.put(event)
         self._wake()
 
-    # what is so
+    # state
 
     @property
     def ready(self) -> bool:
@@ -189,16 +189,12 @@ class SchemeSupervisor:
         role = self._scheme.role(name)
         if life is None or self._host is None:
             return RuntimeStatus(node=name, role=role, state="ended", restarts=health.restarts)
-        silent = life.unanswered > 1
-        state = (
-            "starting"
-            if not life.answered
-            else "silent"
-            if silent
-            else "running"
-            if health.running
-            else "waiting"
-        )
+        if not life.answered:
+            state = "starting"
+        elif life.unanswered > 1:
+            state = "silent"
+        else:
+            state = "running" if health.running else "waiting"
         return RuntimeStatus(
             node=name,
             role=role,
@@ -257,7 +253,7 @@ class SchemeSupervisor:
             case _Answered():
                 self._answered(event)
             case _Changed(order):
-                self._telling.discard(order)
+                self._changing.discard(order)
                 self._state = rules.changed(self._state, order.node, order.old, order.new)
 
     def _answered(self, event: _Answered) -> None:
@@ -284,8 +280,9 @@ class SchemeSupervisor:
         alone = len(self._scheme.node(event.node).addresses) == 1
         if alone and life.exits + 1 >= rules.EXITS:
             raise DriverFailed(
-                f'the runtime of "{event.node}" has ended {rules.EXITS} times in a row, the last time with {event.code}',
-                hint="the job's log has its last words",
+                f'the runtime of "{event.node}" has ended {rules.EXITS} times in a row, '
+                f"the last time with {event.code}",
+                hint="its last output is in the job's log",
             )
         self._health[event.node].restarts += 1
         self._state, orders = rules.exited(
@@ -296,7 +293,7 @@ class SchemeSupervisor:
     # draining
 
     def drain(self) -> None:
-        """Let the sources end: `done` tells when all that they have made has arrived."""
+        """Let the sources end: `done` is true when all that they have made has arrived."""
         self._draining = True
         for name, life in list(self._state.lives.items()):
             if life.answered:
@@ -320,7 +317,7 @@ class SchemeSupervisor:
                 case AskPing(node):
                     self._ask(node)
                 case TellChange():
-                    self._tell_change(order)
+                    self._send_change(order)
 
     @property
     def _hosting(self) -> RuntimeHost:
@@ -355,18 +352,18 @@ class SchemeSupervisor:
         self._pool.submit(self._asked, node, generation)
 
     def _asked(self, node: str, generation: int) -> None:
-        self._tell(_Answered(node, generation, self._hosting.ask(node, wire.ping())))
+        self._put(_Answered(node, generation, self._hosting.ask(node, wire.ping())))
 
-    def _tell_change(self, order: TellChange) -> None:
-        if order not in self._telling:
-            self._telling.add(order)
-            self._pool.submit(self._told, order)
+    def _send_change(self, order: TellChange) -> None:
+        if order not in self._changing:
+            self._changing.add(order)
+            self._pool.submit(self._sent, order)
 
-    def _told(self, order: TellChange) -> None:
+    def _sent(self, order: TellChange) -> None:
         if self._hosting.ask(order.node, wire.change_out(order.old, order.new)) is not None:
-            self._tell(_Changed(order))
+            self._put(_Changed(order))
         else:
-            self._telling.discard(order)
+            self._changing.discard(order)
 
     def _remember(self) -> None:
         lives = {name: (life.address, life.generation) for name, life in self._state.lives.items()}
