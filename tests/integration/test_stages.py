@@ -334,7 +334,7 @@ def test_an_error_in_a_step_names_the_stage_and_the_row() -> None:
             GroupFailed, match=r'stage "divided" failed on .*"?v"?.*: 0.*ZeroDivisionError'
         ) as caught:
             t.results("out")
-        assert "mend its step" in str(caught.value.hint)
+        assert "fix its step" in str(caught.value.hint)
 
 
 def test_a_flow_may_use_a_module_beside_it_from_wherever_it_is_started(tmp_path: Path) -> None:

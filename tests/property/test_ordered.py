@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.spark.io.source import PLACE
-from millstream.spark.stages.ordered import Folding, Keeping, _Shard, to_bytes
+from millstream.spark.stages.distinct import Keeping
+from millstream.spark.stages.fold import Folding
+from millstream.spark.stages.ordered import _Shard, to_bytes
 
 LATENESS = 3
 MS = 1000

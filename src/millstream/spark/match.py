@@ -21,7 +21,7 @@ from millstream.patterns.match_recognize import read
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import reading
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
-from millstream.spark.stages.match import from_sources, matched, readied, schema_of
+from millstream.spark.stages.match_frames import from_sources, matched, readied, schema_of
 
 
 def match(

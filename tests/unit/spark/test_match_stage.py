@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from millstream.errors import GroupChanged
 from millstream.spark import match
 from millstream.spark.io.source import PLACE
-from millstream.spark.stages import match as match_stage
-from millstream.spark.stages.match import KEY, OLD_SHARDS, TIME, in_order
+from millstream.spark.stages import match_state
+from millstream.spark.stages.match_rows import KEY, TIME, ShardMatcher, in_order
+from millstream.spark.stages.match_state import OLD_SHARDS, MatchShard
 from millstream.spark.stages.ordered import SHARD, from_bytes, pack
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -50,24 +51,24 @@ def test_rows_are_in_order_of_time_then_of_place_or_content(
 
 
 def opened(piece: bytes, shards: int) -> tuple[bytes, bytes]:
-    stage: Any = match_stage.Stage.__new__(match_stage.Stage)
+    stage: Any = ShardMatcher.__new__(ShardMatcher)
     stage.shards = shards
-    return match_stage._Shard(stage)._opened(piece)
+    return MatchShard(stage)._opened(piece)
 
 
 def test_state_says_over_how_many_shards_keys_are_spread() -> None:
-    stage: Any = match_stage.Stage.__new__(match_stage.Stage)
+    stage: Any = ShardMatcher.__new__(ShardMatcher)
     stage.shards = 300
-    piece = match_stage._Shard(stage)._marked(match_stage._KEPT, b"content")
-    assert opened(piece, 300) == (match_stage._KEPT, b"content")
+    piece = MatchShard(stage)._marked(match_state._KEPT, b"content")
+    assert opened(piece, 300) == (match_state._KEPT, b"content")
     with pytest.raises(GroupChanged, match="spread over 300 shards, not over 16") as caught:
         opened(piece, 16)
     assert "shards=300" in str(caught.value.__notes__)
 
 
 def test_state_from_before_shards_were_noted_is_read_with_as_many_as_there_were() -> None:
-    assert opened(b"kcontent", OLD_SHARDS) == (match_stage._KEPT, b"content")
-    assert opened(b"wcontent", OLD_SHARDS) == (match_stage._WAITING, b"content")
+    assert opened(b"kcontent", OLD_SHARDS) == (match_state._KEPT, b"content")
+    assert opened(b"wcontent", OLD_SHARDS) == (match_state._WAITING, b"content")
     with pytest.raises(GroupChanged, match="64 shards"):
         opened(b"wcontent", 16)
 

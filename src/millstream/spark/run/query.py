@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from millstream.flow import stages as s
+from millstream.clock import MICROSECOND
 from millstream.flow.flow import Flow
+from millstream.flow.stages import EntryPoint, Written
 from millstream.journal import journal_at
 from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group, journal_read
@@ -31,7 +31,9 @@ from millstream.spark.io.source import MARKER, Settings, padded, watermark_ms
 from millstream.spark.io.targets import JournalTarget
 from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
-from millstream.spark.stages.build import Builder, place_field
+from millstream.spark.stages.build import Builder
+from millstream.spark.stages.columns import place_field
+from millstream.spark.stages.kind import SparkKind, kind_of
 
 MOST_RESTARTS: Final = 3
 #: How long a stop waits for a target that does not answer.
@@ -254,13 +256,12 @@ class GroupQuery:
         return True
 
     def _provider(self) -> str:
-        if self._has(s.Distinct, s.Fold, s.Match):
-            return ROCKSDB  # Spark has no other for stages with a state of their own
+        if any(kind.own_state for kind in self._kinds):
+            return ROCKSDB
         if self.state is not None:
             return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
-        # Windows are small beside their rows, and the in-memory store is twice as fast; joins keep
-        # whole rows.
-        return ROCKSDB if self._has(s.Join) else IN_MEMORY
+        # Windows are small beside their rows, and the in-memory store is twice as fast.
+        return ROCKSDB if any(kind.whole_rows for kind in self._kinds) else IN_MEMORY
 
     @property
     def _name(self) -> str:
@@ -274,10 +275,11 @@ class GroupQuery:
 
     @property
     def _slack_ms(self) -> int:
-        return 1 if self._has(s.Distinct, s.Fold, s.Match, s.Join) else 0
+        return max(kind.slack_ms for kind in self._kinds)
 
-    def _has(self, *kinds: type) -> bool:
-        return any(isinstance(self.flow.stages[name], kinds) for name in self.group.stages)
+    @property
+    def _kinds(self) -> list[SparkKind]:
+        return [kind_of(self.flow.stages[name]) for name in self.group.stages]
 
     def _letters(self, name: str) -> Path:
         """Return the journal whose dead letters take what a stage below entry point `name` fails at."""
@@ -327,17 +329,12 @@ def inputs_of(flow: Flow, group: Group, where: Callable[[str], Path]) -> dict[st
     inputs = {}
     for name in group.stages:
         stage = flow.stages[name]
-        if not isinstance(stage, s.Source | s.Reads | s.Journal):
+        if not isinstance(stage, EntryPoint):
             continue
-        journal = journal_read(stage)
-        lateness = stage.lateness if isinstance(stage, s.Source) else timedelta(0)
-        inputs[journal] = Input(
-            journal,
-            where(journal),
-            flow.stream(name).time,
-            lateness // timedelta(microseconds=1),
-            not isinstance(stage, s.Source),
-        )
+        journal, stream = stage.journal_name, flow.stream(name)
+        grouped = not (isinstance(stage, Written) and stage.writer == "source")
+        lateness = stream.lateness // MICROSECOND
+        inputs[journal] = Input(journal, where(journal), stream.time, lateness, grouped)
     return inputs
 
 

@@ -44,6 +44,9 @@ from millstream.flow.stages import Action
 from millstream.ingest import parse_rows
 from millstream.journal import DeadLetter, journal_at
 from millstream.spark.io.source import PLACE, POSITION_BITS
+from millstream.spark.stages.build import Builder
+from millstream.spark.stages.columns import parsed
+from millstream.spark.stages.kind import SparkKind
 
 ROW: Final = "_row"
 _MOST_PROGRAMS: Final = 8
@@ -56,6 +59,14 @@ class Shipping:
     flow: str
     root: Path
     binaries: Mapping[str, Path]
+
+
+def build(stage: Action, builder: Builder) -> DataFrame:
+    shipping = Shipping(builder.flow.name, builder.root, builder.binaries)
+    return action(builder.frame(stage.input), stage, shipping, letters=builder.letters(stage))
+
+
+KIND = SparkKind(build, ordered=True)
 
 
 def action(
@@ -73,9 +84,8 @@ def action(
     answers = stage.output.names
     gone = {name.lower() for name in answers}
     kept = [field for field in frame.schema.fields if field.name.lower() not in gone]
-    added = StructType.fromDDL(stage.output.ddl)
-    assert isinstance(added, StructType)
-    fields = [*kept, *(StructField(field.name, field.dataType) for field in added.fields)]
+    added = parsed(stage.output.ddl).fields
+    fields = [*kept, *(StructField(field.name, field.dataType) for field in added)]
     columns = stage.columns or tuple(name for name in frame.columns if name != PLACE)
     kept_by_engine = binary.parse(stage.argv[0])
     program = Program(

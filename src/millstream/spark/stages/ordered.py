@@ -1,4 +1,4 @@
-"""`fold` and `distinct`: stages of our own that see rows in event-time order.
+"""Stages of our own that see rows in event-time order: `fold` and `distinct`.
 
 Keys are spread over shards by the stable hash, and one shard is one key for
 Spark: a call for state costs a millisecond, so it must not be paid per key.
@@ -8,12 +8,12 @@ order. What comes out is therefore independent of batch boundaries. `place` is
 (input, partition, position) where the rows still carry it; rows that lost it in
 an `apply` or `sql` are put in order of their content, which is as repeatable.
 
-The rules (`Folding`, `Keeping`) know nothing of Spark.
+The rules (`Folding` in `fold`, `Keeping` in `distinct`) know nothing of Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -30,7 +30,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from millstream.errors import RunError
 from millstream.spark.daemon import settle
 from millstream.spark.io.source import PLACE
 
@@ -52,103 +51,7 @@ class Rule(Protocol):
     def expire(self, state: State, watermark: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Folding:
-    """Call the user's step on every row with the state of its key."""
-
-    stage: str
-    by: tuple[str, ...]
-    step: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any] | None]]
-    initial: Any
-    output: frozenset[str]
-    time: str | None
-
-    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
-        results = []
-        given = plain(rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows)
-        for number, (key, row) in enumerate(zip(keys(rows, self.by), given, strict=True)):
-            before = state[key] if key in state else _fresh(self.initial)
-            after, result = self._step(before, row)
-            if key not in state or number % 1000 == 0:
-                self._check(after)
-            state[key] = after
-            if result is not None:
-                results.append(result)
-        return results
-
-    def expire(self, state: State, watermark: int) -> None:
-        """Nothing expires: the state of a key is kept for good."""
-
-    def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-        """Call the user's function, and say which stage and row an error of it belongs to."""
-        try:
-            after, result = self.step(state, row)
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise RunError(
-                f'stage "{self.stage}" failed on {row}: {said}',
-                hint="mend its step, or let a stage before it leave such rows out; the group goes on from this row",
-            ) from error
-        if result is not None and self.time is not None and result.get(self.time) is None:
-            raise RunError(
-                f'stage "{self.stage}" puts out a row without "{self.time}"',
-                hint="put the time of the row into it",
-            )
-        if result is not None and not result.keys() <= self.output:
-            unknown = sorted(result.keys() - self.output)
-            raise RunError(
-                f'stage "{self.stage}" puts out a column "{unknown[0]}" that its output does not have',
-                hint=f"its columns are {', '.join(sorted(self.output))}",
-            )
-        if result is not None and self.time is not None and result.get(self.time) < row[self.time]:
-            raise RunError(
-                f'stage "{self.stage}" dates a row back: {result.get(self.time)} for {row}',
-                hint=f'put out the "{self.time}" of the row, or a later one',
-            )
-        return after, result
-
-    def _check(self, value: Any) -> None:
-        # A tuple would come back from disk as a list, but only after a batch's
-        # end: results would depend on batch boundaries.
-        try:
-            same = decode(encode(value)) == value
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RunError(
-                f'stage "{self.stage}" keeps a state that cannot be stored: {error}', hint=_PLAIN
-            ) from None
-        if not same:
-            raise RunError(
-                f'stage "{self.stage}" keeps a state that changes when stored: {value!r}',
-                hint=_PLAIN,
-            )
-
-
-_PLAIN: Final = "use dicts with text keys, lists, text, numbers, booleans and None"
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """Keep the first row of a key, and drop those that follow it within a time."""
-
-    by: tuple[str, ...]
-    time: str
-    within: int
-
-    def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
-        times = micros(rows.column(self.time))
-        kept = []
-        for place, (key, at) in enumerate(zip(keys(rows, self.by), times.tolist(), strict=True)):
-            if key not in state or at - state[key] >= self.within:
-                state[key] = at
-                kept.append(place)
-        return plain(rows.take(pa.array(kept, pa.int64()))) if kept else []
-
-    def expire(self, state: State, watermark: int) -> None:
-        for key in [key for key, at in state.items() if at + self.within <= watermark]:
-            del state[key]
-
-
-def plain(rows: pa.Table) -> list[dict[str, Any]]:
+def dictionaries(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows as dictionaries."""
     columns = [values(column) for column in rows.columns]
     names = rows.column_names
@@ -403,7 +306,3 @@ def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     return pd.DataFrame(
         {name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns}
     )
-
-
-def _fresh(initial: Any) -> Any:
-    return initial() if callable(initial) else decode(encode(initial))

@@ -1,0 +1,54 @@
+"""How Spark runs a kind of stage: what the kind's module in this room names `KIND`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from millstream.errors import InternalError
+from millstream.flow.flow import Flow
+from millstream.flow.stages import Stage
+
+if TYPE_CHECKING:
+    from millstream.spark.stages.build import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class SparkKind:
+    """What Spark must know of a kind.
+
+    Args:
+        build: Returns the rows of a stage; `builder.frame` has those of its inputs. Its stage is of
+            the kind that its module belongs to, so any type will do here.
+        results: The same for a stage with which nothing more is done, if that differs.
+        check: Refuses a frame that the stage must not return, while the flow is planned.
+        ordered: It takes rows in an order of their own, so they must know their place.
+        own_state: It keeps state in `transformWithState`, for which Spark has no store but RocksDB.
+        whole_rows: It keeps whole rows, for which RocksDB is the better store.
+    """
+
+    build: Callable[[Any, Builder], DataFrame]
+    results: Callable[[Any, Builder], DataFrame] | None = None
+    check: Callable[[Any, Flow, Any], None] | None = None
+    ordered: bool = False
+    own_state: bool = False
+    whole_rows: bool = False
+
+    @property
+    def slack_ms(self) -> int:
+        """How far the watermark must stay behind the rows that may still come."""
+        return 1 if self.own_state or self.whole_rows else 0
+
+
+def kind_of(stage: Stage) -> SparkKind:
+    """Return how Spark runs a stage."""
+    # By its name: a flow's description never imports pyspark, nor a match numba before it is used.
+    module = import_module(stage.spark or f"millstream.spark.stages.{stage.kind}")
+    kind = getattr(module, "KIND", None)
+    if not isinstance(kind, SparkKind):
+        raise InternalError(f'module "{module.__name__}" has no KIND for the stages "{stage.kind}"')
+    return kind

@@ -1,0 +1,211 @@
+"""The rows of a shard in Python: tests that SQL cannot make, the matchers, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.flow.stages import SHARDS
+from millstream.patterns.automaton import FOREVER
+from millstream.patterns.batches import Batch, Found
+from millstream.patterns.events import asked, micros, plain
+from millstream.patterns.matcher import Kept, Matcher, matcher
+from millstream.patterns.outputs import Piece
+from millstream.patterns.recipe import (
+    PatternPlan,
+    Recipe,
+)
+from millstream.patterns.results import classified, compute
+from millstream.spark.io.source import PLACE
+from millstream.spark.stages.ordered import SHARD
+
+KEY, TIME, COURSE, LATE, ROW = "__key", "__time", "__course", "__late", "__row"
+STARTED, DEAD, JSON = "__started", "__dead", "__json"
+#: For each pattern, the column of each piece.
+Slots = tuple[tuple[str, ...], ...]
+
+
+@dataclass
+class ShardMatcher:
+    """What a worker needs to match the rows of a shard."""
+
+    recipe: Recipe
+    rows: pa.Schema
+    output: pa.Schema
+    slots: Slots
+    shown: tuple[str, ...]
+    drop_late: bool = False
+    shards: int = SHARDS
+
+    @cached_property
+    def matchers(self) -> list[Matcher]:
+        late = self.recipe.late
+        return [
+            matcher(course.automaton, self._types(course), late=late, rows=course.lags)
+            for course in self.recipe.courses
+        ]
+
+    def _types(self, course: PatternPlan) -> list[pa.DataType]:
+        return [self.rows.field(f"__value{place}").type for place in course.values]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Made again where it is needed.
+        return {name: value for name, value in self.__dict__.items() if name != "matchers"}
+
+    def empty(self) -> list[Kept]:
+        return [
+            one.empty(pa.string(), self._kept_columns(course))
+            for one, course in zip(self.matchers, self.recipe.courses, strict=True)
+        ]
+
+    def _kept_columns(self, course: PatternPlan) -> pa.Schema:
+        return self._payload(self.rows.empty_table(), course).schema
+
+    def _payload(self, rows: pa.Table, course: PatternPlan) -> pa.Table:
+        """Return the columns that outputs, and Python predicates, need."""
+        whole = rows.select([self.shown[place] for place in course.rows])
+        whole = whole.rename_columns([f"__out{place}" for place in course.rows])
+        if any(test.functions for test in course.automaton.tests):
+            for name, column in zip(_whole(rows).column_names, _whole(rows).columns, strict=True):
+                whole = whole.append_column(name, column)
+        return whole if whole.column_names else rows.select([TIME])
+
+    def process(
+        self, kept: list[Kept], rows: pa.Table, watermark: int
+    ) -> tuple[list[Kept], list[pa.Table]]:
+        """Match rows, which are in order, and return what is kept and what is found."""
+        after, results = [], []
+        for number, (course, one, before) in enumerate(
+            zip(self.recipe.courses, self.matchers, kept, strict=True)
+        ):
+            now, found = one.process(before, self._batch(rows, course), watermark)
+            after.append(now)
+            if len(found):
+                results.append(self._results(number, course, found))
+        return after, results
+
+    def sorted_out(self, rows: pa.Table, watermark: int | None) -> tuple[pa.Table, pa.Table | None]:
+        """Return the rows that can be matched, and letters for the others: without a key or a time, or behind the watermark."""
+        lost = np.zeros(len(rows), bool)
+        if self.drop_late and watermark is not None:
+            # Spark would fail the query when a match comes out that is older than its watermark.
+            lost |= micros(rows.column(TIME)) <= watermark
+        if self.recipe.letters:
+            lost |= rows.column(DEAD).is_valid().to_numpy()
+        if not lost.any():
+            return rows, None
+        return rows.filter(pa.array(~lost)), self._letters(rows.filter(pa.array(lost)), watermark)
+
+    def _letters(self, rows: pa.Table, watermark: int | None) -> pa.Table:
+        dead = pa.repeat(pa.scalar("late"), len(rows))
+        # A time that Spark lets through; the event's own is in its JSON.
+        at = np.maximum(micros(rows.column(TIME)), (watermark or 0) + 1000)
+        arrays = {TIME: pa.array(at, pa.int64()).cast(self.output.field(TIME).type), DEAD: dead}
+        if self.recipe.letters:
+            arrays[DEAD] = pc.coalesce(rows.column(DEAD).combine_chunks(), dead)
+            arrays[JSON] = rows.column(JSON).combine_chunks()
+        filled = [arrays.get(one.name, pa.nulls(len(rows), one.type)) for one in self.output]
+        return pa.Table.from_arrays(filled, schema=self.output)
+
+    def _batch(self, rows: pa.Table, course: PatternPlan) -> Batch:
+        count = len(course.automaton.tests)
+        mask = rows.column(f"__mask{course.word}").to_numpy() >> course.shift & ((1 << count) - 1)
+        for number, test in enumerate(course.automaton.tests):
+            if test.alone:
+                mask = np.where(asked(test.alone, _whole(rows)), mask, mask & ~(1 << number))
+        if course.automaton.quiet:
+            chosen = np.flatnonzero(mask)
+            if len(chosen) < len(mask):
+                rows, mask = rows.take(pa.array(chosen)), mask[chosen]
+        values = [plain(rows.column(f"__value{place}").combine_chunks()) for place in course.values]
+        keys = rows.column(KEY).combine_chunks()
+        return Batch(
+            keys,
+            micros(rows.column(TIME)),
+            mask.astype(np.int64),
+            values,
+            self._payload(rows, course),
+        )
+
+    def _results(self, number: int, course: PatternPlan, found: Found) -> pa.Table:
+        whole, parts = found, found
+        if self.recipe.all_rows:
+            parts, whole = found.prefixes(), found.repeated()
+        named = zip(self.slots[number], course.outputs.pieces, strict=True)
+        arrays = {slot: self._piece(course, slot, piece, parts, whole) for slot, piece in named}
+        arrays[TIME] = pa.array(parts.at, pa.int64()).cast(self.output.field(TIME).type)
+        arrays[STARTED] = pa.array(parts.started, pa.int64()).cast(self.output.field(STARTED).type)
+        arrays[COURSE] = pa.array(np.full(len(parts), number), pa.int32())
+        arrays[LATE] = pa.array(parts.late)
+        filled = [arrays.get(one.name, pa.nulls(len(parts), one.type)) for one in self.output]
+        table = pa.Table.from_arrays(filled, schema=self.output)
+        if not course.automaton.hidden or not self.recipe.all_rows:
+            return table
+        shown = ~np.isin(parts.blocks[parts.ends - 1], list(course.automaton.hidden))
+        return table.filter(pa.array(shown))
+
+    def _piece(
+        self, course: PatternPlan, slot: str, piece: Piece, parts: Found, whole: Found
+    ) -> pa.Array:
+        kind = self.output.field(slot).type
+        found = whole if piece.final else parts
+        if piece.function == "classifier":
+            return classified(found, course.automaton.blocks)
+        value = None if piece.value is None else f"__out{course.rows[piece.value]}"
+        return compute(piece, found, value, kind)
+
+
+def _whole(rows: pa.Table) -> pa.Table:
+    """Return the events as they came, for Python predicates."""
+    flat = rows.column(ROW).combine_chunks()
+    return pa.Table.from_arrays(flat.flatten(), names=[one.name for one in flat.type])
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Sort rows by time, then by place, or by content where they have none."""
+    times = micros(rows.column(TIME))
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    # Few have the time of another, and comparing times alone takes a fraction of comparing all.
+    same = times[1:] == times[:-1]
+    tied = (
+        np.flatnonzero(np.append(same, False) | np.append(False, same))
+        if len(times)
+        else np.zeros(0, np.int64)
+    )
+    if len(tied):
+        some = rows.take(pa.array(order[tied]))
+        order[tied] = order[tied][pc.sort_indices(some, sort_keys=_content_keys(some)).to_numpy()]
+    return rows.take(pa.array(order))
+
+
+def _content_keys(rows: pa.Table) -> list[tuple[str, str]]:
+    if PLACE in rows.column_names:
+        return [(TIME, "ascending"), (PLACE, "ascending")]
+    plain_ones = [
+        one.name for one in rows.schema if one.name not in (TIME, SHARD) and _sortable(one.type)
+    ]
+    return [(name, "ascending") for name in (TIME, *plain_ones)]
+
+
+def _sortable(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
+
+
+def whole(stage: ShardMatcher) -> Callable[[pa.Table], pa.Table]:
+    """Return the function that matches all rows of a shard of a batch."""
+
+    # Spark counts the parameters: an object with `__call__` has one too many.
+    def match(rows: pa.Table) -> pa.Table:
+        good, letters = stage.sorted_out(rows.drop_columns([SHARD]), None)
+        _, results = stage.process(stage.empty(), in_order(good), FOREVER)
+        results += [] if letters is None else [letters]
+        return pa.concat_tables(results) if results else stage.output.empty_table()
+
+    return match

@@ -1,0 +1,209 @@
+"""The state of a shard: rows that wait for the watermark, and what the matchers keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from millstream.errors import GroupChanged
+from millstream.patterns.events import micros
+from millstream.patterns.matcher import Kept
+from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
+from millstream.spark.stages.ordered import PIECE as CHUNK
+from millstream.spark.stages.ordered import from_bytes, to_bytes, wake_at
+
+#: How many there were before the state recorded it.
+OLD_SHARDS: Final = 64
+
+
+@dataclass
+class MatchShard(StatefulProcessor):
+    """One shard of a stream: rows that wait, and what the matchers keep."""
+
+    stage: ShardMatcher
+    _handle: Any = field(default=None, repr=False)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        # One list for both, marked by their first byte: calls for state are what a shard's turn is
+        # made of.
+        self._pieces = handle.getListState("pieces", "data binary")
+        self._next = _Once(handle.getValueState("next", "time bigint"))
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        fresh = [_Packed(from_bytes(data), bytes(data)) for frame in rows for data in frame["rows"]]
+        yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[pd.DataFrame]:
+        yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _advance(self, fresh: list[_Packed], watermark: int) -> Iterator[pd.DataFrame]:
+        both = [(one, *self.stage.sorted_out(one.rows, watermark)) for one in fresh]
+        yield from (_frame(letters) for _, _, letters in both if letters is not None)
+        fresh = [
+            one if letters is None else _Packed(good)
+            for one, good, letters in both
+            if good.num_rows
+        ]
+        self._next.forget()
+        stored = self._next.get()
+        times = [int(micros(one.rows.column(TIME)).min()) for one in fresh]
+        lowest = min([*times, *(stored[:1] if stored else ())], default=None)
+        if lowest is None:
+            return
+        if lowest > watermark:
+            if fresh:
+                self._pieces.appendList([(self._marked(_WAITING, one.bytes()),) for one in fresh])
+                wake_at(self._handle, self._next, lowest)
+            return
+        yield from self._take([one.rows for one in fresh], watermark)
+
+    def _take(self, fresh: list[pa.Table], watermark: int) -> Iterator[pd.DataFrame]:
+        pieces = [self._opened(bytes(piece)) for (piece,) in self._pieces.get()]
+        stored = [from_bytes(content) for mark, content in pieces if mark == _WAITING]
+        names = self.stage.rows.names
+        tables = [table.select(names) for table in (*stored, *fresh)]
+        rows = pa.concat_tables(tables) if tables else self.stage.rows.empty_table()
+        ready = micros(rows.column(TIME)) <= watermark
+        rest = rows.filter(pa.array(~ready))
+        before = self._load(b"".join(content for mark, content in pieces if mark == _KEPT))
+        kept, results = self.stage.process(
+            before, in_order(rows.filter(pa.array(ready))), watermark
+        )
+        self._store([*self._dumped(kept), *self._packed(rest)])
+        self._wake_next(kept, rest)
+        if results:
+            yield _frame(pa.concat_tables(results))
+
+    def _load(self, data: bytes) -> list[Kept]:
+        if not data:
+            return self.stage.empty()
+        stored = msgspec.msgpack.decode(data)
+        return [
+            empty if part is None else one.load(part)
+            for one, part, empty in zip(
+                self.stage.matchers, stored, self.stage.empty(), strict=True
+            )
+        ]
+
+    def _store(self, pieces: list[bytes]) -> None:
+        if pieces:
+            self._pieces.put([(piece,) for piece in pieces])
+        else:
+            self._pieces.clear()
+
+    def _dumped(self, kept: list[Kept]) -> list[bytes]:
+        if all(one.idle for one in kept):
+            return []
+        parts = [
+            None if k.idle else one.dump(k)
+            for one, k in zip(self.stage.matchers, kept, strict=True)
+        ]
+        data = msgspec.msgpack.encode(parts)
+        return [self._marked(_KEPT, data[at : at + CHUNK]) for at in range(0, len(data), CHUNK)]
+
+    def _packed(self, rest: pa.Table) -> list[bytes]:
+        step = max(1, rest.num_rows * CHUNK // max(1, rest.nbytes))
+        return [
+            self._marked(_WAITING, to_bytes(rest.slice(at, step)))
+            for at in range(0, rest.num_rows, step)
+        ]
+
+    def _marked(self, mark: bytes, content: bytes) -> bytes:
+        return mark + self.stage.shards.to_bytes(4, "little") + content
+
+    def _opened(self, piece: bytes) -> tuple[bytes, bytes]:
+        """Return the mark and the content of a piece of state.
+
+        Raises:
+            GroupChanged: The keys were spread over another number of shards.
+        """
+        mark, shards, content = piece[:1], int.from_bytes(piece[1:5], "little"), piece[5:]
+        if mark in _OLD:
+            mark, shards, content = _OLD[mark], OLD_SHARDS, piece[1:]
+        if shards != self.stage.shards:
+            msg = f"the state of the pattern is spread over {shards} shards, not over {self.stage.shards}"
+            raise GroupChanged(msg, hint=f"say shards={shards}, or start with a new checkpoint")
+        return mark, content
+
+    def _wake_next(self, kept: list[Kept], rest: pa.Table) -> None:
+        limits = [one.soonest(part) for one, part in zip(self.stage.matchers, kept, strict=True)]
+        limits += [int(micros(rest.column(TIME)).min())] if rest.num_rows else []
+        lowest = min((limit for limit in limits if limit is not None), default=None)
+        if lowest is None:
+            self._next.clear()
+        else:
+            wake_at(self._handle, self._next, lowest)
+
+
+_KEPT, _WAITING = b"K", b"W"
+#: The marks of pieces that do not say over how many shards the keys are spread.
+_OLD: Final = {b"k": _KEPT, b"w": _WAITING}
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Rows, and the bytes that they came as, if they are still the same."""
+
+    rows: pa.Table
+    data: bytes | None = None
+
+    def bytes(self) -> bytes:
+        return to_bytes(self.rows) if self.data is None else self.data
+
+
+class _Once:
+    """A value of state that is asked for once in a shard's turn."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self.forget()
+
+    def forget(self) -> None:
+        self._known = False
+        self._value: Any = None
+
+    def get(self) -> Any:
+        if not self._known:
+            self._known, self._value = True, self._state.get()
+        return self._value
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self._state.update(value)
+        self._known, self._value = True, value
+
+    def clear(self) -> None:
+        self._state.clear()
+        self._known, self._value = True, None
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names})
+
+
+def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
+    if pa.types.is_nested(column.type):
+        return pd.Series(column.to_pylist(), dtype=object)
+    if (
+        pa.types.is_string(column.type)
+        or pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+    ):
+        # As they are: Spark asks for Arrow data again.
+        return pd.Series(pd.arrays.ArrowExtensionArray(column.combine_chunks()))
+    # Objects where whole numbers are missing: numpy would turn the others into fractions.
+    found: pd.Series[Any] = column.to_pandas(integer_object_nulls=True)
+    return found
