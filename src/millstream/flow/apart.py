@@ -1,4 +1,4 @@
-"""Two versions of a flow in one process: each has modules of its own, also where these have the same names.
+"""Two versions of a flow in one process: each has modules of its own, also of the same names.
 
 A flow's functions keep the modules that they were loaded with. What is imported later, by a
 function that runs, is found beside the version that was loaded last.
@@ -17,7 +17,7 @@ from millstream.flow.load import load
 
 
 def load_apart(path: str | PathLike[str], other: str | PathLike[str]) -> Flow:
-    """Return the flow that a file describes, whatever was imported for the flow in the file `other`.
+    """Return the flow in a file, whatever was imported for the flow in the file `other`.
 
     Raises:
         NotLoadable: The file is not there, fails, or does not hold exactly one flow.
@@ -34,7 +34,7 @@ def load_apart(path: str | PathLike[str], other: str | PathLike[str]) -> Flow:
 
 @contextmanager
 def visiting(path: str | PathLike[str]) -> Iterator[None]:
-    """Whatever is imported inside for the flow in a file, the modules of other versions are as they were afterwards."""
+    """Restore the modules of other versions after imports for the flow in a file."""
     folder = Path(path).resolve().parent
     before, paths = dict(sys.modules), sys.path[:]
     try:

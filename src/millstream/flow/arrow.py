@@ -86,6 +86,7 @@ def _nested(found: pa.DataType) -> str:
     if types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found):
         return f"array<{spark_type(found.value_type)}>"
     if types.is_struct(found):
-        return f"struct<{','.join(f'{quoted(field.name)}:{spark_type(field.type)}' for field in found)}>"
+        fields = ",".join(f"{quoted(field.name)}:{spark_type(field.type)}" for field in found)
+        return f"struct<{fields}>"
     msg = f'Arrow\'s type "{found}" is not one that Spark reads'
     raise UnknownType(msg, hint="cast the column before it is written")

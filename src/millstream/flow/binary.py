@@ -1,4 +1,7 @@
-"""The name of a program that engines keep: `score@2`, or `score@latest` for the newest when the flow is deployed."""
+"""The name of a program that engines keep: `score@2`, or `score@latest` for the newest one.
+
+The newest is chosen when the flow is deployed.
+"""
 
 from __future__ import annotations
 

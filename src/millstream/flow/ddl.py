@@ -206,7 +206,8 @@ def _tokens(text: str) -> list[str]:
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            msg = f'the schema "{text}" has "{text[at:].strip()[:1]}", which is not part of a column list'
+            found = text[at:].strip()[:1]
+            msg = f'the schema "{text}" has "{found}", which is not part of a column list'
             raise InvalidSchema(msg, hint=_HINT)
         tokens.append(match.group().strip())
         at = match.end()

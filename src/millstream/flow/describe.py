@@ -21,7 +21,7 @@ from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import Sink, Stage
 from millstream.flow.targets import Table, TargetSpec
 
-# JSON: what can be in it, Python's types cannot say shortly.
+# JSON values, whose types Python cannot express briefly.
 Data = Any
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
 

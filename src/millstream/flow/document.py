@@ -72,7 +72,9 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not isinstance(self.node, yaml.MappingNode):
-            raise self.wrong(self.node, f"{self.title} is {_said(self.node)}", "names with values")
+            raise self.wrong(
+                self.node, f"{self.title} is {_text_of(self.node)}", "names with values"
+            )
         for key, value in self.node.value:
             name = str(key.value)
             if name in self.values:
@@ -176,7 +178,7 @@ class Entry:
         return _FLAGS[text.lower()]
 
     def one_of(self, kinds: Sequence[str], in_python: Sequence[str] = ()) -> str:
-        """Return the one key of several that is there; `in_python` are those that need a function."""
+        """Return the one key of several that is there; those `in_python` need a function."""
         found = [kind for kind in kinds if kind in self.values]
         if len(found) == 1:
             return found[0]
@@ -205,11 +207,11 @@ class Entry:
 
     def _scalar(self, node: yaml.Node, key: str) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            raise self.wrong(node, f'"{key}" of {self.title} is {_said(node)}', "text")
+            raise self.wrong(node, f'"{key}" of {self.title} is {_text_of(node)}', "text")
         return str(node.value)
 
 
-def _said(node: yaml.Node) -> str:
+def _text_of(node: yaml.Node) -> str:
     if isinstance(node, yaml.SequenceNode):
         return "a list"
     return "a mapping" if isinstance(node, yaml.MappingNode) else f'"{node.value}"'

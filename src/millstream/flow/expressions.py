@@ -1,4 +1,4 @@
-"""Spark SQL expressions, read without Spark: the columns they use, whether they aggregate, their type, their normal form.
+"""Spark SQL expressions, read without Spark: their columns, aggregates, type and normal form.
 
 sqlglot reads them in its Spark dialect. A type that is not plain to see is None: Spark tells it at
 planning.
@@ -110,7 +110,7 @@ def normal(text: str) -> str:
 
 
 def column(name: str) -> str:
-    """Return the expression that stands for a column, quoted where its name means something else in SQL."""
+    """Return the expression for a column, quoted where its name means something else in SQL."""
     try:
         tree = parse(name)
     except InvalidSql:
@@ -140,7 +140,10 @@ def type_of(text: str, schema: Schema) -> str | None:
 
 
 def columns_in(tree: exp.Expr, tables: Collection[str] = ()) -> Iterator[tuple[str, exp.Expr]]:
-    """Yield each column that a tree uses, with its node; "a.b" is column "b" of table "a" if there is such a table, else field "b" of "a"."""
+    """Yield each column that a tree uses, with its node.
+
+    "a.b" is column "b" of table "a" if there is such a table, else field "b" of "a".
+    """
     known = {table.lower() for table in tables}
     for node in tree.find_all(exp.Column):
         parts = [part.name for part in node.parts]
@@ -267,10 +270,12 @@ def reason(error: SqlglotError) -> str:
         return str(error).splitlines()[0].lower()
     first = details[0]
     near = f' near "{first["highlight"]}"' if first.get("highlight") else ""
-    return f"{_plain(str(first['description']))}{near}, line {first['line']}, column {first['col']}"
+    return (
+        f"{_sentence(str(first['description']))}{near}, line {first['line']}, column {first['col']}"
+    )
 
 
-def _plain(description: str) -> str:
+def _sentence(description: str) -> str:
     # sqlglot names its own classes here, which tells a user nothing.
     missing = re.match(r"Required keyword: '(\w+)' missing", description)
     return "something is missing" if missing else description[:1].lower() + description[1:]

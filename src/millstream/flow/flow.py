@@ -15,8 +15,6 @@ from millstream.errors import (
     InvalidOption,
     NoOutputs,
     NoTime,
-    SchemasDiffer,
-    TimesDiffer,
     UnknownColumn,
     UnknownJournal,
     UnknownStream,
@@ -130,15 +128,15 @@ class Flow:
             time: The column that says when an event happened.
             lateness: How far an event's time may lie behind the latest in its partition; later ones
                 go to the dead letters.
-            key: The column that windows and folds group by unless told otherwise, and by which
-                events find their partition.
+            key: The column that windows and folds group by unless they are given another, and
+                by which events find their partition.
             ahead: How far an event's time may lie ahead of the clock; further ones go to the dead
                 letters.
             idle: After how long without events a partition stops holding up the others.
             partitions: In how many parts the journal is written, at least: one that has more keeps
                 them.
-            keep_for: Keep what all groups have read for so long; for good if neither this nor
-                `keep_bytes` is given.
+            keep_for: Keep what all groups have read for so long; permanently if neither this
+                nor `keep_bytes` is given.
             keep_bytes: Keep so many bytes, per partition, of what all groups have read.
         """
         site = Site(self.name, name, "source", here())
@@ -193,7 +191,7 @@ class Flow:
         return streams[0].merge(name, *streams[1:])
 
     def sql(self, name: str, query: str) -> Stream:
-        """Return the rows of a query over the stream that it reads FROM, as that stream's own `sql` does.
+        """Return the rows of a query over the stream that it reads FROM, as `Stream.sql` does.
 
         flow.sql("late", "SELECT * FROM departures WHERE delay > 60")
         """
@@ -223,7 +221,7 @@ class Flow:
         time: str | None = None,
         name: str | None = None,
     ) -> Stream:
-        """Return the stream of a journal that this flow writes further down: the way to build a cycle.
+        """Return the stream of a journal that this flow writes further down, to build a cycle.
 
         Its schema must be given, since the stage that writes it is not there yet; the journal is
         checked against it.
@@ -267,7 +265,7 @@ class Flow:
             NoOutputs: It has neither a sink nor a journal.
             UnknownJournal: It reads a journal that it does not write.
         """
-        journals = [name for name, stage in self.stages.items() if isinstance(stage, Journal)]
+        journals = [stage.name for stage in self._journals()]
         for stage in self.stages.values():
             if isinstance(stage, Reads) and stage.journal not in journals:
                 site = Site(self.name, stage.name, "stage", stage.where)
@@ -287,18 +285,18 @@ class Flow:
 
     def unused(self) -> tuple[str, ...]:
         """Return the stages that no sink and no journal reads, directly or through others."""
-        journals = [stage for stage in self.stages.values() if isinstance(stage, Journal)]
-        used = {stage.name for stage in journals}
-        waiting = [
-            *(sink.input for sink in self.sinks.values()),
-            *(stage.input for stage in journals),
-        ]
+        used = {stage.name for stage in self._journals()}
+        outputs: list[Sink | Journal] = [*self.sinks.values(), *self._journals()]
+        waiting = [one.input for one in outputs]
         while waiting:
             name = waiting.pop()
             if name not in used:
                 used.add(name)
                 waiting += self.stages[name].inputs
         return tuple(name for name in self.stages if name not in used)
+
+    def _journals(self) -> list[Journal]:
+        return [stage for stage in self._stages.values() if isinstance(stage, Journal)]
 
     def _stand_in(self) -> Stream:
         return Stream(self, self.name, None, None, None, timedelta(0))
@@ -314,9 +312,9 @@ class Flow:
         """Add a stage whose stream is known."""
         assert isinstance(stream, Stream)
         site = Site(self.name, stage.name, stage.noun, stage.where)
-        self._check_unique(site, self._stages, "stage")
+        _check_unique(site, self._stages, "stage")
         if isinstance(stage, Journal):
-            self._check_unique(site, self._sinks, "sink")
+            _check_unique(site, self._sinks, "sink")
             self._check_readers(stage, stream)
         self._stages[stage.name] = stage
         self._streams[stage.name] = stream
@@ -324,54 +322,29 @@ class Flow:
 
     def _add_sink(self, sink: Sink) -> None:
         site = Site(self.name, sink.name, "sink", sink.where)
-        self._check_unique(site, self._sinks, "sink")
-        journals = {
-            name: stage for name, stage in self._stages.items() if isinstance(stage, Journal)
-        }
-        self._check_unique(site, journals, "journal")
+        _check_unique(site, self._sinks, "sink")
+        _check_unique(site, {one.name: one for one in self._journals()}, "journal")
         self._sinks[sink.name] = sink
-
-    def _check_unique(self, site: Site, others: Mapping[str, Stage | Sink], kind: str) -> None:
-        if site.name not in others:
-            return
-        where = others[site.name].where
-        place = f", in line {where.line}" if where is not None else ""
-        fact = f"has the name of another {kind}{place}"
-        raise site.mistake(DuplicateName, fact, hint="give one of them another name")
 
     def _check_cycle(self, stage: Reads) -> None:
         written = self._streams.get(stage.journal)
         if written is not None and isinstance(self._stages[stage.journal], Journal):
-            self._check_same(stage, written, Site(self.name, stage.name, "stage", stage.where))
+            stage.check_written(Site(self.name, stage.name, "stage", stage.where), written)
 
     def _check_readers(self, journal: Journal, stream: Stream) -> None:
         for stage in self._stages.values():
             if isinstance(stage, Reads) and stage.journal == journal.name:
-                self._check_same(
-                    stage, stream, Site(self.name, journal.name, "journal", journal.where)
-                )
+                site = Site(self.name, journal.name, "journal", journal.where)
+                stage.check_written(site, stream)
 
-    def _check_same(self, reader: Reads, written: Stream, site: Site) -> None:
-        found = (
-            []
-            if written.schema is None
-            else written.schema.differences(written.name, reader.schema, reader.name)
-        )
-        if found:
-            fact = (
-                f'is written and read ("{reader.name}") with different columns: {"; ".join(found)}'
-            )
-            raise site.mistake(
-                SchemasDiffer, fact, hint="give reads(...) the columns that are written"
-            )
-        if reader.time != written.time:
-            fact = (
-                f"is written with the time {written.time or 'none'} "
-                f'and read ("{reader.name}") with {reader.time or "none"}'
-            )
-            raise site.mistake(
-                TimesDiffer, fact, hint="give reads(...) the time column that is written"
-            )
+
+def _check_unique(site: Site, others: Mapping[str, Stage | Sink], kind: str) -> None:
+    if site.name not in others:
+        return
+    where = others[site.name].where
+    place = f", in line {where.line}" if where is not None else ""
+    fact = f"has the name of another {kind}{place}"
+    raise site.mistake(DuplicateName, fact, hint="give one of them another name")
 
 
 def _content(flow: Flow) -> tuple[object, ...]:
@@ -379,7 +352,7 @@ def _content(flow: Flow) -> tuple[object, ...]:
 
 
 def _switch_interval(stages: Iterable[Stage]) -> timedelta:
-    """Return the shortest time, from ten seconds to an hour, whose multiples cut no result in two."""
+    """Return the shortest time, of 10 s to an hour, whose multiples cut no result in two."""
     boundaries = [stage.boundary for stage in stages if stage.boundary is not None]
     common = lcm(*(length // MICROSECOND for length in boundaries)) * MICROSECOND
     return min(common * ceil(_SHORTEST / common), _LONGEST)

@@ -34,7 +34,7 @@ class Matchable(Protocol):
         """The key that it names itself."""
 
     def outcome(self, schema: Schema, *, time: str, key: Sequence[str], emit: str | None) -> Schema:
-        """Return the columns of its matches in events with these columns, or say what does not fit."""
+        """Return the columns of its matches in events with these columns, or report a mistake."""
 
     def described(self) -> dict[str, Any]:
         """Return it as data that JSON can hold."""

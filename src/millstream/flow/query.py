@@ -1,4 +1,4 @@
-"""Queries of `sql` stages: stateless, over one stream, their output columns told without Spark where that is possible."""
+"""Queries of `sql` stages: stateless, over one stream."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def recognizes(query: str) -> bool:
 
 
 def tables_in(query: str) -> tuple[str, ...]:
-    """Return what a query reads FROM, in order; also one with a clause that only a pattern's reader knows."""
+    """Return what a query reads FROM, in order; it may have a MATCH_RECOGNIZE clause."""
     words = expressions.words(query)
     return tuple(
         after

@@ -1,4 +1,4 @@
-"""The same flow with other ends, which a test, or a recording, is fed with and writes to; or with another name."""
+"""The same flow with other sources and sinks, for a test or a recording; or with another name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def rewired(
     sink: Callable[[Sink], Sink],
     more: Iterable[Sink] = (),
 ) -> Flow:
-    """Return a copy of `flow` whose sources and sinks are what the functions make of them, with `more` sinks.
+    """Return a copy of `flow` with the sources and sinks that functions return, and `more` sinks.
 
     Names, schemas and times must stay: the stages between are taken as they are.
     """

@@ -31,7 +31,7 @@ _placed: ContextVar[Where | None] = ContextVar("placed", default=None)
 
 @contextmanager
 def placed(where: Where) -> Iterator[None]:
-    """Make `here` return this place: for flows that are read from a file instead of built by calls."""
+    """Make `here` return this place: for flows that are read from a file."""
     token = _placed.set(where)
     try:
         yield

@@ -186,7 +186,8 @@ class _Builder:
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"its streams are {', '.join(known)}"
-            msg = f'{entry.title} of flow "{self.flow.name}" reads stream "{name}", which is not there'
+            who = f'{entry.title} of flow "{self.flow.name}"'
+            msg = f'{who} reads stream "{name}", which is not there'
             raise UnknownStream(msg, hint=hint, where=entry.where)
         return self.stage(name) if name in self.stages else self.flow.stream(name)
 
@@ -221,7 +222,10 @@ class _Builder:
                 'give one of them a journal, and read that with "reads" and its schema in sources'
             )
         else:
-            hint = f'read the journal where the cycle begins: a source with "reads: {journal}" and its schema'
+            hint = (
+                "read the journal where the cycle begins: "
+                f'a source with "reads: {journal}" and its schema'
+            )
         path = " -> ".join(f'"{stage}"' for stage in (*around, name))
         msg = f'{entry.title} of flow "{self.flow.name}" reads its own output: {path}'
         return CycleWithoutJournal(msg, hint=hint, where=entry.where)

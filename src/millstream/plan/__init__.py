@@ -1,1 +1,1 @@
-"""From a flow to groups, as data: what runs as one query, how far it reads, what it means, and how it looks."""
+"""From a flow to groups, as data: what runs as one query, how far it reads, what it means."""

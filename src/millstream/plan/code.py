@@ -18,7 +18,7 @@ _LAMBDA = "<lambda>"
 
 
 def function_text(code: CodeType) -> str | None:
-    """Return the source of a function, None if its file is not there (or is not what was compiled)."""
+    """Return the source of a function, None if its file is missing or not what was compiled."""
     text = _file_text(code.co_filename)
     if text is None:
         return None

@@ -6,7 +6,10 @@ from millstream.plan.groups import Plan
 
 
 def cycle(plan: Plan, name: str) -> tuple[str, ...]:
-    """Return the groups that feed group `name` and are fed by it, itself among them; none if it is in no cycle."""
+    """Return the groups that feed group `name` and are fed by it, itself among them.
+
+    There are none if it is in no cycle.
+    """
     ahead = _reachable(plan, name)
     if name not in ahead:
         return ()

@@ -66,7 +66,7 @@ def _length(length: timedelta | None) -> str:
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan as data that JSON can hold: the flow, its groups, its journals, what the stages reach."""
+    """Return the plan as JSON: the flow, its groups, its journals, how far its stages reach."""
     return {
         **describe(plan.flow),
         "groups": [_group_json(group) for group in plan.groups],

@@ -1,4 +1,4 @@
-"""Fingerprints: what a group means, as data that can be stored with its checkpoint and compared later.
+"""Fingerprints: what a group means, as data that is stored with its checkpoint and compared later.
 
 A fingerprint holds what the group's stages say and the sources of the functions that they call. Two
 are compared by bringing both to a normal form *now*: SQL by its syntax tree, functions by theirs.
@@ -24,7 +24,7 @@ from millstream.plan import code
 from millstream.plan.functions import Functions, canonical
 from millstream.plan.groups import Group, Plan
 
-# JSON: what can be in it, Python's types cannot say shortly.
+# JSON values, whose types Python cannot express briefly.
 Data = Any
 _FORMAT = 1
 _UNIMPORTANT = ("keep_for", "keep_bytes", "rows", "address", "key_file", "server_file", "end")
@@ -62,7 +62,7 @@ def fingerprint(
 
 
 def normal(description: dict[str, Data]) -> dict[str, Data]:
-    """Return the form that all spellings of one meaning share, as the running Python and sqlglot see it."""
+    """Return the form that all spellings of one meaning share, for this Python and sqlglot."""
     return {
         **description,
         "stages": {name: _normal_stage(stage) for name, stage in description["stages"].items()},
@@ -178,9 +178,10 @@ def _fields(title: str, old: dict[str, Data], new: dict[str, Data]) -> Iterator[
         ):
             yield from _fields(f'{title}, "{key}"', before, after)
         elif key not in old or key not in new:
-            yield f'{title}, "{key}" is {"new" if key not in old else "gone"}: {_said(after if key not in old else before)}'
+            change, value = ("new", after) if key not in old else ("gone", before)
+            yield f'{title}, "{key}" is {change}: {_brief(value)}'
         else:
-            yield f'{title}: "{key}" was {_said(before)}, now {_said(after)}'
+            yield f'{title}: "{key}" was {_brief(before)}, now {_brief(after)}'
 
 
 def _reference(data: dict[str, Data]) -> bool:
@@ -189,7 +190,7 @@ def _reference(data: dict[str, Data]) -> bool:
     )
 
 
-def _said(data: Data) -> str:
+def _brief(data: Data) -> str:
     """Return a value in few words."""
     if isinstance(data, dict) and len(data) == 1:
         ((key, value),) = data.items()

@@ -1,9 +1,9 @@
 """Functions as data: their sources, with all that they depend on.
 
-What a function does is told by its source, its defaults, the variables that it closes over and the
-globals that it uses; these may be functions in turn. What belongs to the user is followed, down to
-plain values; what comes with Python or from an installed package is named only, so that an upgrade
-of Python or of a library changes nothing here.
+What a function does is described by its source, its defaults, the variables that it closes over and
+the globals that it uses; these may be functions in turn. What belongs to the user is followed, down
+to plain values; what comes with Python or from an installed package is named only, so that an
+upgrade of Python or of a library changes nothing here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OURS = str(Path(__file__).resolve().parent.parent)
 
 @dataclass(slots=True)
 class Functions:
-    """Collects functions and classes by name; `table` holds each once, and they refer to each other by name.
+    """Collects functions and classes in `table`, each once; they refer to each other by name.
 
     `packages` are the places of packages that count as the user's even though they are installed.
     """
@@ -55,7 +55,7 @@ class Functions:
     _open: list[int] = field(default_factory=list)
 
     def stage_function(self, function: Callable[..., object]) -> Data:
-        """Return the reference to a function that a stage calls: the user's own wherever it lives."""
+        """Return the reference to a function that a stage calls, the user's own wherever it is."""
         named = function if isinstance(function, types.FunctionType | type) else type(function)
         top = (named.__module__ or "__main__").partition(".")[0]
         if top not in sys.stdlib_module_names and top not in _ENGINES:
@@ -63,7 +63,7 @@ class Functions:
         return self.value(function)
 
     def value(self, value: object) -> Data:
-        """Return a value as JSON can hold it, with a reference where it is a function or a class."""
+        """Return a value as JSON, with a reference where it is a function or a class."""
         if value is None or (
             isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)
         ):
@@ -108,8 +108,9 @@ class Functions:
         return {"function": self._entered(function, self._function_entry)}
 
     def _wrapper(self, value: object) -> Data:
-        """Return the user's functions that something of a library holds, as a cache or a UDF does; None if it holds none.
+        """Return the user's functions that an object of a library holds, as a cache or a UDF does.
 
+        None if it holds none.
         How it holds them is the library's business and changes with it. Only what a UDF returns is
         looked at besides.
         """
@@ -205,10 +206,10 @@ class Functions:
             }
         if isinstance(value, types.BuiltinFunctionType):
             return {"library": _library_name(value)}
-        return self._wrapper(value) or {"object": kind, **_shown(value)}
+        return self._wrapper(value) or {"object": kind, **_text_of(value)}
 
     def _entered(self, value: Any, describe: Callable[[Any], Data]) -> str:
-        """Return the name of a function or class in the table, putting it there first if need be."""
+        """Return the name of a function or class in the table; put it there first if need be."""
         if id(value) not in self._names:
             name = _free(value.__qualname__, self.table)
             self._names[id(value)] = value, name
@@ -217,7 +218,7 @@ class Functions:
         return self._names[id(value)][1]
 
     def _own(self, filename: str | None) -> bool:
-        """Tell whether a file is the user's: neither Python's, nor an installed package's, nor ours."""
+        """Tell whether a file is the user's: not Python's, an installed package's or ours."""
         if filename is None:
             return False
         if filename.startswith("<"):
@@ -231,7 +232,10 @@ class Functions:
 
 
 def _file_of(kind: type) -> str | None:
-    """Return the file of a class: as its methods know it, since another version of its module may have taken the name."""
+    """Return the file of a class, as its methods know it.
+
+    Another version of its module may have taken the name.
+    """
     own = (method for method in _methods(kind) if method.__module__ == kind.__module__)
     known = next((method.__globals__.get("__file__") for method in own), None)
     return known or getattr(sys.modules.get(kind.__module__), "__file__", None)
@@ -284,7 +288,10 @@ def canonical(data: Data) -> str:
 
 
 def _limited(data: Data) -> Data:
-    """Return the data, or its digest if it is long: a table of a million rows need not be stored with each checkpoint."""
+    """Return the data, or its digest if it is long.
+
+    A table of a million rows need not be stored with each checkpoint.
+    """
     text = canonical(data)
     return (
         data
@@ -358,7 +365,7 @@ def _slots(kind: type) -> list[str]:
     return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
-def _shown(value: object) -> dict[str, Data]:
+def _text_of(value: object) -> dict[str, Data]:
     """Return an object of a library as its text, if that says the same in another process."""
     if type(value).__module__.startswith("millstream."):
         # A flow or a stream that happens to be a global: it is no part of what the function does.
@@ -371,8 +378,9 @@ def _shown(value: object) -> dict[str, Data]:
 
 
 def _library_name(value: Any) -> str:
-    """Return the package and the name of something: the modules between are the library's business and change with it."""
-    return f"{_top(getattr(value, '__module__', None))}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    """Return the package and the name of something; the modules between change with the library."""
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{_top(getattr(value, '__module__', None))}.{name}"
 
 
 def _top(module: str | None) -> str:

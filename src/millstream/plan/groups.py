@@ -161,7 +161,10 @@ def journal_read(stage: Stage) -> str:
 
 
 def _above(flow: Flow, output: str) -> list[str]:
-    """Return `output` and the stages above it up to the entry points, entry points first, each after what it reads."""
+    """Return `output` and the stages above it up to the entry points.
+
+    The entry points come first, and each stage after what it reads.
+    """
     found: set[str] = set()
     waiting = [output]
     while waiting:
@@ -176,7 +179,10 @@ def _above(flow: Flow, output: str) -> list[str]:
 
 
 def _ordered(groups: list[Group]) -> tuple[Group, ...]:
-    """Return the groups, each after those whose journals it reads; in a cycle the one that was built first goes ahead."""
+    """Return the groups, each after those whose journals it reads.
+
+    In a cycle the one that was built first goes ahead.
+    """
     ordered: list[Group] = []
     waiting = list(groups)
     while waiting:
@@ -209,7 +215,10 @@ def _standing(plan: Plan) -> Iterator[str]:
 
     for group in plan.groups:
         if group.timed and group.stateful and behind_a_cycle(plan, group.name):
-            yield f'group "{group.name}" reads what goes round in a cycle: its results come when the sources end'
+            yield (
+                f'group "{group.name}" reads what goes round in a cycle: '
+                "its results come when the sources end"
+            )
 
 
 def _warnings(flow: Flow) -> Iterator[str]:

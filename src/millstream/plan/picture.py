@@ -43,6 +43,13 @@ _RULES = (
 )
 
 
+_MARKER = (
+    '<defs><marker id="millstream-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
+    'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
+    '<path class="tip" d="M0 0.5L8 4L0 7.5z"/></marker></defs>'
+)
+
+
 def svg(plan: Plan) -> str:
     """Return the plan as SVG text."""
     return _Picture(plan).text()
@@ -112,10 +119,10 @@ class _Picture:
         )
         body = "\n".join(self.parts(title, detail))
         return (
-            f'<svg class="millstream" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-            f'height="{height:.0f}" role="img" aria-label="{escape(title)}">\n<style>{sheet("millstream", _RULES)}</style>\n'
-            '<defs><marker id="millstream-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
-            'markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0.5L8 4L0 7.5z"/></marker></defs>\n'
+            f'<svg class="millstream" xmlns="http://www.w3.org/2000/svg" '
+            f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+            f'height="{height:.0f}" role="img" aria-label="{escape(title)}">\n'
+            f"<style>{sheet('millstream', _RULES)}</style>\n{_MARKER}\n"
             f'<rect class="page" width="{width:.0f}" height="{height:.0f}" rx="12"/>\n{body}\n</svg>\n'
         )
 
@@ -212,7 +219,7 @@ def _outer_cards(plan: Plan) -> Iterator[tuple[str, _Card]]:
 
 
 def _outer_edges(plan: Plan) -> tuple[list[Edge], list[Edge]]:
-    """Return the edges that lead on, and those that lead back to a group before the one that writes."""
+    """Return the edges that lead on, and those that lead back to an earlier group."""
     forward: list[Edge] = []
     back: list[Edge] = []
     written = {use.name for use in plan.journals.values() if use.kind == "source"}
@@ -243,7 +250,7 @@ def _outer_layers(plan: Plan, nodes: Sequence[str], edges: Sequence[Edge]) -> di
 
 
 def _group_box(one: _Inside, box: Box) -> Iterator[str]:
-    yield f'<rect class="group" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="10"/>'
+    yield _rect(box, "group", corner=10)
     yield _text(box.x + 12, box.y + 20, one.group.name, "name")
     yield _text(
         box.x + 12 + text_width(one.group.name, _NAME) + 10, box.y + 20, _about(one.group), "small"
@@ -274,8 +281,9 @@ def _outer_node(name: str, card: _Card, box: Box) -> Iterator[str]:
     yield from _written(card, box, -card.extra / 4)
 
 
-def _rect(box: Box, kind: str) -> str:
-    return f'<rect class="{kind}" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="7"/>'
+def _rect(box: Box, kind: str, corner: int = 7) -> str:
+    size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
+    return f'<rect class="{kind}" x="{box.x:.1f}" y="{box.y:.1f}" {size} rx="{corner}"/>'
 
 
 def _cylinder(box: Box) -> str:

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from millstream.clock import micros
 from millstream.errors import IngestError, RunError, UnknownStream
-from millstream.flow import stages as s
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.rewire import rewired
 from millstream.flow.sources import Inbox
+from millstream.flow.stages import Sink, Source
 from millstream.flow.targets import Memory
 from millstream.journal import Kind, journal_at
 from millstream.spark.flow_run import FlowRun, Options
@@ -106,7 +106,8 @@ class FlowTest:
                 return Results(self._run.memory[sink].rows())
         raise UnknownStream(
             f'flow "{self.flow.name}" has no sink "{name}"',
-            hint=f'its sinks are {", ".join(self._run.memory)}; for a stage: flow_test(flow, stages=["{name}"])',
+            hint=f"its sinks are {', '.join(self._run.memory)}; "
+            f'for a stage: flow_test(flow, stages=["{name}"])',
         )
 
     def dead_letters(self, journal: str) -> Results:
@@ -155,11 +156,11 @@ class FlowTest:
         return True
 
     def _sources(self) -> list[str]:
-        return [name for name, stage in self.flow.stages.items() if isinstance(stage, s.Source)]
+        return [name for name, stage in self.flow.stages.items() if isinstance(stage, Source)]
 
-    def _source(self, name: str) -> s.Source:
+    def _source(self, name: str) -> Source:
         stage = self.flow.stages.get(name)
-        if not isinstance(stage, s.Source):
+        if not isinstance(stage, Source):
             raise UnknownStream(
                 f'flow "{self.flow.name}" has no source "{name}"', hint=f"one of {self._sources()}"
             )
@@ -174,7 +175,7 @@ def under_test(flow: Flow, stages: Sequence[str] = ()) -> Flow:
         flow,
         source=lambda stage: replace(stage, origin=Inbox(stage.schema), partitions=1),
         sink=lambda sink: replace(sink, target=Memory()),
-        more=[s.Sink(_of_stage(name), name, Memory()) for name in stages],
+        more=[Sink(_of_stage(name), name, Memory()) for name in stages],
     )
 
 
@@ -182,7 +183,7 @@ def _of_stage(name: str) -> str:
     return f"{name}.rows"
 
 
-def batch_of(rows: Iterable[Mapping[str, Any]], stage: s.Source) -> pa.RecordBatch:
+def batch_of(rows: Iterable[Mapping[str, Any]], stage: Source) -> pa.RecordBatch:
     """Turn a test's rows into a batch of the source's schema."""
     schema = stage.schema.arrow()
     plain = [_readable(row, schema, stage.name) for row in rows]

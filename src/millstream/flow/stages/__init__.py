@@ -1,4 +1,4 @@
-"""The kinds of stages, a file each. Nothing else in `flow`, `plan` or `switch` knows a kind by name.
+"""The kinds of stages, a file each. What asks them knows no kind by name.
 
 Ours are listed here: to add one is to add its two files and a line to each list below.
 """

@@ -183,28 +183,11 @@ class ActionMethod(Upstream):
         """
         site = self._site(name)
         _check_program(site, argv, attempts)
-        kinds = (
-            _one_of(site, contract, Contract, "contract"),
-            _one_of(site, format, Format, "format"),
-        )
-        if kinds == ("stream", "arrow"):
-            hint = (
-                'let the answer have a column "_row" that says '
-                "which row of the batch each of its rows is of"
-            )
-            fact = "has the format arrow and the contract stream"
-            raise site.mistake(InvalidOption, fact, hint=hint)
-        schema = schema_of(site, output)
-        columns = self._action_columns(site, input)
+        _check_words(site, contract, format)
+        schema, columns = schema_of(site, output), self._action_columns(site, input)
         if format == "raw":
             _check_raw(site, columns, self.schema, schema)
-        if self.time is not None and self.time in schema:
-            fact = (
-                f'answers with the column "{self.time}", which is the time of stream "{self.name}"'
-            )
-            raise site.mistake(
-                TimesDiffer, fact, hint="a row keeps its time: give the answer's another name"
-            )
+        self._check_own_time(site, schema)
         stage = Action(
             name,
             self.name,
@@ -224,6 +207,14 @@ class ActionMethod(Upstream):
             site.where,
         )
         return self.flow.add(stage, self)
+
+    def _check_own_time(self, site: Site, answer: Schema) -> None:
+        if self.time is not None and self.time in answer:
+            fact = (
+                f'answers with the column "{self.time}", which is the time of stream "{self.name}"'
+            )
+            hint = "a row keeps its time: give the answer's another name"
+            raise site.mistake(TimesDiffer, fact, hint=hint)
 
     def _action_columns(self, site: Site, given: str | Sequence[str] | None) -> tuple[str, ...]:
         if given is None:
@@ -246,15 +237,22 @@ def _check_program(site: Site, argv: Sequence[str], attempts: int) -> None:
         )
 
 
-def _one_of(site: Site, word: str, known: object, what: str) -> str:
-    """Return one of the words of a Literal."""
-    if word not in get_args(known):
-        raise site.mistake(
-            InvalidOption,
-            f'has the {what} "{word}"',
-            hint=f"it is one of {', '.join(get_args(known))}",
+def _check_words(site: Site, contract: str, format: str) -> None:
+    for word, known, what in (
+        (contract, get_args(Contract), "contract"),
+        (format, get_args(Format), "format"),
+    ):
+        if word not in known:
+            raise site.mistake(
+                InvalidOption, f'has the {what} "{word}"', hint=f"it is one of {', '.join(known)}"
+            )
+    if (contract, format) == ("stream", "arrow"):
+        fact = "has the format arrow and the contract stream"
+        hint = (
+            'let the answer have a column "_row" that says '
+            "which row of the batch each of its rows is of"
         )
-    return word
+        raise site.mistake(InvalidOption, fact, hint=hint)
 
 
 def _check_raw(site: Site, columns: tuple[str, ...], given: Schema | None, output: Schema) -> None:
@@ -283,7 +281,7 @@ def _whitelist(site: Site, addresses: Sequence[str] | None) -> tuple[str, ...] |
 
 
 def whitelisted(address: str) -> bool:
-    """Tell whether a program can be let through to an address: an IP address, not a name, and a port.
+    """Tell whether a program can be let through to an address: an IP address and a port.
 
     Example:
         >>> whitelisted("10.0.0.5:5432"), whitelisted("[fd00::1]:80")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Journal(Written):
-    """A stream with a name on disk: what is above it and what is below it run in groups of their own."""
+    """A stream with a name on disk: what is above and what is below run in groups of their own."""
 
     kind: ClassVar[str] = "journal"
     noun: ClassVar[str] = "journal"

@@ -96,7 +96,7 @@ def _check_columns(site: Site, first: Upstream, other: Upstream) -> None:
 
 
 def _merged(schemas: Sequence[Schema | None]) -> Schema | None:
-    """Return the first schema, its unknown types filled in from the others; None if none is known."""
+    """Return the first known schema, its unknown types filled in from the others."""
     known = [schema for schema in schemas if schema is not None]
     if not known:
         return None

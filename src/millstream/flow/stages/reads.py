@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from millstream.errors import Where
+from millstream.errors import SchemasDiffer, TimesDiffer, Where
 from millstream.flow.schema import Schema
+from millstream.flow.site import Site
 from millstream.flow.stages.stage import EntryPoint
+
+if TYPE_CHECKING:
+    from millstream.flow.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +33,21 @@ class Reads(EntryPoint):
     @property
     def declared(self) -> Schema:
         return self.schema
+
+    def check_written(self, site: Site, written: Stream) -> None:
+        """Refuse a journal that is written with other columns or another time than it is read."""
+        schema = written.schema
+        found = schema.differences(written.name, self.schema, self.name) if schema else []
+        if found:
+            fact = f'is written and read ("{self.name}") with different columns: {"; ".join(found)}'
+            raise site.mistake(
+                SchemasDiffer, fact, hint="give reads(...) the columns that are written"
+            )
+        if self.time != written.time:
+            fact = (
+                f"is written with the time {written.time or 'none'} "
+                f'and read ("{self.name}") with {self.time or "none"}'
+            )
+            raise site.mistake(
+                TimesDiffer, fact, hint="give reads(...) the time column that is written"
+            )

@@ -1,4 +1,4 @@
-"""The kinds of stages that are known: ours, those of installed packages, and those that code registers."""
+"""The known kinds of stages: ours, those of installed packages, and those that code registers."""
 
 from __future__ import annotations
 

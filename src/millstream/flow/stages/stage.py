@@ -1,4 +1,4 @@
-"""What every kind of stage answers: the plan, the YAML form, a switch and Spark ask it, and know no kind by name.
+"""What every kind of stage answers: plan, YAML, switch and Spark ask it, and know none by name.
 
 A kind is two files: `flow/stages/<kind>.py`, with a frozen dataclass that derives from `Stage`, and
 `spark/stages/<kind>.py`, which builds it on Spark. `docs/contributing/adding_a_stage.md` adds one.
@@ -81,7 +81,7 @@ class Stage:
     # what comes out of it
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
-        """Return the stream of its rows: its columns, time, key and lateness, or report a mistake."""
+        """Return the stream of its rows (columns, time, key, lateness), or report a mistake."""
         return inputs[0].derived(self.name, inputs[0].schema)
 
     # YAML
@@ -148,7 +148,10 @@ class Stage:
 
     @property
     def state_key(self) -> tuple[str, ...] | None:
-        """The columns that its state is kept by, if it survives a change; None if it fits only an equal stage."""
+        """The columns that its state is kept by, if it survives a change of the stage.
+
+        None if it fits only an equal stage.
+        """
         return None
 
     def refuses_state_of(self, before: Stage) -> str:
@@ -190,7 +193,7 @@ class Stage:
         return None
 
     def result_key(self, key: str | None) -> str | None:
-        """Return the column that decides to which version a result belongs, given the stream's key."""
+        """Return the column that decides whose version a result is, given the stream's key."""
         return key
 
     # pictures

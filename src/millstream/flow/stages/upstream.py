@@ -36,7 +36,7 @@ class Upstream:
         return None if self.schema is None else self.schema.names
 
     def derived(self, name: str, schema: Schema | None, *, time: str | None = "") -> Self:
-        """Return the stream of a stage below this one: other columns, and its key if it is still there.
+        """Return the stream of a stage below this one; it keeps the key that is still a column.
 
         Args:
             name: The stage's name.

@@ -228,7 +228,8 @@ def _session(site: Site, gap: Length, longest: Length | None, sized: Length | No
     quiet = site.positive(gap, "gap")
     limit = None if longest is None else site.positive(longest, "longest")
     if limit is not None and limit < quiet:
-        fact = f"has sessions of at most {shown(limit)}, which is less than their gap of {shown(quiet)}"
+        lengths = f"at most {shown(limit)}, which is less than their gap of {shown(quiet)}"
+        fact = f"has sessions of {lengths}"
         raise site.mistake(InvalidDuration, fact, hint="longest= must be at least gap=")
     return "session", None, None, quiet, limit
 

@@ -3,9 +3,9 @@
 One program runs in each of Spark's Python workers and is kept between tasks. Rows of an Arrow batch
 go to it as frames in bulk, and its answers are matched by order:
 
-    batch ── encoded ──▶ payloads ──▶ program ──▶ answers ── decoded ──▶ rows of the batch, with the answers' columns
+    batch ── encoded ──▶ payloads ──▶ program ──▶ answers ── decoded ──▶ rows with their answers
                                         │
-                             failed messages, and answers that are not what `output` says ──▶ dead letters
+               failed messages, and answers that do not fit `output` ──▶ dead letters
 
 A dead letter is written by the worker, under the row's place in its journal, so a batch that is run
 again adds nothing.
@@ -29,7 +29,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import xxhash
 from pyspark import SparkFiles, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
@@ -43,9 +42,10 @@ from millstream.flow.site import Site
 from millstream.flow.stages import Action
 from millstream.ingest import parse_rows
 from millstream.journal import DeadLetter, journal_at
-from millstream.spark.io.source import PLACE, POSITION_BITS
+from millstream.spark.io.source import PLACE
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
+from millstream.spark.stages.keyless import place_of
 from millstream.spark.stages.kind import SparkKind
 
 ROW: Final = "_row"
@@ -54,7 +54,7 @@ _MOST_PROGRAMS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Shipping:
-    """Where the programs and files of a flow come from: its folder, and what its engine keeps, by name."""
+    """Where the programs and files of a flow come from: its folder, and what its engine keeps."""
 
     flow: str
     root: Path
@@ -121,7 +121,7 @@ class Shipped:
 
 
 def _shipped(frame: DataFrame, stage: Action, shipping: Shipping) -> tuple[Shipped, ...]:
-    """Give Spark the program, if it is a file of the flow's or the engine's, and the files beside it."""
+    """Give Spark the program, if it is the flow's or the engine's, and the files beside it."""
     found = []
     for name in stage.contents:
         if (named := binary.parse(name)) is not None:
@@ -216,7 +216,8 @@ class ActionWork:
         if self.letters is None:
             raise RunError(f'stage "{self.stage}" of flow "{self.flow}" failed: {failed[0].reason}')
         records = [
-            msgspec.json.encode(_plain(given.slice(one.index, 1))[0]).decode() for one in failed
+            msgspec.json.encode(_dictionaries(given.slice(one.index, 1))[0]).decode()
+            for one in failed
         ]
         places = [
             _place(batch, one.index, record) for one, record in zip(failed, records, strict=True)
@@ -240,12 +241,8 @@ def _all_in_order(inputs: Any, count: int) -> bool:
 
 
 def _place(batch: pa.RecordBatch, index: int, record: str) -> tuple[int, int]:
-    """Return what a failed row is known by: its place in its journal, or what it says, where that got lost."""
-    if PLACE in batch.schema.names:
-        place = batch.column(PLACE)[index].as_py()
-        if place is not None:
-            return place >> POSITION_BITS, place & ((1 << POSITION_BITS) - 1)
-    return 0, xxhash.xxh3_64_intdigest(record.encode()) >> 1
+    place = batch.column(PLACE)[index].as_py() if PLACE in batch.schema.names else None
+    return place_of(place, record)
 
 
 # programs, kept between tasks
@@ -335,7 +332,7 @@ class _Rows:
 class _Json(_Rows):
     def payloads(self) -> pa.Array:
         encode = msgspec.json.encode
-        return pa.array([encode(row) for row in _plain(self._given)], pa.binary())
+        return pa.array([encode(row) for row in _dictionaries(self._given)], pa.binary())
 
     def texts(self, answered: Answered) -> list[bytes]:
         return [text.replace(b"\n", b" ") for text in answered.outputs.to_pylist()]
@@ -344,14 +341,14 @@ class _Json(_Rows):
 class _MessagePack(_Rows):
     def payloads(self) -> pa.Array:
         encode = msgspec.msgpack.encode
-        return pa.array([encode(row) for row in _plain(self._given)], pa.binary())
+        return pa.array([encode(row) for row in _dictionaries(self._given)], pa.binary())
 
     def texts(self, answered: Answered) -> list[bytes]:
         return [_as_json(payload) for payload in answered.outputs.to_pylist()]
 
 
 def _as_json(payload: bytes) -> bytes:
-    """Return what MessagePack says as JSON, so that the same rules read both; what is neither is refused by them."""
+    """Return MessagePack as JSON, so that the same rules read both, and refuse what is neither."""
     try:
         return msgspec.json.encode(msgspec.msgpack.decode(payload))
     except (msgspec.MsgspecError, TypeError, ValueError):
@@ -399,7 +396,7 @@ def _bytes(column: pa.Array) -> pa.Array:
 
 
 class _Arrow:
-    """A frame for the whole batch: an Arrow IPC stream each way, row for row, or by a column `_row`."""
+    """A frame for the whole batch: Arrow IPC each way, row for row, or by a column `_row`."""
 
     def __init__(self, given: pa.RecordBatch, output: Schema) -> None:
         self._given = given
@@ -414,7 +411,10 @@ class _Arrow:
         return Decoded(inputs, columns, failed)
 
     def _halving(self, worker: Worker, begin: int, count: int) -> Iterator[Decoded]:
-        """Yield what becomes of the batch; one that fails is tried again in halves, so that only the bad rows do."""
+        """Yield what becomes of the batch.
+
+        One that fails is tried again in halves, so that only the bad rows fail.
+        """
         answered = worker.answer(pa.array([_ipc(self._given.slice(begin, count))], pa.binary()))
         reason = answered.failed[0].reason if answered.failed else None
         if reason is None:
@@ -462,7 +462,7 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def _dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as JSON and MessagePack can hold them."""
     rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
     return rows

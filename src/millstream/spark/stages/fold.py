@@ -78,19 +78,19 @@ class Folding:
             ) from error
         if result is not None and self.time is not None and result.get(self.time) is None:
             raise RunError(
-                f'stage "{self.stage}" puts out a row without "{self.time}"',
+                f'stage "{self.stage}" emits a row without "{self.time}"',
                 hint="put the time of the row into it",
             )
         if result is not None and not result.keys() <= self.output:
             unknown = sorted(result.keys() - self.output)
             raise RunError(
-                f'stage "{self.stage}" puts out a column "{unknown[0]}" that its output does not have',
+                f'stage "{self.stage}" emits a column "{unknown[0]}" that its output does not have',
                 hint=f"its columns are {', '.join(sorted(self.output))}",
             )
         if result is not None and self.time is not None and result.get(self.time) < row[self.time]:
             raise RunError(
                 f'stage "{self.stage}" dates a row back: {result.get(self.time)} for {row}',
-                hint=f'put out the "{self.time}" of the row, or a later one',
+                hint=f'emit the "{self.time}" of the row, or a later one',
             )
         return after, result
 

@@ -1,4 +1,4 @@
-"""Rows that have no key where a pattern needs one: they go to the dead letters of the journal that they came from."""
+"""Rows that have no key where a pattern needs one: they become dead letters of their journal."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Keyless:
             letters.put_all(
                 DeadLetter(f"match:{self.stage}", position, reason, record, partition)
                 for record, (partition, position) in zip(
-                    records, map(_place, places, records), strict=True
+                    records, map(place_of, places, records), strict=True
                 )
             )
 
 
-def _place(place: int | None, record: str) -> tuple[int, int]:
-    """Return what a row is known by: its place in its journal, or what it says, where that got lost."""
+def place_of(place: int | None, record: str) -> tuple[int, int]:
+    """Return what identifies a dead row: its place in its journal, or its content without one."""
     if place is None:
         return 0, xxhash.xxh3_64_intdigest(record.encode()) >> 1
     return place >> POSITION_BITS, place & ((1 << POSITION_BITS) - 1)

@@ -181,9 +181,8 @@ def _prepared(frame: DataFrame, recipe: Recipe, shards: int, *, buried: bool) ->
     keys = [F.col(f"`{name}`") for name in recipe.keys]
     timeless = time.isNull()
     keyless = reduce(or_, (key.isNull() for key in keys), F.lit(False))
-    hashed = F.expr(
-        f"cast(pmod(xxhash64({', '.join(f'cast(`{k}` as string)' for k in recipe.keys)}), {shards}) as int)"
-    )
+    texts = ", ".join(f"cast(`{name}` as string)" for name in recipe.keys)
+    hashed = F.expr(f"cast(pmod(xxhash64({texts}), {shards}) as int)")
     columns = [
         (hashed if keys else F.lit(0)).alias(SHARD),
         _key(keys).alias(KEY),

@@ -91,7 +91,10 @@ class ShardMatcher:
         return after, results
 
     def sorted_out(self, rows: pa.Table, watermark: int | None) -> tuple[pa.Table, pa.Table | None]:
-        """Return the rows that can be matched, and letters for the others: without a key or a time, or behind the watermark."""
+        """Return the rows that can be matched, and dead letters for the others.
+
+        Those have no key or no time, or came behind the watermark.
+        """
         lost = np.zeros(len(rows), bool)
         if self.drop_late and watermark is not None:
             # Spark would fail the query when a match comes out that is older than its watermark.

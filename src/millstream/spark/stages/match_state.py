@@ -135,7 +135,8 @@ class MatchShard(StatefulProcessor):
         if mark in _OLD:
             mark, shards, content = _OLD[mark], OLD_SHARDS, piece[1:]
         if shards != self.stage.shards:
-            msg = f"the state of the pattern is spread over {shards} shards, not over {self.stage.shards}"
+            spread = f"{shards} shards, not over {self.stage.shards}"
+            msg = f"the state of the pattern is spread over {spread}"
             raise GroupChanged(msg, hint=f"say shards={shards}, or start with a new checkpoint")
         return mark, content
 

@@ -59,7 +59,7 @@ def dictionaries(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; as `to_pylist` does, which takes 3 us for every moment with a time zone."""
+    """Return a column's values as `to_pylist` does, which takes 3 us for every timestamp."""
     kind = column.type
     if (
         not pa.types.is_timestamp(kind)
@@ -135,7 +135,10 @@ def ordered(
     shards: int,
     wait: bool,
 ) -> DataFrame:
-    """Run `rule` over `frame`, shard by shard; in order of arrival if it need not `wait` for the watermark."""
+    """Run `rule` over `frame`, shard by shard.
+
+    Rows come in order of arrival if they need not `wait` for the watermark.
+    """
     names = ", ".join(f"cast(`{name}` as string)" for name in by)
     hashed = F.expr(f"cast(pmod(xxhash64({names}), {shards}) as int)" if by else "0")
     packed = frame.withColumn(SHARD, hashed).mapInArrow(pack, f"{SHARD} int, rows binary")
@@ -150,7 +153,10 @@ def ordered(
 
 
 def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn rows into Arrow messages, each of one shard and of many rows: a message costs more than the rows of a small one."""
+    """Turn rows into Arrow messages, each of one shard and of many rows.
+
+    A message costs more than the rows of a small one.
+    """
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -267,7 +273,7 @@ class _Shard(StatefulProcessor):
 
 
 def wake_at(handle: StatefulProcessorHandle, known: Any, moment: int) -> None:
-    """Let a shard's timer go off when `moment` has passed; `known` is the value of state that holds the last one."""
+    """Let a shard's timer go off when `moment` has passed; `known` holds the last one in state."""
     stored = known.get()
     if stored and stored[0] == moment:
         return
@@ -287,7 +293,10 @@ def timer(moment: int) -> int:
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """Return rows as an Arrow stream, compressed: on its way through Spark and its state a byte costs more than to press it."""
+    """Return rows as an Arrow stream, compressed.
+
+    On its way through Spark and its state a byte costs more than compressing it.
+    """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(
         sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
