@@ -1,7 +1,7 @@
 """Flows in YAML: the same stages, for those that need no Python.
 
     name: flights
-    switch_every: 1 hour              # the switch interval; if left out, as the tumbling windows need it
+    switch_every: 1 hour              # the switch interval; by default, what the windows need
 
     sources:
       departures:
@@ -20,7 +20,7 @@
         schema: flight string, at timestamp
         time: at
       again:
-        reads: kept                   # a journal that a stage below writes (a cycle); with schema, time
+        reads: kept                   # a journal that a stage below writes (a cycle)
         schema: flight string, origin string, delay double, at timestamp
         time: at
 
@@ -30,7 +30,7 @@
         sql: SELECT * FROM departures WHERE delay > 60
       hourly:
         from: departures
-        window: 1 hour                # how often one starts; also: size, if windows should be longer
+        window: 1 hour                # how often one starts; also: size, for longer ones
         by: origin                    # a column, a list, or name: expression
         aggregates:
           flights: count(*)
@@ -56,8 +56,10 @@
         within: 1 day
       scored:
         from: departures
-        action: [./score, -v]         # a program and its arguments; with output; also: input, contract, format,
-        output: score double          # env, files, time_limit, attempts, memory_bytes, cpu_seconds, user, conn_whitelist
+        action: [./score, -v]         # a program and its arguments; also: input, contract, format,
+                                      # env, files, time_limit, attempts, memory_bytes,
+                                      # cpu_seconds, user, conn_whitelist
+        output: score double
       rising:
         from: departures
         sql: >                        # a query with MATCH_RECOGNIZE is a pattern
@@ -65,26 +67,32 @@
             PATTERN (strt up{2,}) WITHIN INTERVAL '1' HOUR DEFINE up AS delay > PREV(delay))
       slow:
         from: departures
-        match:                        # blocks in order: begin, next, followed_by, followed_by_any, not_next, not_followed_by
+        match:                        # blocks in order: begin, next, followed_by, followed_by_any,
+                                      # not_next, not_followed_by
           - {begin: first, where: delay > 60}
-          - {followed_by: worse, where: delay > first.delay, times: 3}   # also: at_least, optional, greedy, until, ...
-        within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts, strict, shards
+          - {followed_by: worse, where: delay > first.delay, times: 3}
+                                      # also: at_least, optional, greedy, until, ...
+        within: 2 hours               # also: by, skip, singleton, precondition, halt, timeouts,
+                                      # strict, shards
         emit: origin, first.at as began, count(worse.*) as n
       change:
         from: departures
-        phenomenon:                   # several patterns by name, each with match and what goes with it
-          up: {match: [{begin: a, where: delay > 60}, {next: b, where: delay > 90}], within: 1 hour}
+        phenomenon:                   # several patterns by name, each with what a match has
+          up:
+            match: [{begin: a, where: delay > 60}, {next: b, where: delay > 90}]
+            within: 1 hour
           down: {match: [{begin: a, where: delay > 60}, {next: b, where: delay <= 0}]}
         emit: origin, b.delay as delay
       kept:
-        journal: once                 # the stream that gets a journal; also: partitions, key, keep_for, keep_bytes
+        journal: once                 # the stream that gets a journal; also: partitions, key,
+                                      # keep_for, keep_bytes
 
     sinks:
       hourly:
         from: hourly
-        parquet: out/hourly           # or jsonl, csv, console (rows), memory, postgres (address) with table,
-                                      # outbox (address or data folder) with source; also: key, end,
-                                      # server
+        parquet: out/hourly           # or jsonl, csv, console (rows), memory, postgres (address)
+                                      # with table, outbox (address or data folder) with source;
+                                      # also: key, end, server
 
 Every mistake is reported with file, line and column. Stages that call functions (`apply`, `fold`)
 are written in Python.

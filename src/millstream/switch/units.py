@@ -87,7 +87,8 @@ def _torn(
 def _relaid(old: Version, new: Version, journal: str) -> bool:
     """Tell whether a journal gets another number of partitions."""
     stages = [version.flow.stages.get(journal) for version in (old, new)]
-    counts = {stage.partitions for stage in stages if isinstance(stage, Written)}
+    written = [one for one in stages if isinstance(one, Written) and one.writer == "group"]
+    counts = {stage.partitions for stage in written}
     return len(counts) > 1
 
 

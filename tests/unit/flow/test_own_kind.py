@@ -31,6 +31,7 @@ def known() -> Iterator[None]:
     before = dict(registry._kinds)
     register(Sample)
     yield
+    registry._load_installed.cache_clear()
     registry._kinds.clear()
     registry._kinds.update(before)
 
@@ -132,6 +133,14 @@ def test_kinds_of_installed_packages_are_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(registry, "entry_points", lambda group: [found])
     registry._load_installed.cache_clear()
     assert kinds()["sample"] is Sample
+
+
+def test_an_installed_kind_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("sample", "support.sample_stage:Gone", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [broken])
+    registry._load_installed.cache_clear()
+    with pytest.raises(NotLoadable, match='"sample" cannot be loaded from "support.sample_stage'):
+        kinds()
 
 
 def test_without_its_file_a_flow_in_yaml_says_what_it_knows(tmp_path: Path) -> None:

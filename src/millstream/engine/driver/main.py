@@ -49,12 +49,11 @@ from millstream.engine.driver.protocol import (
 from millstream.engine.jobs.switch_record import Begin, Compare, Share
 from millstream.engine.schemes import mixing
 from millstream.errors import MillstreamError
-from millstream.flow import binary
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.rewire import renamed
 from millstream.flow.sources import Inbox
-from millstream.flow.stages import Action, Source
+from millstream.flow.stages import Source
 from millstream.plan.groups import plan
 from millstream.switch.progress import SwitchProgress
 
@@ -74,11 +73,9 @@ def described(flow: Flow) -> Described:
     """Check a flow as far as that goes without Spark, and return what an engine must know of it."""
     flow.check()
     plan(flow)
-    named = {stage.argv[0]: None for stage in flow.stages.values() if isinstance(stage, Action)}
+    programs = dict.fromkeys(stage.program for stage in flow.stages.values())
     inboxes = {name: stage.partitions for name, stage in _inboxes(flow).items()}
-    return Described(
-        flow.name, inboxes, tuple(text for text in named if binary.parse(text) is not None)
-    )
+    return Described(flow.name, inboxes, tuple(one for one in programs if one is not None))
 
 
 def _inboxes(flow: Flow) -> dict[str, Source]:

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TypeVar
 
-from millstream.errors import DuplicateName
+from millstream.errors import DuplicateName, NotLoadable
 from millstream.flow.stages.stage import Stage
 
 #: Packages name their kinds here, `sample = "package.module:Sample"`, in their metadata.
@@ -40,7 +40,11 @@ def kinds() -> dict[str, type[Stage]]:
 @cache
 def _load_installed() -> None:
     for found in entry_points(group=GROUP):
-        register(found.load())
+        try:
+            register(found.load())
+        except (ImportError, AttributeError) as error:
+            msg = f'stage kind "{found.name}" cannot be loaded from "{found.value}": {error}'
+            raise NotLoadable(msg, hint="repair or remove the package that names it") from error
 
 
 def _path(kind: type[Stage]) -> str:
