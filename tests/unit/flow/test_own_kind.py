@@ -130,14 +130,14 @@ def test_a_word_has_one_kind() -> None:
 def test_kinds_of_installed_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     del registry._kinds["sample"]
     found = EntryPoint("sample", "support.sample_stage:Sample", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [found])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [found])
     registry._load_installed.cache_clear()
     assert kinds()["sample"] is Sample
 
 
 def test_an_installed_kind_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = EntryPoint("sample", "support.sample_stage:Gone", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [broken])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [broken])
     registry._load_installed.cache_clear()
     with pytest.raises(NotLoadable, match='"sample" cannot be loaded from "support'):
         kinds()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TypeVar
 
 from millstream.errors import DuplicateName, NotLoadable
@@ -39,6 +38,8 @@ def kinds() -> dict[str, type[Stage]]:
 
 @cache
 def _load_installed() -> None:
+    from importlib.metadata import entry_points  # takes longer to load than this room
+
     for found in entry_points(group=GROUP):
         try:
             register(found.load())
