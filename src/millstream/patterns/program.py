@@ -12,37 +12,29 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from millstream.patterns.history import Node, Register
+from millstream.patterns.kernel import opcodes
 
 Kind = Literal["i", "f", "t", "x"]
 """Whole numbers, times and truth; other numbers; text; what the kernel does not know."""
-
-# Operations. Those of a pair are for whole numbers, and one more for others.
-INT, FLOAT, NULL, VALUE_I, VALUE_F, REGISTER_I, REGISTER_F, AVG, TO_FLOAT = range(9)
-ADD, SUB, MUL = 10, 12, 14
-EQ, NE, LT, LE, GT, GE = 16, 18, 20, 22, 24, 26
-NEG, ABS, SELECT, NULL_SAFE = 28, 30, 32, 34
-DIV, REM, QUOTIENT = 36, 37, 39
-AND, OR, NOT, IS_NULL, COALESCE = 40, 41, 42, 43, 44
-LEAST, GREATEST = 46, 48
+Step = tuple[int, int, int, float]
+"""An operation, whether its operands are real numbers, an argument and a constant."""
 
 _PAIRS: Final = {
-    "+": ADD,
-    "-": SUB,
-    "*": MUL,
-    "=": EQ,
-    "<>": NE,
-    "<": LT,
-    "<=": LE,
-    ">": GT,
-    ">=": GE,
-    "%": REM,
-    "<=>": NULL_SAFE,
-    "least": LEAST,
-    "greatest": GREATEST,
+    "+": opcodes.ADD,
+    "-": opcodes.SUBTRACT,
+    "*": opcodes.MULTIPLY,
+    "=": opcodes.EQUAL,
+    "<>": opcodes.NOT_EQUAL,
+    "<": opcodes.LESS,
+    "<=": opcodes.LESS_EQUAL,
+    ">": opcodes.GREATER,
+    ">=": opcodes.GREATER_EQUAL,
+    "%": opcodes.REMAINDER,
+    "<=>": opcodes.SAME,
+    "least": opcodes.LEAST,
+    "greatest": opcodes.GREATEST,
 }
 _TRUTHS: Final = frozenset(["=", "<>", "<", "<=", ">", ">=", "<=>"])
-#: The highest stack that a program may need.
-DEPTH: Final = 32
 
 
 class Unsupported(Exception):
@@ -51,12 +43,14 @@ class Unsupported(Exception):
 
 @dataclass
 class Program:
-    """Operations with a whole and another number each."""
+    """Operations, each with the kind of its operands, an argument and a constant."""
 
-    steps: list[tuple[int, int, float]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
-    def add(self, operation: int, whole: int = 0, other: float = 0.0) -> None:
-        self.steps.append((operation, whole, other))
+    def add(
+        self, operation: int, kind: Kind = "i", argument: int = 0, constant: float = 0.0
+    ) -> None:
+        self.steps.append((operation, int(kind == "f"), argument, constant))
 
 
 def register_kind(register: Register, values: Sequence[Kind]) -> Kind:
@@ -71,15 +65,17 @@ def register_kind(register: Register, values: Sequence[Kind]) -> Kind:
 
 def program(
     node: Node, values: Sequence[Kind], registers: Sequence[Register], texts: list[str]
-) -> list[tuple[int, int, float]]:
-    """Return the program of an expression; texts that it compares with are added to `texts`, as values behind the others.
+) -> list[Step]:
+    """Return the program of an expression.
+
+    Texts that it compares with are added to `texts`; they are values behind the others.
 
     Raises:
         Unsupported: It needs more than numbers, truth and text.
     """
     made = Program()
     _Lowering(values, registers, made, texts).lower(node)
-    if _depth(node) > DEPTH - 2:
+    if _depth(node) > opcodes.DEPTH - 2:
         raise Unsupported("the expression is too deep")
     return made.steps
 
@@ -101,23 +97,23 @@ class _Lowering:
                 return self._literal(node)
             case "value":
                 kind = self._known(self.values[node.of])
-                self.made.add(VALUE_F if kind == "f" else VALUE_I, node.of)
+                self.made.add(opcodes.VALUE, kind, node.of)
                 return kind
             case "register":
                 return self._register(node)
             case "and" | "or":
-                return self._chain(AND if node.op == "and" else OR, node.args)
+                return self._chain(opcodes.AND if node.op == "and" else opcodes.OR, node.args)
             case "not" | "is null":
                 self.lower(node.args[0])
-                self.made.add(NOT if node.op == "not" else IS_NULL)
+                self.made.add(opcodes.NOT if node.op == "not" else opcodes.IS_NULL)
                 return "i"
             case "neg" | "abs":
                 kind = self._number(self.lower(node.args[0]))
-                self.made.add((NEG if node.op == "neg" else ABS) + (kind == "f"))
+                self.made.add(opcodes.NEGATE if node.op == "neg" else opcodes.ABSOLUTE, kind)
                 return kind
             case "in":
                 pairs = tuple(Node("=", (node.args[0], other)) for other in node.args[1:])
-                return self._chain(OR, pairs)
+                return self._chain(opcodes.OR, pairs)
             case "/" | "div":
                 return self._divide(node)
         return self._several(node)
@@ -127,39 +123,39 @@ class _Lowering:
             case "case":
                 return self._case(node.args)
             case "coalesce":
-                return self._fold(node.args, COALESCE)
+                return self._fold(node.args, opcodes.COALESCE)
             case "least" | "greatest":
                 return self._fold(node.args, _PAIRS[node.op])
         if node.op not in _PAIRS:
             raise Unsupported(node.op)
         kind = self._pair(*node.args)
-        self.made.add(_PAIRS[node.op] + (kind == "f"))
+        self.made.add(_PAIRS[node.op], kind)
         return "i" if node.op in _TRUTHS else self._number(kind)
 
     def _literal(self, node: Node) -> Kind:
         if node.of is None:
-            self.made.add(NULL)
+            self.made.add(opcodes.NULL)
             return "i"
         if isinstance(node.of, bool | int):
-            self.made.add(INT, int(node.of))
+            self.made.add(opcodes.LITERAL, "i", int(node.of))
             return "i"
         if isinstance(node.of, float):
-            self.made.add(FLOAT, 0, node.of)
+            self.made.add(opcodes.LITERAL, "f", 0, node.of)
             return "f"
         if not isinstance(node.of, str):
             raise Unsupported(type(node.of).__name__)
         if node.of not in self.texts:
             self.texts.append(node.of)
-        self.made.add(VALUE_I, len(self.values) + self.texts.index(node.of))
+        self.made.add(opcodes.VALUE, "t", len(self.values) + self.texts.index(node.of))
         return "t"
 
     def _register(self, node: Node) -> Kind:
         register = self.registers[node.of]
         kind = self._known(register_kind(register, self.values))
         if register.function == "avg":
-            self.made.add(AVG, node.of)
+            self.made.add(opcodes.AVERAGE, "f", node.of)
             return "f"
-        self.made.add(REGISTER_F if kind == "f" else REGISTER_I, node.of)
+        self.made.add(opcodes.REGISTER, kind, node.of)
         return kind
 
     def _known(self, kind: Kind) -> Kind:
@@ -190,7 +186,7 @@ class _Lowering:
 
     def _as_float(self, node: Node) -> None:
         if self._number(self.lower(node)) == "i":
-            self.made.add(TO_FLOAT)
+            self.made.add(opcodes.TO_REAL)
 
     def _kind(self, node: Node) -> Kind:
         return _Lowering(self.values, self.registers, Program(), self.texts).lower(node)
@@ -200,13 +196,13 @@ class _Lowering:
             self._number(self._kind(arg))
         if node.op == "div" and all(self._kind(arg) == "i" for arg in node.args):
             self._pair(*node.args)
-            self.made.add(QUOTIENT)
+            self.made.add(opcodes.QUOTIENT)
             return "i"
         if node.op == "div":
             raise Unsupported("div of numbers that are not whole")
         for arg in node.args:
             self._as_float(arg)
-        self.made.add(DIV)
+        self.made.add(opcodes.DIVIDE, "f")
         return "f"
 
     def _case(self, args: Sequence[Node]) -> Kind:
@@ -216,7 +212,7 @@ class _Lowering:
         rest = args[2] if len(args) == 3 else Node("case", tuple(args[2:]))
         self.lower(args[0])
         kind = self._pair(args[1], rest)
-        self.made.add(SELECT + (kind == "f"))
+        self.made.add(opcodes.SELECT, kind)
         return kind
 
     def _fold(self, args: Sequence[Node], operation: int) -> Kind:
@@ -233,5 +229,5 @@ class _Lowering:
             else:
                 self.lower(arg)
             if place:
-                self.made.add(operation + (kind == "f"))
+                self.made.add(operation, kind)
         return kind

@@ -18,9 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InternalError
-from millstream.patterns import kernel
 from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
-from millstream.patterns.kernel import Table
+from millstream.patterns.kernel import layout
+from millstream.patterns.kernel.forking import match_forking
+from millstream.patterns.kernel.matches import mark_reachable, unroll
+from millstream.patterns.kernel.preferring import match_preferring
+from millstream.patterns.kernel.records import Carried, Events, Outcome, Table
 from millstream.patterns.tables import Tables
 
 #: What the bytes of a shard begin with: a mark and the version of what follows.
@@ -60,7 +63,7 @@ def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
     return Shard(
         pa.array([], keys),
         none.reshape(0, tables.width),
-        none.reshape(0, kernel.MATCH_WIDTH),
+        none.reshape(0, layout.MATCH_WIDTH),
         none.reshape(0, 3),
         rows.empty_table(),
         none,
@@ -71,40 +74,30 @@ def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
 
 def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple[Shard, Found]:
     """Return what becomes of a shard by a batch of events, in the order of their times, and by the watermark after it."""
-    keys, order, event_ends = _by_key(shard, batch)
+    keys, order, ends = _by_key(shard, batch)
     texts = Texts.of(tables, shard.words, batch.values)
-    values, reals, missing = columns(tables, batch.values, order, texts)
     numbers = np.concatenate([shard.numbers, shard.sequence + order])
-    count = len(event_ends)
-    match = kernel.match_preferring if tables.prefers else kernel.match_shard
-    runs, runs_used, nodes, nodes_used, found, found_used, held, held_used = match(
-        tables.edges,
-        tables.states,
-        tables.asks,
-        tables.programs,
-        tables.ends,
-        tables.constants,
-        tables.registers,
-        tables.settings,
+    events = Events(
         np.ascontiguousarray(batch.times[order]),
         np.ascontiguousarray(batch.masks[order]),
-        numbers,
-        len(shard.numbers),
-        values,
-        reals,
-        missing,
-        event_ends,
+        *columns(tables, batch.values, order, texts),
+        ends=ends,
+        numbers=numbers,
+        base=len(shard.numbers),
+    )
+    carried = Carried(
         texts.entered(shard.runs),
-        _ends(shard.runs[:, kernel.KEY], count),
+        _ends(shard.runs[:, layout.KEY], len(ends)),
         shard.held,
-        _ends(shard.held[:, kernel.M_KEY], count),
+        _ends(shard.held[:, layout.M_KEY], len(ends)),
         _roomy(shard.nodes),
         len(shard.nodes),
-        watermark,
     )
+    match = match_preferring if tables.prefers else match_forking
+    outcome = match(tables.rules, events, carried, watermark)
     rows = _Rows(shard.rows, batch.rows, order)
-    results = _found(found[:found_used], nodes[:nodes_used], keys, rows)
-    kept = _kept(runs[:runs_used], held[:held_used], nodes[:nodes_used], keys, rows, numbers)
+    results = _found(outcome, keys, rows)
+    kept = _kept(outcome, keys, rows, numbers)
     words = texts.left(kept[1])
     return Shard(*kept, words, shard.sequence + len(batch)), results
 
@@ -191,7 +184,7 @@ class Texts:
             return runs
         moved, places = runs.copy(), self.places(self.before)
         for at in self.tables.text_registers:
-            column = moved[:, kernel.REGISTERS + at]
+            column = moved[:, layout.REGISTERS + at]
             there = column < len(places)  # what is missing may be anything
             column[there] = places[column[there]]
         return moved
@@ -201,8 +194,8 @@ class Texts:
         registers = self.tables.text_registers
         if not registers:
             return self.before
-        there = [runs[:, kernel.NULLS] >> at & 1 == 0 for at in registers]
-        columns = [runs[:, kernel.REGISTERS + at] for at in registers]
+        there = [runs[:, layout.NULLS] >> at & 1 == 0 for at in registers]
+        columns = [runs[:, layout.REGISTERS + at] for at in registers]
         used = np.unique(
             np.concatenate([column[some] for column, some in zip(columns, there, strict=True)])
         )
@@ -230,17 +223,18 @@ class _Rows:
         return pa.concat_tables([self.old, self.new.cast(self.old.schema)]).take(pa.array(moved))
 
 
-def _found(found: Table, nodes: Table, keys: pa.Array, rows: _Rows) -> Found:
-    ends = np.cumsum(found[:, kernel.M_LENGTH]).astype(np.int64)
+def _found(outcome: Outcome, keys: pa.Array, rows: _Rows) -> Found:
+    found = outcome.found
+    ends = np.cumsum(found[:, layout.M_LENGTH]).astype(np.int64)
     total = int(ends[-1]) if len(ends) else 0
     blocks, events = np.empty(total, np.int64), np.empty(total, np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), ends])
-    kernel.unrolled(found, len(found), nodes, offsets, blocks, events)
+    unroll(found, outcome.nodes, offsets, blocks, events)
     return Found(
-        keys.take(pa.array(found[:, kernel.M_KEY])),
-        found[:, kernel.M_AT].copy(),
-        found[:, kernel.M_STARTED_AT].copy(),
-        found[:, kernel.M_LATE] == 1,
+        keys.take(pa.array(found[:, layout.M_KEY])),
+        found[:, layout.M_AT].copy(),
+        found[:, layout.M_STARTED_AT].copy(),
+        found[:, layout.M_LATE] == 1,
         ends,
         blocks,
         rows.take(events),
@@ -248,36 +242,36 @@ def _found(found: Table, nodes: Table, keys: pa.Array, rows: _Rows) -> Found:
 
 
 def _kept(
-    runs: Table, held: Table, nodes: Table, keys: pa.Array, rows: _Rows, numbers: Numbers
+    outcome: Outcome, keys: pa.Array, rows: _Rows, numbers: Numbers
 ) -> tuple[pa.Array, Table, Table, Table, pa.Table, Numbers]:
-    """Return what is left of keys, runs, held matches, nodes and rows, without what nobody needs any more."""
-    marks = np.zeros(len(nodes), np.int64)
-    kernel.reachable(runs, kernel.NODE, nodes, marks)
-    kernel.reachable(held, kernel.M_NODE, nodes, marks)
-    left = nodes[marks == 1]
+    """Return the keys, runs, held matches, nodes, rows and numbers that are still needed."""
+    runs, held = outcome.runs.copy(), outcome.held.copy()
+    marks = np.zeros(len(outcome.nodes), np.int64)
+    last = np.concatenate([runs[:, layout.NODE], held[:, layout.M_NODE]])
+    mark_reachable(last, outcome.nodes, marks)
+    left = outcome.nodes[marks == 1]
     node_places = np.concatenate([np.cumsum(marks) - 1, [-1]])
-    events, event_places = np.unique(left[:, kernel.EVENT], return_inverse=True)
-    left[:, kernel.EVENT] = event_places
-    left[:, kernel.BEFORE_NODE] = node_places[left[:, kernel.BEFORE_NODE]]
-    runs, held = runs.copy(), held.copy()
-    runs[:, kernel.NODE] = node_places[runs[:, kernel.NODE]]
-    held[:, kernel.M_NODE] = node_places[held[:, kernel.M_NODE]]
-    used = np.union1d(runs[:, kernel.KEY], held[:, kernel.M_KEY])
-    runs[:, kernel.KEY] = np.searchsorted(used, runs[:, kernel.KEY])
-    held[:, kernel.M_KEY] = np.searchsorted(used, held[:, kernel.M_KEY])
+    events, event_places = np.unique(left[:, layout.EVENT], return_inverse=True)
+    left[:, layout.EVENT] = event_places
+    left[:, layout.BEFORE_NODE] = node_places[left[:, layout.BEFORE_NODE]]
+    runs[:, layout.NODE] = node_places[runs[:, layout.NODE]]
+    held[:, layout.M_NODE] = node_places[held[:, layout.M_NODE]]
+    used = np.union1d(runs[:, layout.KEY], held[:, layout.M_KEY])
+    runs[:, layout.KEY] = np.searchsorted(used, runs[:, layout.KEY])
+    held[:, layout.M_KEY] = np.searchsorted(used, held[:, layout.M_KEY])
     return keys.take(pa.array(used)), runs, held, left, rows.take(events), numbers[events]
 
 
 def soonest(tables: Tables, shard: Shard) -> int | None:
     """Return when the time of a run is up next."""
     limits = []
-    within = int(tables.settings[kernel.WITHIN])
+    within = int(tables.rules.settings[layout.WITHIN])
     if within >= 0 and shard.live:
-        limits.append(int(shard.runs[:, kernel.STARTED_AT].min()) + within)
-    patience = tables.states[shard.runs[:, kernel.STATE], kernel.PATIENCE]
+        limits.append(int(shard.runs[:, layout.STARTED_AT].min()) + within)
+    patience = tables.rules.states[shard.runs[:, layout.STATE], layout.PATIENCE]
     waiting = patience >= 0
     if waiting.any():
-        limits.append(int((shard.runs[waiting, kernel.LAST_AT] + patience[waiting]).min()))
+        limits.append(int((shard.runs[waiting, layout.LAST_AT] + patience[waiting]).min()))
     return min(limits, default=None)
 
 
@@ -309,7 +303,7 @@ def load(tables: Tables, data: bytes) -> Shard:
     return Shard(
         table_of(content["keys"]).column("key").combine_chunks(),
         _numbers(content["runs"], tables.width),
-        _numbers(content["held"], kernel.MATCH_WIDTH),
+        _numbers(content["held"], layout.MATCH_WIDTH),
         np.frombuffer(content["nodes"], np.int32).astype(np.int64).reshape(-1, 3),
         table_of(content["rows"]),
         np.frombuffer(content["numbers"], np.int64).copy(),

@@ -9,27 +9,27 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from millstream.patterns import kernel
 from millstream.patterns.automaton import END, Automaton, Edge
-from millstream.patterns.kernel import Floats, Table
-from millstream.patterns.program import VALUE_I, Kind, Unsupported, program, register_kind
+from millstream.patterns.kernel import layout, opcodes
+from millstream.patterns.kernel.records import Rules, Table
+from millstream.patterns.program import Kind, Unsupported, program, register_kind
 
 _FUNCTIONS = {
-    "first": kernel.R_FIRST,
-    "last": kernel.R_LAST,
-    "count": kernel.R_COUNT,
-    "sum": kernel.R_SUM,
-    "min": kernel.R_MIN,
-    "max": kernel.R_MAX,
-    "any": kernel.R_ANY,
-    "avg": kernel.R_AVG,
+    "first": layout.R_FIRST,
+    "last": layout.R_LAST,
+    "count": layout.R_COUNT,
+    "sum": layout.R_SUM,
+    "min": layout.R_MIN,
+    "max": layout.R_MAX,
+    "any": layout.R_ANY,
+    "avg": layout.R_AVG,
 }
 _SKIPS = {
-    "none": kernel.NO_SKIP,
-    "next": kernel.TO_NEXT,
-    "past_last": kernel.PAST_LAST,
-    "to_first": kernel.TO_FIRST,
-    "to_last": kernel.TO_LAST,
+    "none": layout.NO_SKIP,
+    "next": layout.TO_NEXT,
+    "past_last": layout.PAST_LAST,
+    "to_first": layout.TO_FIRST,
+    "to_last": layout.TO_LAST,
 }
 #: Masks of tests, blocks and registers are the bits of a signed 64-bit number.
 MOST = 62
@@ -37,16 +37,9 @@ MOST = 62
 
 @dataclass(frozen=True)
 class Tables:
-    """The arrays of one automaton; see kernel.py for their columns. `texts` are those that programs compare with."""
+    """An automaton for the kernel. `texts` are those that programs compare with."""
 
-    edges: Table
-    states: Table
-    asks: Table
-    programs: Table
-    ends: Table
-    constants: Floats
-    registers: Table
-    settings: Table
+    rules: Rules
     kinds: tuple[Kind, ...]
     texts: tuple[str, ...] = ()
     prefers: bool = False
@@ -54,24 +47,32 @@ class Tables:
     @property
     def width(self) -> int:
         """How many numbers a run has."""
-        return int(self.settings[kernel.RUN_WIDTH])
+        return int(self.rules.settings[layout.RUN_WIDTH])
 
     @cached_property
     def text_values(self) -> list[int]:
         """The values that are texts and more than counted."""
-        used = {int(place) for operation, place in self.programs if operation == VALUE_I}
-        used |= {int(value) for function, value, *_ in self.registers if function != kernel.R_COUNT}
+        used = {
+            int(argument)
+            for operation, real, argument in self.rules.programs
+            if operation == opcodes.VALUE and not real
+        }
+        used |= {int(row[layout.VALUE]) for row in self.rules.registers if _remembers(row)}
         return [place for place, kind in enumerate(self.kinds) if kind == "t" and place in used]
 
     @cached_property
     def text_registers(self) -> list[int]:
         """The registers that hold texts."""
-        known = enumerate(self.registers)
         return [
             at
-            for at, row in known
-            if row[0] != kernel.R_COUNT and row[1] >= 0 and self.kinds[row[1]] == "t"
+            for at, row in enumerate(self.rules.registers)
+            if _remembers(row) and row[layout.VALUE] >= 0 and self.kinds[row[layout.VALUE]] == "t"
         ]
+
+
+def _remembers(register: Table) -> bool:
+    """Tell whether a register holds values, and does not only count them."""
+    return bool(register[layout.FUNCTION] != layout.R_COUNT)
 
 
 def kind_of(type_: pa.DataType) -> Kind:
@@ -113,19 +114,17 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
         for place in range(len(groups))
     ]
     registers, extra = _registers(automaton, kinds)
-    return Tables(
-        edges=_table(edges, kernel.EDGE_WIDTH),
-        states=_table(states, 4),
-        asks=_table(asks, 2),
-        programs=_table([step[:2] for step in steps], 2),
-        ends=np.cumsum([0, *(len(one) for one in lowered)]).astype(np.int64),
-        constants=np.array([step[2] for step in steps], np.float64),
-        registers=_table(registers, 5),
-        settings=_settings(automaton, late, kernel.REGISTERS + len(registers) + extra),
-        kinds=kinds,
-        texts=tuple(texts),
-        prefers=automaton.prefers,
+    rules = Rules(
+        edges=_table(edges, layout.EDGE_WIDTH),
+        states=_table(states, layout.STATE_WIDTH),
+        asks=_table(asks, layout.ASK_WIDTH),
+        programs=_table([step[:-1] for step in steps], layout.STEP_WIDTH),
+        program_ends=np.cumsum([0, *(len(one) for one in lowered)]).astype(np.int64),
+        constants=np.array([step[-1] for step in steps], np.float64),
+        registers=_table(registers, layout.REGISTER_WIDTH),
+        settings=_settings(automaton, late, layout.REGISTERS + len(registers) + extra),
     )
+    return Tables(rules, kinds, tuple(texts), automaton.prefers)
 
 
 def _check(automaton: Automaton) -> None:
@@ -165,7 +164,6 @@ def _edge(automaton: Automaton, edge: Edge, asks: list[tuple[int, int]]) -> list
         -1 if edge.before is None else edge.before,
         at,
         at + len(ask),
-        at + len(ask),
         len(asks),
     ]
 
@@ -193,7 +191,7 @@ def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[i
         function = _FUNCTIONS[register.function]
         if register.back:
             function, beside = (
-                kernel.R_SHIFT + register.back,
+                layout.R_BACK + register.back,
                 automaton.registers.index(register.nearer),
             )
         rows.append([function, value, _bits(register.blocks), int(real), beside])
@@ -201,15 +199,19 @@ def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[i
 
 
 def _settings(automaton: Automaton, late: bool, width: int) -> Table:
-    skip = automaton.skip
-    found = np.zeros(8, np.int64)
-    found[kernel.WITHIN] = -1 if automaton.within is None else automaton.within
-    found[kernel.SKIP] = _SKIPS[skip.kind]
-    found[kernel.SKIP_BLOCKS] = 0 if skip.block is None else _bits(automaton.blocks_of(skip.block))
-    found[kernel.SINGLETON] = int(automaton.singleton)
-    found[kernel.LATE_WANTED] = int(late)
-    found[kernel.RUN_WIDTH] = width
-    found[kernel.ROOM] = 2 + max(
-        len(automaton.start), *(len(state.edges) for state in automaton.states), 0
+    skip, registers = automaton.skip, automaton.registers
+    edges = max(len(automaton.start), *(len(state.edges) for state in automaton.states), 0)
+    found = np.zeros(layout.SETTINGS, np.int64)
+    found[layout.WITHIN] = -1 if automaton.within is None else automaton.within
+    found[layout.SKIP] = _SKIPS[skip.kind]
+    found[layout.SKIP_BLOCKS] = 0 if skip.block is None else _bits(automaton.blocks_of(skip.block))
+    found[layout.SINGLETON] = int(automaton.singleton)
+    found[layout.LAZY] = int(skip.kind == "none" and not automaton.singleton)
+    found[layout.LATE_WANTED] = int(late)
+    found[layout.RUN_WIDTH] = width
+    found[layout.ROOM] = 2 + edges
+    found[layout.EMPTY_REGISTERS] = _bits(
+        [at for at, register in enumerate(registers) if register.empty is None]
     )
+    found[layout.DEEPEST] = max((register.back for register in registers), default=0)
     return found

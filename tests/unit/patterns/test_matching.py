@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,13 @@ from millstream.errors import (
     UnknownColumn,
 )
 from millstream.flow.schema import Schema
-from millstream.patterns import kernel, shard
+from millstream.patterns import events, shard
 from millstream.patterns.batches import Batch
 from millstream.patterns.compile import compile_pattern
-from millstream.patterns.matcher import matcher
+from millstream.patterns.kernel import compiled
+from millstream.patterns.kernel.forking import match_forking
+from millstream.patterns.match_recognize import read
+from millstream.patterns.matcher import PlainMatcher, matcher
 from millstream.patterns.pattern import Pattern
 from unit.patterns.matching import found, numbers, places, rows, run
 
@@ -503,11 +507,46 @@ def _one_event() -> Batch:
 
 def test_what_is_compiled_is_kept_by_the_content_of_the_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    copy = tmp_path / "kernel.py"
-    copy.write_bytes(Path(kernel.__file__).read_bytes())
+    folder = Path(compiled.__file__).parent
+    copy = shutil.copytree(folder, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
+    other = shutil.copytree(copy, tmp_path / "other")
+    with (other / "machine.py").open("a") as changed:
+        changed.write("# part of what is compiled of another file")
     places = [
-        kernel.Locator.from_function(kernel.grown.py_func, str(path)).get_cache_path()
-        for path in (kernel.__file__, copy)
+        compiled.Locator.from_function(match_forking.py_func, str(path / "forking.py"))
+        for path in (folder, copy, other)
     ]
-    assert places[0] == places[1]
-    assert Path(places[0]).parent == tmp_path / "millstream"
+    assert places[0].get_cache_path() == places[1].get_cache_path()
+    assert places[0].get_cache_path() != places[2].get_cache_path()
+    assert Path(places[0].get_cache_path()).parent == tmp_path / "millstream"
+
+
+@pytest.mark.parametrize("sql", [False, True])
+def test_tables_grow_in_the_middle_of_an_event(sql):  # a b+ c, with more runs than tables have rows
+    count = 150 if sql else 400
+    text = "a" * count + "bbc" + "ab" * 20 + "c"
+    clause = """SELECT * FROM events MATCH_RECOGNIZE (ORDER BY at MEASURES LAST(a.e) AS l
+        AFTER MATCH SKIP TO NEXT ROW PATTERN (a+ b+ c) DEFINE a AS e = 'a', b AS e = 'b', c AS e = 'c')"""
+    schema = Schema.parse("e string, at timestamp")
+    pattern = a.followed_by(*on("b")).one_or_more().followed_by(*on("c"))
+    automaton = read(clause, schema)[1].automaton if sql else compile_pattern(pattern)
+    table = rows(text)
+    batch = Batch(
+        pa.array(["k"] * len(table)),
+        events.micros(table.column("at")),
+        events.met(automaton, table).astype(np.int64),
+        events.values(automaton, table),
+        table.append_column("number", pa.array(range(len(table)))),
+    )
+    shown = []
+    for made in (
+        matcher(automaton, [pa.string()] * len(automaton.values)),
+        PlainMatcher(automaton),
+    ):
+        kept = made.empty(pa.string(), batch.rows.schema)
+        _, some = made.process(kept, batch, 10**15)
+        numbers_found = some.rows.column("number").to_pylist()
+        spans = zip(some.starts.tolist(), some.ends.tolist(), strict=True)
+        shown.append(sorted((tuple(numbers_found[x:y]) for x, y in spans)))
+    assert shown[0] == shown[1]
+    assert len(shown[0]) > count
