@@ -26,8 +26,9 @@ import numpy as np
 import pyarrow as pa
 from benchmarks.common import Timing, folder, save, show
 
+from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.reader import Reader
-from millstream.journal.kinds.files.writer import Writer, create
+from millstream.journal.kinds.files.writer import Writer
 
 ROWS = 1_000
 BEGIN_US = 1_700_000_000_000_000

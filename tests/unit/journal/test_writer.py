@@ -21,7 +21,7 @@ from millstream.errors import (
     WriterClosed,
 )
 from millstream.journal.base import Accepted, Kind
-from millstream.journal.kinds.files import writer as files
+from millstream.journal.kinds.files import commit_queue, drafts
 from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.index import SIZE, read_header
 from millstream.journal.kinds.files.layout import data_file, index_file, segment_positions
@@ -120,7 +120,7 @@ def test_a_null_time_refuses_the_batch_and_names_the_row(journal: Path, batch: A
 def test_a_null_time_far_behind_in_a_large_batch_leaves_nothing_of_it(
     journal: Path, batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ENTRY_ROWS", 2)
+    monkeypatch.setattr(drafts, "ENTRY_ROWS", 2)
     with Writer.open(journal) as writer:
         with pytest.raises(NullTime):
             writer.append("a", 0, batch(1, 2, 3, None))
@@ -132,7 +132,7 @@ def test_a_null_time_far_behind_in_a_large_batch_leaves_nothing_of_it(
 def test_a_large_batch_is_cut_into_entries(
     journal: Path, batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ENTRY_ROWS", 2)
+    monkeypatch.setattr(drafts, "ENTRY_ROWS", 2)
     with Writer.open(journal) as writer:
         assert writer.append("a", 0, batch(1, 5, 3, 4, 9)) == Accepted(5, 0, 5)
     entries = list(Reader(journal).partition(0).entries(0, 5))
@@ -288,7 +288,7 @@ def test_what_is_queued_while_the_disk_works_is_synced_together(journal: Path, b
 def test_a_full_queue_holds_the_sender_back(
     journal: Path, batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "QUEUE_LENGTH", 5)
+    monkeypatch.setattr(commit_queue, "QUEUE_LENGTH", 5)
     disk = SlowDisk()
     with Writer.open(journal, disk=disk) as writer:
         disk.free.clear()

@@ -16,8 +16,8 @@ import pytest
 
 from millstream.errors import CorruptStaging, Ended, NoAnswer, SchemaConflict
 from millstream.journal import Kind, Staged
+from millstream.journal.kinds.files.commit_queue import CommitQueue
 from millstream.journal.kinds.files.layout import staged_folder
-from millstream.journal.kinds.files.writer import Writer
 from millstream.links import envelope
 from millstream.links.client import Client
 from millstream.links.delivery import Delivery
@@ -130,8 +130,8 @@ def test_an_epoch_larger_than_all_room_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Senders that find the disk busy must not wait with the inbox locked: the disk's answers need it too."""
-    monkeypatch.setattr("millstream.journal.kinds.files.writer.QUEUE_BYTES", 4000)
-    monkeypatch.setattr("millstream.journal.kinds.files.writer.QUEUE_LENGTH", 4)
+    monkeypatch.setattr("millstream.journal.kinds.files.commit_queue.QUEUE_BYTES", 4000)
+    monkeypatch.setattr("millstream.journal.kinds.files.commit_queue.QUEUE_LENGTH", 4)
     description, settings = declare(tmp_path)
     inbox = Inbox(description, 0, settings, capacity=Capacity(bytes=2000, requests=2))
     epochs = [(epoch, inbox.epochs.stage(SENDER, epoch, [batch(0, 2000)])) for epoch in range(10)]
@@ -158,14 +158,14 @@ def test_a_disk_that_refuses_is_asked_again(
         delivery = Delivery(client, TARGET, SENDER, 0)
         staged = delivery.stage([batch(0, 3)])
         commits = [OSError(28, "no space left")]
-        commit = Writer._commit_queued
+        commit = CommitQueue.commit_queued
 
-        def failing(writer: Writer) -> None:
+        def failing(queue: CommitQueue) -> None:
             if commits:
-                monkeypatch.setattr(writer._log, "commit", _raising(commits.pop()))
-            commit(writer)
+                monkeypatch.setattr(queue._log, "commit", _raising(commits.pop()))
+            commit(queue)
 
-        monkeypatch.setattr(Writer, "_commit_queued", failing)
+        monkeypatch.setattr(CommitQueue, "commit_queued", failing)
         assert delivery.publish(staged) == 3
     assert stored(tmp_path) == [[0, 1, 2]]
 

@@ -17,6 +17,7 @@ import pytest
 from millstream.errors import AlreadyWriting, Ended, LinkClosed, WriterBroken
 from millstream.ingest import Refused, Settings
 from millstream.journal import Description, Kind
+from millstream.journal.kinds.files.commit_queue import CommitQueue
 from millstream.journal.kinds.files.dead import DeadLetters
 from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.log import PartitionLog
@@ -48,11 +49,11 @@ class Disk:
         self.may_write = threading.Event()
         self.may_write.set()
         self.error: OSError | None = None
-        commit = Writer._commit_queued
+        commit = CommitQueue.commit_queued
 
-        def held(writer: Writer) -> None:
+        def held(queue: CommitQueue) -> None:
             self.may_write.wait(20)
-            commit(writer)
+            commit(queue)
 
         log_commit = PartitionLog.commit
 
@@ -61,7 +62,7 @@ class Disk:
                 raise self.error
             log_commit(log, items)
 
-        monkeypatch.setattr(Writer, "_commit_queued", held)
+        monkeypatch.setattr(CommitQueue, "commit_queued", held)
         monkeypatch.setattr("millstream.journal.kinds.files.log.PartitionLog.commit", refusing)
 
 

@@ -25,11 +25,12 @@ from millstream.clock import Clock
 from millstream.errors import Ended
 from millstream.journal.base import Accepted, Description, Staged, Trimmed
 from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.drafts import EpochPart
 from millstream.journal.kinds.files.layout import epochs_file, staged_folder
 from millstream.journal.kinds.files.log import SEGMENT_BYTES
 from millstream.journal.kinds.files.senders import checked_line, checked_lines
 from millstream.journal.kinds.files.staging import checksum, open_staged, stage
-from millstream.journal.kinds.files.writer import EpochPart, Writer
+from millstream.journal.kinds.files.writer import Writer
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock
 

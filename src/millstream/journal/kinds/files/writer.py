@@ -1,84 +1,32 @@
-"""The writer of a journal kept in files.
+"""The writer of a partition: what is appended is drafted at once, in order, and written in groups.
 
-Appending does the thinking at once, in the caller's thread and in order: which rows are new, their
-times, their bytes. Writing is done by one thread per partition that takes everything queued, writes
-it with one sync of the data and one of the index, and then resolves the futures: group commit. The
-queue is bounded in bytes, so a slow disk holds the senders back and memory does not grow.
+`drafts.py` thinks, in the caller's thread; `commit_queue.py` writes, in a thread of the partition's.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import xxhash
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import (
-    Ended,
-    InternalError,
-    JournalMissing,
-    SchemaConflict,
-    WriterBroken,
-    WriterClosed,
-)
+from millstream.errors import InternalError, JournalMissing, SchemaConflict
 from millstream.journal.base import Accepted, Description, Kind, Staged, Trimmed
-from millstream.journal.kinds.files.arrivals import Arrival, read_arrival
+from millstream.journal.kinds.files.arrivals import read_arrival
+from millstream.journal.kinds.files.commit_queue import CommitQueue
 from millstream.journal.kinds.files.copylog import refuse_copy
-from millstream.journal.kinds.files.description import create, describe
-from millstream.journal.kinds.files.index import NOBODY, NOTHING, Record, State
+from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.drafts import Drafted, Drafts, EpochPart
 from millstream.journal.kinds.files.layout import partition_folder
-from millstream.journal.kinds.files.log import SEGMENT_BYTES, Item, PartitionLog, Recovery
+from millstream.journal.kinds.files.log import SEGMENT_BYTES, PartitionLog, Recovery
 from millstream.journal.kinds.files.retention import trim
 from millstream.journal.kinds.files.senders import Senders
-from millstream.journal.lateness import spread
-from millstream.journal.rows import conform, times_of
 from millstream.storage.disk import REAL, Disk, make_folder
 from millstream.storage.lock import Lock
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-__all__ = ["Writer", "create", "describe"]
-
-QUEUE_BYTES = 32 * 2**20  # few, large syncs: a busy disk makes each of them slow
-QUEUE_LENGTH = 4096
-ENTRY_ROWS = 2**17
-
-
-@dataclass(slots=True)
-class _Queued:
-    """Entries to be written and the future that waits for them; no entries: it waits for those before it."""
-
-    items: list[Item]
-    accepted: Accepted
-    future: Future[Accepted]
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochPart:
-    """What one epoch adds to one partition."""
-
-    sender: str
-    epoch: int
-    buffers: Sequence[Buffer]
-    parts: int
-    rows: int
-    length: int
-    checksum: int
-    min_time: int | None
-    max_time: int | None
-    floor: int | None
-    ended: bool
-    version: int
 
 
 class Writer:
@@ -102,10 +50,8 @@ class Writer:
         if not 0 <= partition < description.partitions:
             msg = f'journal "{description.path}" has no partition {partition}'
             raise JournalMissing(msg, hint=f"it has {description.partitions}")
-        self.description = description
         self.partition = partition
         self._clock = clock or SystemClock()
-        self._background = background
         self._disk = disk
         folder = partition_folder(description.path, partition)
         make_folder(disk, folder)
@@ -124,17 +70,12 @@ class Writer:
         except BaseException:
             self._lock.release()
             raise
-        self._ahead = self._log.state.copy()
-        self._end = self._ahead.position
-        self._queue: list[_Queued] = []
-        self._queued_bytes = 0
-        self._busy = False
-        self._closed = False
-        self._broken: BaseException | None = None
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        #: Called after every commit, by whichever thread has made it.
-        self.on_durable: Callable[[], None] = lambda: None
+        self._queue = CommitQueue(
+            description.path, partition, self._log, self._senders, background=background
+        )
+        self._drafts = Drafts(
+            description, partition, self._log.state.copy(), self._senders, self._clock
+        )
 
     @classmethod
     def open(
@@ -169,7 +110,20 @@ class Writer:
     @property
     def end(self) -> int:
         """The position after the last durable one."""
-        return self._end
+        return self._queue.end
+
+    @property
+    def description(self) -> Description:
+        return self._drafts.description
+
+    @property
+    def on_durable(self) -> Callable[[], None]:
+        """Called after every commit, by whichever thread has made it."""
+        return self._queue.on_durable
+
+    @on_durable.setter
+    def on_durable(self, call: Callable[[], None]) -> None:
+        self._queue.on_durable = call
 
     @property
     def generation(self) -> int:
@@ -182,26 +136,25 @@ class Writer:
 
     @property
     def ended(self) -> bool:
-        return self._ahead.ended
+        return self._drafts.state.ended
 
     @property
     def floor(self) -> int | None:
-        return self._ahead.floor
+        return self._drafts.state.floor
 
     @property
     def running_max(self) -> int | None:
-        return self._ahead.running_max
+        return self._drafts.state.running_max
 
     def highest(self, sender: str) -> int:
         """Return the highest sequence number taken from `sender`, queued ones too, or -1."""
-        with self._changed:
-            number = self._senders.find(sender)
-            return -1 if number is None else self._ahead.highest.get(number, -1)
+        with self._queue.changed:
+            return self._drafts.highest(sender)
 
     def numbers(self) -> dict[str, int]:
         """Return the highest sequence number taken from each sender, queued ones too."""
-        with self._changed:
-            return {self._senders.names[number]: seq for number, seq in self._ahead.highest.items()}
+        with self._queue.changed:
+            return self._drafts.numbers()
 
     # appending
 
@@ -217,7 +170,7 @@ class Writer:
             SchemaConflict: The rows do not fit.
             NullTime: A row has no time; none is stored.
         """
-        return self._wait(self.append_nowait(sender, first_seq, batch))
+        return self._queue.wait(self.append_nowait(sender, first_seq, batch))
 
     def append_nowait(
         self,
@@ -236,12 +189,11 @@ class Writer:
         if first_seq < 0:
             msg = f"sequence number {first_seq} is negative"
             raise SchemaConflict(msg, hint="a sender numbers its rows from 0")
-        with self._changed:
-            self._wait_for_room()
-            fitted = self._fitted(batch)
-            return self._enqueue(
-                *self._rows(sender, first_seq, fitted, message if fitted is batch else None)
-            )
+        with self._queue.changed:
+            self._queue.wait_for_room()
+            fitted = self._drafts.fitted(batch)
+            whole = message if fitted is batch else None
+            return self._put(self._drafts.rows(sender, first_seq, fitted, whole))
 
     def instruct(
         self,
@@ -258,7 +210,7 @@ class Writer:
         Raises:
             Ended: The partition has ended, and this is not END_OF_STREAM.
         """
-        return self._wait(self.instruct_nowait(kind, floor, sender=sender, seq=seq))
+        return self._queue.wait(self.instruct_nowait(kind, floor, sender=sender, seq=seq))
 
     def instruct_nowait(
         self,
@@ -272,15 +224,15 @@ class Writer:
         if not kind.instruction:
             msg = f"{kind.name} is not an instruction"
             raise InternalError(msg)
-        with self._changed:
-            self._wait_for_room()
-            return self._enqueue(*self._instruction(kind, floor, sender, seq))
+        with self._queue.changed:
+            self._queue.wait_for_room()
+            return self._put(self._drafts.instruction(kind, floor, sender, seq))
 
     def append_epoch(self, part: EpochPart) -> Future[Accepted]:
-        """Queue one epoch's part, one entry, taken or ignored as a whole; `epochs.EpochLog` is who calls it."""
-        with self._changed:
-            self._wait_for_room()
-            return self._enqueue(*self._epoch(part))
+        """Queue what an epoch adds to this partition: one entry, taken or ignored as a whole."""
+        with self._queue.changed:
+            self._queue.wait_for_room()
+            return self._put(self._drafts.epoch(part))
 
     def append_staged(self, sender: str, epoch: int, staged: Sequence[Staged]) -> Future[Accepted]:
         """Queue the rows of an epoch that a group elsewhere has staged here (`arrivals.py`), as one entry.
@@ -300,288 +252,21 @@ class Writer:
             arrival = read_arrival(
                 self.description if known else describe(self.description.path), staged
             )
-        with self._changed:
-            self._wait_for_room()
-            return self._enqueue(*self._arrival(sender, epoch, arrival))
+        with self._queue.changed:
+            self._queue.wait_for_room()
+            return self._put(self._drafts.arrival(sender, epoch, arrival))
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if batch.schema.equals(self.description.schema):
-            return batch
-        if not set(batch.schema.names) <= set(self.description.schema.names):
-            self._reload()
-        return conform(batch, self.description.schema)
-
-    def _reload(self) -> None:
-        """Take over columns that were added to the journal since the writer was opened."""
-        self.description = describe(self.description.path)
-        self._log.schemas = list(self.description.schemas)
-
-    def _rows(
-        self, sender: str, first_seq: int, batch: pa.RecordBatch, message: pa.Buffer | None
-    ) -> tuple[list[Item], Accepted]:
-        rows = batch.num_rows
-        number = self._senders.find(sender)
-        highest = -1 if number is None else self._ahead.highest.get(number, -1)
-        seen = max(0, min(rows, highest + 1 - first_seq))
-        if seen == rows:
-            return [], Accepted(rows, self._ahead.position, 0)
-        self._refuse_if_ended()
-        fresh = batch.slice(seen) if seen else batch
-        # All records are made before any counts: a row without a time refuses the batch as a whole.
-        ahead, items = self._ahead.copy() if fresh.num_rows > ENTRY_ROWS else self._ahead, []
-        for begin in range(0, fresh.num_rows, ENTRY_ROWS):
-            part = fresh.slice(begin, ENTRY_ROWS) if fresh.num_rows > ENTRY_ROWS else fresh
-            whole = message if part is batch else None
-            item = self._row_item(sender, first_seq + seen + begin, part, whole, ahead)
-            if ahead is not self._ahead:
-                ahead.apply(item.record)
-            items.append(item)
-        return items, Accepted(rows, self._ahead.position, rows - seen)
-
-    def _row_item(
-        self,
-        sender: str,
-        first_seq: int,
-        batch: pa.RecordBatch,
-        message: pa.Buffer | None,
-        state: State,
-    ) -> Item:
-        rows, running_max = batch.num_rows, state.running_max
-        low = high = lag = None
-        if self.description.time is not None:
-            low, high, lag = spread(
-                times_of(batch, self.description.time), running_max, state.floor
-            )
-        message = batch.serialize() if message is None else message
-        record = Record(
-            kind=Kind.ROWS,
-            position=state.position,
-            count=rows,
-            appended_at=self._clock.now_us(),
-            sender=self._senders.number(sender),
-            version=self.description.version,
-            parts=1,
-            length=message.size,
-            first_seq=first_seq,
-            last_seq=first_seq + rows - 1,
-            min_time=low,
-            max_time=high,
-            max_before=running_max,
-            max_after=_higher(running_max, high),
-            max_lag=lag,
-            floor_after=state.floor,
-            data_checksum=xxhash.xxh3_64_intdigest(message),
-        )
-        return Item(record, [message])
-
-    def _arrival(
-        self, sender: str, epoch: int, arrival: Arrival | None
-    ) -> tuple[list[Item], Accepted]:
-        state = self._ahead
-        rows = 0 if arrival is None else arrival.rows
-        number = self._senders.find(sender)
-        if (
-            arrival is None
-            or rows == 0
-            or (number is not None and epoch <= state.highest.get(number, -1))
-        ):
-            return [], Accepted(rows, state.position, 0)
-        self._refuse_if_ended()
-        if arrival.version > self.description.version:
-            self._reload()
-        low = high = lag = None
-        if arrival.times is not None:
-            low, high, lag = spread(arrival.times, state.running_max, state.floor)
-        record = Record(
-            kind=Kind.ROWS,
-            position=state.position,
-            count=rows,
-            appended_at=self._clock.now_us(),
-            sender=self._senders.number(sender),
-            version=arrival.version,
-            parts=arrival.parts,
-            length=arrival.length,
-            first_seq=epoch,
-            last_seq=epoch,
-            min_time=low,
-            max_time=high,
-            max_before=state.running_max,
-            max_after=_higher(state.running_max, high),
-            max_lag=lag,
-            floor_after=state.floor,
-            data_checksum=arrival.checksum,
-        )
-        return [Item(record, arrival.buffers)], Accepted(rows, state.position, rows)
-
-    def _instruction(
-        self, kind: Kind, floor: int | None, sender: str | None, seq: int | None
-    ) -> tuple[list[Item], Accepted]:
-        state = self._ahead
-        nothing = Accepted(0, state.position, 0)
-        number = NOBODY if sender is None else self._senders.number(sender)
-        if sender is not None and seq is not None and seq <= state.highest.get(number, -1):
-            return [], nothing
-        if state.ended and kind is Kind.END_OF_STREAM:
-            return [], nothing
-        self._refuse_if_ended()
-        raised = _higher(state.floor, floor)
-        if kind is not Kind.END_OF_STREAM and raised == state.floor:
-            return [], nothing
-        record = Record(
-            kind=kind,
-            position=state.position,
-            count=1,
-            appended_at=self._clock.now_us(),
-            sender=number,
-            version=self.description.version,
-            first_seq=NOTHING if seq is None else seq,
-            last_seq=NOTHING if seq is None else seq,
-            max_before=state.running_max,
-            max_after=state.running_max,
-            floor_after=raised,
-            ended=kind is Kind.END_OF_STREAM,
-        )
-        return [Item(record, [])], Accepted(0, state.position, 0)
-
-    def _epoch(self, part: EpochPart) -> tuple[list[Item], Accepted]:
-        state = self._ahead
-        number = self._senders.find(part.sender)
-        if number is not None and part.epoch <= state.highest.get(number, -1):
-            return [], Accepted(part.rows, state.position, 0)
-        if part.rows == 0:
-            kind = Kind.END_OF_STREAM if part.ended else Kind.WATERMARK
-            return self._instruction(kind, part.floor, part.sender, part.epoch)
-        self._refuse_if_ended()
-        if part.version > self.description.version:
-            self._reload()
-        record = Record(
-            kind=Kind.EPOCH,
-            position=state.position,
-            count=part.rows,
-            appended_at=self._clock.now_us(),
-            sender=self._senders.number(part.sender),
-            version=part.version,
-            parts=part.parts,
-            length=part.length,
-            first_seq=part.epoch,
-            last_seq=part.epoch,
-            min_time=part.min_time,
-            max_time=part.max_time,
-            max_before=state.running_max,
-            max_after=_higher(state.running_max, part.max_time),
-            floor_after=_higher(state.floor, part.floor),
-            ended=part.ended,
-            data_checksum=part.checksum,
-        )
-        return [Item(record, part.buffers)], Accepted(part.rows, state.position, part.rows)
-
-    def _refuse_if_ended(self) -> None:
-        if self._ahead.ended:
-            msg = f'partition {self.partition} of journal "{self.description.path}" has ended'
-            raise Ended(msg, hint="END_OF_STREAM was written: no rows can follow it")
-
-    # the queue
-
-    def _wait_for_room(self) -> None:
-        self._check_open()
-        while self._background and (
-            self._queued_bytes > QUEUE_BYTES or len(self._queue) > QUEUE_LENGTH
-        ):
-            self._changed.wait()
-            self._check_open()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise self._closed_error()
-        if self._broken is not None:
-            raise self._broken_error() from self._broken
-
-    def _closed_error(self) -> WriterClosed:
-        return WriterClosed(f'the writer of journal "{self.description.path}" is closed')
-
-    def _broken_error(self) -> WriterBroken:
-        msg = f'partition {self.partition} of journal "{self.description.path}" could not be written: {self._broken}'
-        return WriterBroken(msg, hint="open the writer again and resend what was not acknowledged")
-
-    def _enqueue(self, items: list[Item], accepted: Accepted) -> Future[Accepted]:
-        future: Future[Accepted] = Future()
-        future.set_running_or_notify_cancel()  # what is queued is written: nobody can take it back
+    def _put(self, drafted: Drafted) -> Future[Accepted]:
+        items, accepted = drafted
+        if self.description.version >= len(self._log.schemas):
+            self._log.schemas = list(self.description.schemas)
         for item in items:
-            self._ahead.apply(item.record)
-        if not items and not self._queue and not self._busy:
-            future.set_result(accepted)
-            return future
-        # A repeat waits too: the rows it repeats may themselves be waiting for the disk.
-        size = sum(item.record.length for item in items)
-        self._queue.append(_Queued(items, accepted, future, size))
-        self._queued_bytes += size
-        if self._background and self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name=f"journal-{self.partition}", daemon=True
-            )
-            self._thread.start()
-        if not self._busy:
-            self._changed.notify_all()
-        return future
-
-    def _wait(self, future: Future[Accepted]) -> Accepted:
-        if not self._background:
-            self.flush()
-        return future.result()
+            self._drafts.state.apply(item.record)
+        return self._queue.put(items, accepted)
 
     def flush(self) -> None:
         """Wait until everything queued so far is durable."""
-        if not self._background:
-            while self._queue:
-                self._commit_queued()
-            return
-        with self._changed:
-            while (self._queue or self._busy) and self._broken is None:
-                self._changed.wait()
-            if self._broken is not None:
-                raise self._broken_error() from self._broken
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._queue and not self._closed:
-                    self._changed.wait()
-                if not self._queue or self._broken is not None:
-                    return
-            self._commit_queued()
-
-    def _commit_queued(self) -> None:
-        with self._changed:
-            taken, self._queue = self._queue, []
-            names = self._senders.take()
-            self._queued_bytes = 0
-            self._busy = True
-            self._changed.notify_all()
-        try:
-            self._senders.write(names)
-            self._log.commit([item for queued in taken for item in queued.items])
-        except BaseException as exc:
-            self._break(taken, exc)
-            if not self._background or not isinstance(exc, Exception):
-                raise
-            return
-        with self._changed:
-            self._busy = False
-            self._end = self._log.state.position
-            self._changed.notify_all()
-        self.on_durable()
-        for queued in taken:
-            queued.future.set_result(queued.accepted)
-
-    def _break(self, taken: list[_Queued], exc: BaseException) -> None:
-        """After a failed write nothing more is written: what is on the disk is known only to the next recovery."""
-        with self._changed:
-            self._broken = exc
-            self._busy = False
-            waiting, self._queue = taken + self._queue, []
-            self._changed.notify_all()
-        for queued in waiting:
-            queued.future.set_exception(self._broken_error())
+        self._queue.flush()
 
     # keeping
 
@@ -606,29 +291,18 @@ class Writer:
     # closing
 
     def close(self) -> None:
-        """Write what is queued and let go of the partition."""
-        if self._closed:
-            return
+        """Write what is queued and release the partition."""
         try:
-            if self._broken is None:
-                self.flush()
+            self._queue.close()
         finally:
-            self._let_go()
+            self._release()
 
     def abort(self) -> None:
-        """Let go of the partition without writing what is queued."""
-        with self._changed:
-            waiting, self._queue = self._queue, []
-        for queued in waiting:
-            queued.future.set_exception(self._closed_error())
-        self._let_go()
+        """Release the partition without writing what is queued."""
+        self._queue.abort()
+        self._release()
 
-    def _let_go(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+    def _release(self) -> None:
         self._log.close()
         self._senders.close()
         self._lock.release()
@@ -643,9 +317,3 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _higher(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return max(one, other)
