@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from upgrade.running.archive import results, unpack
+from upgrade.running.archive import names, results, unpack
 from upgrade.running.record import ENGINE, millstream, running, waiting
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -50,6 +50,7 @@ def compare(saved: Path, folder: Path, flow: str) -> None:
 
 def test_a_run_goes_on_where_it_was_stopped(saved: Path) -> None:
     folder = saved / "run"
+    known = names(folder)
     assert all(results(folder).values()), "it was stopped in the middle"
     assert dead(folder)
     # All of them again: what the journal has is known by its number.
@@ -62,10 +63,12 @@ def test_a_run_goes_on_where_it_was_stopped(saved: Path) -> None:
     compare(saved, folder, "every")
     refused = [reason for reason in dead(folder) if reason != "late"]
     assert len(refused) == 1, "the bad record is there once"
+    assert names(folder) - known == set()
 
 
 def test_a_job_goes_on_in_the_middle_of_its_switch(saved: Path) -> None:
     folder = saved / "engine"
+    known = names(folder)
     with running(folder, *ENGINE) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
@@ -86,3 +89,4 @@ def test_a_job_goes_on_in_the_middle_of_its_switch(saved: Path) -> None:
         drained = millstream(folder, "drain", "switched", "--flush", "--engine", url)
         assert drained == "switched has finished\n"
     compare(saved, folder, "switched")
+    assert names(folder) - known == set()
