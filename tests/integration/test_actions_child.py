@@ -511,3 +511,21 @@ def test_signals_that_python_ignores_work_in_the_program(run, tmp_path):
     with pytest.raises(ActionFailed, match="ended with code 7"):
         run(Program(("./yes.sh",)), [b"a"] * 3, QUICK)
     assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
+
+
+def test_programs_that_are_started_at_once_have_one_guard(tmp_path):
+    code = """
+import threading
+from millstream.actions.child import _Guard
+found = []
+start = threading.Barrier(8)
+def look():
+    start.wait()
+    found.append(_Guard.of_this_process())
+threads = [threading.Thread(target=look) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(set(map(id, found))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -267,6 +268,7 @@ class _Guard:
     """Our end of the pipe to the guard of this process."""
 
     _one: _Guard | None = None
+    _lock = threading.Lock()
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -282,13 +284,11 @@ class _Guard:
     @classmethod
     def of_this_process(cls) -> _Guard:
         """Return the guard, started if there is none; a fork has one of its own."""
-        if (
-            cls._one is None
-            or cls._one.owner != os.getpid()
-            or cls._one._process.poll() is not None
-        ):
-            cls._one = cls()
-        return cls._one
+        with cls._lock:  # one that is replaced at once would end what it watches
+            one = cls._one
+            if one is None or one.owner != os.getpid() or one._process.poll() is not None:
+                one = cls._one = cls()
+            return one
 
     def watch(self, group: int) -> None:
         self._say(f"+{group}\n")
