@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.actions.dataflow import DataflowWrong, parse
-from millstream.actions.scheme import Node, Scheme, described_in, load, runtime_arguments
+from millstream.actions.hosted import settings_of
+from millstream.actions.scheme import Node, Scheme, described_in, load
+from millstream.actions.supervision import Start
 from millstream.errors import FlowError
 
 SIMPLEPIPE = """\
@@ -80,37 +81,25 @@ def test_json_says_the_same(tmp_path):
     )
 
 
-def test_the_arguments_of_a_runtime(tmp_path):
+def test_the_settings_of_a_runtime(tmp_path):
     found = scheme(tmp_path, SIMPLEPIPE)
-    got = runtime_arguments(
-        found, "filter2", folder=Path("/q"), addresses={"filter3": "127.0.0.1:7004"}, generation=2
-    )
-    assert got == [
-        *("--action", "./filter", "--name", "simplepipe_filter2", "--contract", "one"),
-        *(
-            "--queue",
-            "/q/simplepipe_filter2/127.0.0.1-5002",
-            "--generation",
-            "2",
-            "--service-sock",
-            "/q/simplepipe_filter2.sock",
-        ),
-        *("--in", "127.0.0.1:5002", "--out", "127.0.0.1:5003", "--out", "127.0.0.1:7004"),
-        *("--env", "LEVEL=on", "--", "--mod", "2"),
-    ]
-    assert "--in" not in runtime_arguments(found, "numgen", folder=Path("/q"))
-    assert "--no-network" in runtime_arguments(found, "printer2", folder=Path("/q"))
-    listed = replace(found.node("printer2"), conn_whitelist=("10.0.0.5:5432", "[fd00::1]:80"))
-    listed_scheme = replace(
-        found, nodes=(*(node for node in found.nodes if node.name != "printer2"), listed)
-    )
-    arguments = runtime_arguments(listed_scheme, "printer2", folder=Path("/q"))
-    assert arguments[-4:] == [
-        "--conn-whitelist",
-        "10.0.0.5:5432",
-        "--conn-whitelist",
-        "[fd00::1]:80",
-    ]
+
+    def settings(node, address, outs=(), generation=1):
+        order = Start(node, address, generation, outs)
+        return settings_of(
+            found, order, folder=Path("/q"), root=Path("/r"), service=Path("/q/one.sock")
+        )
+
+    outs = ("127.0.0.1:5003", "127.0.0.1:7004")
+    got = settings("filter2", "127.0.0.1:5002", outs, generation=2)
+    assert (got.name, got.generation) == ("simplepipe_filter2", 2)
+    assert (got.listens, got.outs, got.service) == ("127.0.0.1:5002", outs, "/q/one.sock")
+    assert got.folder == Path("/q/simplepipe_filter2/127.0.0.1-5002")
+    assert got.program.argv == ("/r/filter", "--mod", "2")
+    assert (got.program.contract, got.program.env) == ("one", (("LEVEL", "on"),))
+    assert got.program.whitelist is None
+    assert settings("numgen", "here").source
+    assert settings("printer2", "127.0.0.1:5004").program.whitelist == ()
 
 
 @pytest.mark.parametrize(

@@ -96,16 +96,6 @@ def _check_size(files: int, size: int) -> None:
         )
 
 
-def manifest(package: bytes) -> Manifest:
-    """Return the manifest of a package, once everything in it is checked.
-
-    Raises:
-        BadPackage: It is no package, is too large, or would write elsewhere.
-    """
-    with _opened(package) as archive:
-        return _checked(archive)
-
-
 def unpack(package: bytes, folder: Path) -> Path:
     """Replace a folder by the files of a package, and return the path of the flow's.
 
