@@ -12,33 +12,30 @@ until everything has ended or somebody stops it, stop.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from millstream import errors, ingest
+from millstream import ingest
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, GroupFailed, MillstreamError, RunError
-from millstream.flow import stages as s
+from millstream.errors import GroupFailed, MillstreamError, RunError
 from millstream.flow.flow import Flow
-from millstream.flow.sources import Inbox
 from millstream.journal import journal_at
-from millstream.links.host import Host, Listening, declared_inboxes
-from millstream.links.host import Source as HostedSource
+from millstream.links.host import Host, Listening
 from millstream.links.network import Address
-from millstream.plan.cycles import cycle
 from millstream.plan.groups import Plan
-from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import MemoryTarget
 from millstream.spark.run.claim import claim as take_claim
+from millstream.spark.run.ends import notice_ends
+from millstream.spark.run.failure import cause
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
+from millstream.spark.run.sources import Hosting, RunSources
 from millstream.spark.run.version import RunContext, at_rest
 from millstream.spark.switching.versions import FlowVersions
 from millstream.storage import Claim
@@ -52,8 +49,6 @@ from millstream.switch.request import SwitchRequest
 DEFAULT: Final = SwitchRequest()
 #: How often retention is looked at.
 TRIM_EVERY_S: Final = 30.0
-#: How often to try to host inboxes that another process has.
-HOST_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +102,7 @@ class FlowRun:
             clock: Tells the time.
             claim: The claim on the flow's folder, if it is taken already.
             terminal: Where console sinks show their rows.
-            versions: Loads a version by its name, should another one than `flow` run since a
-                switch.
+            versions: Loads a version by its name, if a switch has replaced `flow`.
             version: The name of this version.
         """
         self._options = options
@@ -127,10 +121,8 @@ class FlowRun:
         self._versions = FlowVersions(
             self._ground, flow, version, load=versions, failure=self._failure_of, clock=self._clock
         )
-        self._ingests: dict[str, ingest.Ingest] = {}
-        self._host: Host | None = None
-        self._host_at = 0.0
-        self._levelled: list[ingest.Feed] = []
+        hosting = Hosting(self._folder, options.root, options.listening, options.hosting)
+        self._sources = RunSources(hosting, self._clock, lambda: self._versions.flows)
         self._still = 0
         self._trim_at = time.monotonic() + TRIM_EVERY_S
 
@@ -151,7 +143,7 @@ class FlowRun:
 
     @property
     def queries(self) -> dict[str, GroupQuery]:
-        """The queries by group; those of a version that takes over are under `<group>@<version>` until it has."""
+        """The queries by group; those of a new version are under `<group>@<version>` during a switch."""
         return self._versions.queries
 
     @property
@@ -179,7 +171,7 @@ class FlowRun:
         try:
             ship_modules(self._options.root)
             self._versions.open()
-            self._start_sources()
+            self._sources.start()
             self._versions.start_all()
         except BaseException:
             self.stop()
@@ -191,17 +183,16 @@ class FlowRun:
         Raises:
             GroupFailed: A query died; the message says which stage, if that can be told.
         """
-        for source in self._ingests.values():
-            source.check()
+        self._sources.check()
         for query in self.queries.values():
             failure = self._failure_of(query)
             if failure is not None:
                 raise failure
         if self._versions.under_way:
             self._versions.poll()
-            self._start_sources()
-        self._host_inboxes()
-        self._notice_ends()
+            self._sources.start()
+        self._sources.host_inboxes()
+        notice_ends(self.plan, self.queries)
         self._trim()
         return not self._versions.under_way and all(
             query.finished for query in self.queries.values()
@@ -247,8 +238,7 @@ class FlowRun:
     def share(self, request: SwitchRequest) -> None:
         """Give the new version another share of the keys, from a cut of its own on; `poll` goes on with it.
 
-        With all of them the old version leaves when all that it owns is out; without a share the new
-        one does.
+        With all keys the old version leaves, without a share the new one, once all that it owns is out.
 
         Raises:
             SwitchRefused: No keys are shared out, or it is the share that the new version has.
@@ -292,31 +282,16 @@ class FlowRun:
     def drain(self, *, flush: bool = False) -> None:
         """Let the sources that run here bring nothing more, and `drained` tell when the rest is processed.
 
-        With `flush` they end, for good, and `poll` tells when the flow has ended. Inboxes are their
+        With `flush` they end, permanently, and `poll` tells when the flow has ended. Inboxes are their
         host's business. A version in the shadow is compared up to the end, or ends without `flush`.
         """
         if not flush and self._versions.shadowing:
             self._versions.abort()
-        self._let_go()
-        for name, source in self._ingests.items():
-            source.stop()
-            if name not in self._inboxes and not source.ended:
-                feed = ingest.open_feed(*ingest.declared(self.journal(name)), self._clock)
-                if flush:
-                    feed.end()
-                    feed.close()
-                else:
-                    # Its idle partitions still hold up the others.
-                    self._levelled.append(feed)
-
-    def _let_go(self) -> None:
-        while self._levelled:
-            self._levelled.pop().close()
+        self._sources.drain(flush=flush)
 
     def drained(self) -> bool:
         """Tell whether all that is in the journals is processed, and nothing is on its way; ask every moment."""
-        for feed in self._levelled:
-            feed.tick()
+        self._sources.level()
         before = self._ends()
         done = (
             self.caught_up() and all(map(at_rest, self.queries.values())) and self._ends() == before
@@ -341,7 +316,7 @@ class FlowRun:
             groups=tuple(
                 replace(query.statistics(now), name=name) for name, query in self.queries.items()
             ),
-            sources=self._source_statistics(),
+            sources=self._sources.statistics(),
             late=sum(counts.get("late", 0) for counts in letters),
             dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
             ended=all(query.finished for query in self.queries.values()),
@@ -349,12 +324,7 @@ class FlowRun:
 
     def stop(self) -> None:
         """Stop sources, then groups; nothing that was taken is lost."""
-        if self._host is not None:
-            self._host.close()
-            self._host = None
-        for source in self._ingests.values():
-            source.stop()
-        self._let_go()
+        self._sources.stop()
         stoppers = [threading.Thread(target=query.stop) for query in self._versions.everything]
         for thread in stoppers:
             thread.start()
@@ -364,88 +334,10 @@ class FlowRun:
             self._claim.release()
             self._claim = None
 
-    # Set-up
-
-    def _sources(self) -> dict[str, s.Source]:
-        """The sources of all versions, as the newest has them, with the partitions that none has too many of.
-
-        So a journal grows once the version that wants it runs alone, and until then can be what the
-        other one has.
-        """
-        found: dict[str, s.Source] = {}
-        for version in self._versions.flows:
-            for stage in version.flow.stages.values():
-                if isinstance(stage, s.Source):
-                    least = min(stage.partitions, found.get(stage.name, stage).partitions)
-                    found[stage.name] = replace(stage, partitions=least)
-        return found
-
-    def _start_sources(self) -> None:
-        """Start the sources that are wanted, and stop those that no version has any more."""
-        wanted = self._sources()
-        for name in [name for name in self._ingests if name not in wanted]:
-            self._ingests.pop(name).stop()
-        for name, stage in wanted.items():
-            if name in self._ingests and self._ingests[name].outgrown(stage):
-                self._ingests.pop(name).stop()
-                passing("outgrown")
-            if name not in self._ingests:
-                path = self._versions.current.journal(name)
-                self._ingests[name] = ingest.open(
-                    stage, path, root=self._options.root, clock=self._clock
-                )
-                passing("source-opened")
-                self._ingests[name].start()
-                self._let_inboxes_go(name)
-        self._host_inboxes()
-
-    def _let_inboxes_go(self, name: str) -> None:
-        """Open the inboxes anew if there are more, or one gets more partitions."""
-        if self._host is not None and name in self._inboxes:
-            self._host.close()
-            self._host, self._host_at = None, 0.0
-
-    @property
-    def _inboxes(self) -> list[str]:
-        return [name for name, stage in self._sources().items() if isinstance(stage.origin, Inbox)]
-
-    def _host_inboxes(self) -> None:
-        """Host the flow's inboxes; while a client does, events come in through it, and we try again."""
-        if (
-            not self._options.hosting
-            or self._host is not None
-            or not self._inboxes
-            or time.monotonic() < self._host_at
-        ):
-            return
-        self._host_at = time.monotonic() + HOST_EVERY_S
-        try:
-            found = self._grown_inboxes()
-            self._host = Host(
-                self._folder.resolve(),
-                found,
-                listening_at=self._options.listening,
-                clock=self._clock,
-            )
-        except AlreadyWriting:
-            return
-
-    def _grown_inboxes(self) -> dict[str, HostedSource]:
-        """Return the flow's inboxes, with the partitions that they shall have."""
-        wanted = self._sources()
-        return {
-            name: (
-                ingest.grow(description, settings, wanted[name].partitions, self._clock),
-                settings,
-            )
-            for name, (description, settings) in declared_inboxes(self._folder).items()
-            if name in self._inboxes
-        }
-
     @property
     def address(self) -> Address | None:
         """Where this run takes events; None if it has no inboxes, or another process has them now."""
-        return None if self._host is None else self._host.address
+        return None if self._sources.host is None else self._sources.host.address
 
     @property
     def host(self) -> Host:
@@ -454,19 +346,9 @@ class FlowRun:
         Raises:
             RunError: Another process has them.
         """
-        if self._host is None:
+        if self._sources.host is None:
             raise RunError(f'another process has the inboxes of flow "{self.flow.name}"')
-        return self._host
-
-    def _source_statistics(self) -> dict[str, ingest.IngestStatistics]:
-        found = {name: source.statistics() for name, source in self._ingests.items()}
-        if self._host is None:
-            return found
-        for name, inboxes in self._host.statistics().items():
-            rows, refused = sum(one.rows for one in inboxes), sum(one.refused for one in inboxes)
-            error = next((one.error for one in inboxes if one.error is not None), None)
-            found[name] = replace(found[name], rows=rows, refused=refused, error=error)
-        return found
+        return self._sources.host
 
     # While it runs
 
@@ -480,28 +362,14 @@ class FlowRun:
         failure = query.query.exception()
         if ours is None and query.restart_after(str(failure)):
             return None
-        said, hint = cause(ours or failure)
+        fact, hint = cause(ours or failure)
         log = self._options.log or self._folder / "run.log"
         error = GroupFailed(
-            f'group "{query.group.name}" of {self._versions.whose(query)} failed: {said}',
-            hint=hint or f"the whole story is in {log}; a new start goes on where it stopped",
+            f'group "{query.group.name}" of {self._versions.whose(query)} failed: {fact}',
+            hint=hint or f"details are in {log}; a new start goes on where it stopped",
         )
         error.__cause__ = ours or failure
         return error
-
-    def _notice_ends(self) -> None:
-        for query in self.queries.values():
-            if query.finished or query.paired:
-                continue
-            if query.ended():
-                query.finish()
-            elif self._cycle_ended(query):
-                # All of them stop before the first says so: the end goes round too.
-                ring = [self.queries[name] for name in cycle(self.plan, query.group.name)]
-                for member in ring:
-                    member.halt()
-                for member in ring:
-                    member.finish()
 
     def _trim(self) -> None:
         """Remove what all groups have read and nobody wants to keep, every now and then."""
@@ -510,51 +378,3 @@ class FlowRun:
         self._trim_at = time.monotonic() + TRIM_EVERY_S
         for version in self._versions.flows:
             version.trim()
-
-    def _cycle_ended(self, query: GroupQuery) -> bool:
-        """Tell whether a group in a cycle has ended: the way in has, and nothing goes round any more."""
-        ring = cycle(self.plan, query.group.name)
-        if not ring:
-            return False
-        written = {self.queries[name].group.journal for name in ring}
-        for name in ring:
-            other = self.queries[name]
-            outside = [journal for journal in other.sink.inputs if journal not in written]
-            if not other.inputs_ended(outside) or not other.caught_up():
-                return False
-        return True
-
-
-def cause(error: Any) -> tuple[str, str | None]:
-    """Return the few words of an error of Spark's that tell what happened, and the hint of one of ours."""
-    text = str(error)
-    raised = list(
-        re.finditer(
-            r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", text, flags=re.MULTILINE
-        )
-    )
-    python = [one for one in raised if _is_error(one[1])] if "Traceback" in text else []
-    if python:
-        name, message = python[-1][1], python[-1][2].strip()
-        noted = re.match(r"\s*hint: (.+)", text[python[-1].end() :])
-        ours = isinstance(getattr(errors, name, None), type)
-        return (message if ours else f"{name}: {message}"), noted[1].strip() if noted else None
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    spark = re.search(r"\[([A-Z_]+)[A-Z_.]*\] (.+?)(?: SQLSTATE.*)?$", first)
-    said = spark[2] if spark else first
-    # Spark computes as the SQL standard says: a bad cast or a division by zero is an error, not a
-    # null.
-    arithmetic = spark is not None and spark[1] in (
-        "CAST_INVALID_INPUT",
-        "DIVIDE_BY_ZERO",
-        "ARITHMETIC_OVERFLOW",
-    )
-    return said[
-        :400
-    ], "use try_cast, try_divide and the like where a value may not fit" if arithmetic else None
-
-
-def _is_error(name: str) -> bool:
-    return name.endswith(("Error", "Exception", "Warning")) or isinstance(
-        getattr(errors, name, None), type
-    )

@@ -1,0 +1,38 @@
+"""What an error of Spark's means: the few words of it that tell what happened."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from millstream import errors
+
+_RAISED: Final = re.compile(
+    r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", flags=re.MULTILINE
+)
+#: Spark computes as the SQL standard says: a bad cast or a division by zero is an error, not a null.
+_ARITHMETIC: Final = ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW")
+
+
+def cause(error: Any) -> tuple[str, str | None]:
+    """Return what happened, and a hint if there is one: that of an error of ours, or about arithmetic."""
+    text = str(error)
+    raised = [one for one in _RAISED.finditer(text) if _is_error(one[1])]
+    if raised and "Traceback" in text:
+        name, message = raised[-1][1], raised[-1][2].strip()
+        noted = re.match(r"\s*hint: (.+)", text[raised[-1].end() :])
+        ours = isinstance(getattr(errors, name, None), type)
+        return (message if ours else f"{name}: {message}"), noted[1].strip() if noted else None
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    spark = re.search(r"\[([A-Z_]+)[A-Z_.]*\] (.+?)(?: SQLSTATE.*)?$", first)
+    hint = "use try_cast, try_divide and the like where a value may not fit"
+    return (
+        (spark[2] if spark else first)[:400],
+        hint if spark is not None and spark[1] in _ARITHMETIC else None,
+    )
+
+
+def _is_error(name: str) -> bool:
+    return name.endswith(("Error", "Exception", "Warning")) or isinstance(
+        getattr(errors, name, None), type
+    )
