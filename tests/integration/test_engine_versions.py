@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from millstream.engine import switch_service as switches
+from millstream.engine import probation_watch
 from millstream.engine.engine import Engine
 from millstream.engine.jobs.lifecycle import JobState
 from millstream.engine.jobs.package import pack
@@ -296,7 +296,7 @@ def test_an_engine_that_is_started_again_in_the_middle_finishes_a_switch(
 def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
     engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
+    monkeypatch.setattr(probation_watch, "SAMPLE_S", 0.1)
     let(root, "cut", "drained")
     well = SwitchRequest(
         package=version(root).package, trial=Trial(1.0, Limits(dead_letters=3), back=True)
@@ -310,7 +310,8 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
     engine.switch("counts", unwell)
     assert switched(engine, DONE).version == "3"
     wait_until(
-        lambda: engine._open.runner.switches._samples.get(("counts-1", 3)), what="a first sample"
+        lambda: engine._open.runner.switches._probations._samples.get(("counts-1", 3)),
+        what="a first sample",
     )
     (root / "dead").write_text("4")
     wait_until(lambda: engine.status("counts").version == "4", what="the way back")
@@ -329,13 +330,14 @@ def test_a_version_that_fails_its_probation_is_replaced_by_the_one_before(
 def test_a_version_whose_driver_dies_between_the_cut_and_the_end_is_replaced_once_it_is_the_current_one(
     engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switches, "SAMPLE_S", 0.1)
+    monkeypatch.setattr(probation_watch, "SAMPLE_S", 0.1)
     let(root, "cut")
     engine.switch(
         "counts", SwitchRequest(package=version(root).package, trial=Trial(3_600.0, back=True))
     )
     wait_until(
-        lambda: engine._open.runner.switches._samples.get(("counts-1", 2)), what="a first sample"
+        lambda: engine._open.runner.switches._probations._samples.get(("counts-1", 2)),
+        what="a first sample",
     )
     pid = engine.status("counts").pid
     assert pid is not None

@@ -39,6 +39,7 @@ from millstream.engine.jobs.switch_record import (
     apply_report,
     reconcile,
 )
+from millstream.engine.probation_watch import ProbationWatch
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import (
     DriverFailed,
@@ -51,7 +52,7 @@ from millstream.errors import (
 )
 from millstream.switch.comparison import Comparison
 from millstream.switch.cut import WHOLE, percent
-from millstream.switch.probation import Sample, Trial, verdict
+from millstream.switch.probation import Trial
 from millstream.switch.progress import SwitchProgress
 from millstream.switch.record import decode
 from millstream.switch.request import SwitchRequest
@@ -64,9 +65,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: How long a driver may take to plan a switch: it asks Spark, between two polls.
 PLAN_S: Final = 120.0
-#: How often a version on probation is looked at.
-SAMPLE_S: Final = 2.0
-_MOST_SAMPLES: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +98,11 @@ class Switches:
         self._runner, self._now = runner, now
         self._one = threading.Lock()
         self._unsaved: dict[tuple[str, int], tuple[Version, list[Noted]]] = {}
-        #: Of versions on probation, by job and version.
-        self._samples: dict[tuple[str, int], list[Sample]] = {}
+        self._probations = ProbationWatch(now, self._end_trial, self._go_back)
 
     # asking
 
-    def plan(self, kept: ManagedJob, request: SwitchRequest) -> Planned:
+    def plan(self, managed: ManagedJob, request: SwitchRequest) -> Planned:
         """Say what a switch would do; nothing is touched.
 
         Raises:
@@ -114,17 +111,17 @@ class Switches:
             SwitchRefused: It would be another share of a switch that goes on, of which everything
                 is known.
         """
-        if request.package is None and (request.share is not None or _shares(kept)):
+        if request.package is None and (request.share is not None or _shares(managed)):
             raise SwitchRefused(
                 "another share has no plan: it is one more cut of the switch that goes on"
             )
-        with self._one, self._arrived(kept, request) as new:
+        with self._one, _arrived(self._folders, self._store, managed, request) as new:
             try:
-                return self._planned(kept, request, new)
+                return self._planned(managed, request, new)
             finally:
                 shutil.rmtree(new.folder, ignore_errors=True)
 
-    def begin(self, kept: ManagedJob, request: SwitchRequest) -> None:
+    def begin(self, managed: ManagedJob, request: SwitchRequest) -> None:
         """Begin a switch; the driver's reports tell how it goes.
 
         Raises:
@@ -134,109 +131,67 @@ class Switches:
                 back to.
             InvalidTransition: The job does not run.
         """
-        if request.package is None and (request.share is not None or _shares(kept)):
+        if request.package is None and (request.share is not None or _shares(managed)):
             with self._one:
-                self._share(kept, request)
+                self._share(managed, request)
             return
-        with self._one, self._arrived(kept, request) as new:
-            _check_idle(kept)
-            planned = self._planned(kept, request, new)
-            _check_plan(kept, planned)
-            settings = self._settings(kept, new, planned)
-            self._runner.call(lambda: self._add(kept, request, new, settings))
+        with self._one, _arrived(self._folders, self._store, managed, request) as new:
+            _check_idle(managed)
+            planned = self._planned(managed, request, new)
+            _check_plan(managed, planned)
+            settings = self._settings(managed, new, planned)
+            self._runner.call(lambda: self._add(managed, request, new, settings))
 
-    def _share(self, kept: ManagedJob, request: SwitchRequest) -> None:
+    def _share(self, managed: ManagedJob, request: SwitchRequest) -> None:
         """Give the new version another share, or nothing."""
-        switch = kept.switch
-        if switch is None or not _shares(kept):
-            hint = f"millstream switch {kept.name} FLOW --share 10% begins with that"
-            raise SwitchRefused(f'no keys of job "{kept.name}" are shared out', hint=hint)
+        switch = managed.switch
+        if switch is None or not _shares(managed):
+            hint = f"millstream switch {managed.name} FLOW --share 10% begins with that"
+            raise SwitchRefused(f'no keys of job "{managed.name}" are shared out', hint=hint)
         if switch.cut_us is None and request.share is None:
-            self.abort(kept)
+            self.abort(managed)
             return
-        if kept.driver is None:
+        if managed.driver is None:
             raise DriverFailed(
-                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+                f'job "{managed.name}" has no driver now', hint="ask again when it runs"
             )
-        progress = kept.driver.ask(Share(request), KeysShared, PLAN_S).switch
-        self._runner.call(lambda: self.reported(kept, progress))
+        progress = managed.driver.ask(Share(request), KeysShared, PLAN_S).switch
+        self._runner.call(lambda: self.reported(managed, progress))
 
-    def abort(self, kept: ManagedJob) -> None:
+    def abort(self, managed: ManagedJob) -> None:
         """Have the driver abort a switch, or another share, which it does until the cut.
 
         Raises:
             SwitchRefused: There is none, or it is past its cut.
         """
-        switch = kept.switch
+        switch = managed.switch
         if switch is None or switch.over:
-            raise SwitchRefused(f'no switch of job "{kept.name}" is going on')
+            raise SwitchRefused(f'no switch of job "{managed.name}" is going on')
         if switch.cut_us is not None and switch.share == switch.wanted:
             wait = "" if switch.phase == "sharing" else "wait until it is done, then "
-            hint = f"{wait}go back: millstream switch {kept.name} --back"
-            raise SwitchRefused(f'the switch of job "{kept.name}" is past its cut', hint=hint)
-        if kept.driver is not None:
-            kept.driver.send(AbortSwitch())
+            hint = f"{wait}go back: millstream switch {managed.name} --back"
+            raise SwitchRefused(f'the switch of job "{managed.name}" is past its cut', hint=hint)
+        if managed.driver is not None:
+            managed.driver.send(AbortSwitch())
 
-    @contextmanager
-    def _arrived(self, kept: ManagedJob, request: SwitchRequest) -> Iterator[_New]:
-        """Unpack the new version; take that back if something is raised."""
-        if not kept.job.driver:
-            fact = f'job "{kept.name}" has its driver on another engine, which does its switches'
-            raise InvalidTransition(fact, hint="ask that one: it is the first of the job's engines")
-        if kept.job.state is not JobState.RUNNING:
-            hint = f"millstream status {kept.name} says more; one that is drained or has failed is resumed first"
-            raise InvalidTransition(
-                f'job "{kept.name}" is {kept.job.state}, and only one that runs can be switched',
-                hint=hint,
-            )
-        now = kept.stored.settings
-        if described_in(self._folders.package(now) / now.flow):
-            hint = f"drain {kept.name}, undeploy it, and deploy the new one"
-            raise SwitchRefused(
-                f'job "{kept.name}" is a scheme of runtimes, and only flows can be switched',
-                hint=hint,
-            )
-        back_to = None if request.package is not None else kept.before
-        package = (
-            request.package if back_to is None else self._store.package(kept.stored.id, back_to)
-        )
-        if package is None:
-            raise SwitchRefused(
-                f'job "{kept.name}" has no version before {kept.current} to go back to'
-            )
-        folder = self._folders.packages / uuid.uuid4().hex
-        try:
-            yield _New(package, folder, packages.unpack(package, folder), back_to)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-    def _planned(self, kept: ManagedJob, request: SwitchRequest, new: _New) -> Planned:
-        driver = kept.driver
+    def _planned(self, managed: ManagedJob, request: SwitchRequest, new: _New) -> Planned:
+        driver = managed.driver
         if driver is None:
             raise DriverFailed(
-                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+                f'job "{managed.name}" has no driver now', hint="ask again when it runs"
             )
         compare = Compare(str(new.flow), _unpacked(request))
-        return self._with_notes(kept, request, driver.ask(compare, SwitchPlanned, PLAN_S).plan)
+        return _with_notes(managed, request, driver.ask(compare, SwitchPlanned, PLAN_S).plan)
 
-    def _with_notes(self, kept: ManagedJob, request: SwitchRequest, planned: Planned) -> Planned:
-        root = kept.stored.settings.root
-        if request.root is None or root is None or request.root == root:
-            return planned
-        note = f"paths in the flow go on counting from {root}, which the job was deployed from"
-        plan = {**planned.plan, "notes": [*planned.plan["notes"], note]}
-        return replace(planned, plan=plan, text=f"{planned.text}\n{note}")
-
-    def _settings(self, kept: ManagedJob, new: _New, planned: Planned) -> JobSettings:
-        now = kept.stored.settings
-        if kept.stored.settings.places and planned.inboxes != now.inboxes:
+    def _settings(self, managed: ManagedJob, new: _New, planned: Planned) -> JobSettings:
+        now = managed.stored.settings
+        if managed.stored.settings.places and planned.inboxes != now.inboxes:
             raise SwitchImpossible(
-                f'the new version of job "{kept.name}" has other inboxes, and the job runs on several engines',
+                f'the new version of job "{managed.name}" has other inboxes, and the job runs on several engines',
                 hint="keep the inboxes as they are, or drain the job and deploy the new version",
             )
         # A version that comes back has the programs that it had.
-        known = {} if new.back_to is None else kept.versions[new.back_to].settings.binaries
+        known = {} if new.back_to is None else managed.versions[new.back_to].settings.binaries
         pinned = self._binaries.pinned(planned.binaries, known)
         for name, sha256 in pinned.items():
             if now.binaries.get(name, sha256) != sha256:
@@ -256,17 +211,17 @@ class Switches:
         )
 
     def _add(
-        self, kept: ManagedJob, request: SwitchRequest, new: _New, settings: JobSettings
+        self, managed: ManagedJob, request: SwitchRequest, new: _New, settings: JobSettings
     ) -> None:
-        _check_idle(kept)
-        if kept.driver is None:
+        _check_idle(managed)
+        if managed.driver is None:
             raise DriverFailed(
-                f'job "{kept.name}" has no driver now', hint="ask again when it runs"
+                f'job "{managed.name}" has no driver now', hint="ask again when it runs"
             )
-        now, number = self._now(), max(kept.versions) + 1
+        now, number = self._now(), max(managed.versions) + 1
         switch = Switch(
             version=number,
-            previous=kept.current,
+            previous=managed.current,
             asked_at=now,
             back_to=new.back_to,
             consent=request.consent,
@@ -278,16 +233,16 @@ class Switches:
             wanted=request.share if request.share != WHOLE else None,
         )
         version = Version(number=number, added_at=now, settings=settings, switch=switch)
-        text = f"from version {kept.current} to {number}" + (
+        text = f"from version {managed.current} to {number}" + (
             f", back to {new.back_to}" if new.back_to else ""
         )
         text += ", in the shadow" if request.shadow else ""
         text += "" if request.share is None else f", with {percent(request.share)} of the keys"
         self._store.add_version(
-            kept.stored.id, version, new.package, Noted(now, "switch asked", text)
+            managed.stored.id, version, new.package, Noted(now, "switch asked", text)
         )
-        kept.versions[number] = version
-        kept.driver.send(
+        managed.versions[number] = version
+        managed.driver.send(
             Begin(
                 version=str(number),
                 flow=str(new.flow),
@@ -299,21 +254,23 @@ class Switches:
             )
         )
 
-    # hearing
+    # what drivers report
 
-    def reported(self, kept: ManagedJob, progress: SwitchProgress) -> None:
+    def reported(self, managed: ManagedJob, progress: SwitchProgress) -> None:
         """Note how a switch goes, by its driver's report."""
-        version = kept.versions.get(int(progress.version)) if progress.version.isdigit() else None
+        version = (
+            managed.versions.get(int(progress.version)) if progress.version.isdigit() else None
+        )
         if version is not None and version.switch is not None:
-            self._became(kept, version, apply_report(version.switch, progress, self._now()))
+            self._became(managed, version, apply_report(version.switch, progress, self._now()))
 
-    def recovered(self, kept: ManagedJob, state: RecoveredState) -> None:
+    def recovered(self, managed: ManagedJob, state: RecoveredState) -> None:
         """Note how the record stands, by a driver that has come up."""
-        for version in list(kept.versions.values()):
+        for version in list(managed.versions.values()):
             if version.switch is not None:
-                self._became(kept, version, reconcile(version.switch, state, self._now()))
+                self._became(managed, version, reconcile(version.switch, state, self._now()))
 
-    def _became(self, kept: ManagedJob, version: Version, switch: Switch) -> None:
+    def _became(self, managed: ManagedJob, version: Version, switch: Switch) -> None:
         before = version.switch
         assert before is not None
         if switch == before:
@@ -322,124 +279,84 @@ class Switches:
         version = replace(
             version, switch=switch, current_at=switch.ended_at if done else version.current_at
         )
-        kept.versions[version.number] = version
+        managed.versions[version.number] = version
         if (switch.state, switch.steps, switch.trial) != (before.state, before.steps, before.trial):
-            self._save(kept, version, list(_notes(before, switch)))
+            self._save(managed, version, list(_notes(before, switch)))
         if switch.state is not before.state:
-            self._turned(kept, version)
+            self._turned(managed, version)
 
-    def _turned(self, kept: ManagedJob, version: Version) -> None:
+    def _turned(self, managed: ManagedJob, version: Version) -> None:
         """Do what is due when a switch begins and when it ends."""
         switch = version.switch
         assert switch is not None
         match switch.state:
             case SwitchState.GOING_ON:
                 self._inboxes.extend(
-                    kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                    managed.name, self._folders.flow(managed.name), version.settings.inboxes
                 )
             case SwitchState.DONE:
-                kept.stored = replace(kept.stored, settings=version.settings)
+                managed.stored = replace(managed.stored, settings=version.settings)
                 self._inboxes.extend(
-                    kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                    managed.name, self._folders.flow(managed.name), version.settings.inboxes
                 )
-                self._inboxes.reduce(kept.name, version.settings.inboxes)
-                self._sweep(kept)
+                self._inboxes.reduce(managed.name, version.settings.inboxes)
+                self._sweep(managed)
                 if not version.settings.places:
                     self._inboxes.grow(
-                        kept.name, self._folders.flow(kept.name), version.settings.inboxes
+                        managed.name, self._folders.flow(managed.name), version.settings.inboxes
                     )
             case SwitchState.ABORTED | SwitchState.REFUSED | SwitchState.COMPARED:
-                self._inboxes.reduce(kept.name, kept.stored.settings.inboxes)
+                self._inboxes.reduce(managed.name, managed.stored.settings.inboxes)
                 shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
 
-    def _sweep(self, kept: ManagedJob) -> None:
+    def _sweep(self, managed: ManagedJob) -> None:
         """Remove what was unpacked of versions that no driver will need: their packages are in the store."""
-        root = kept.stored.settings.root
-        for version in kept.versions.values():
+        root = managed.stored.settings.root
+        for version in managed.versions.values():
             folder = self._folders.package(version.settings)
-            if version.number not in kept.needed and str(folder) != root:
+            if version.number not in managed.needed and str(folder) != root:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _save(self, kept: ManagedJob, version: Version, noted: list[Noted]) -> None:
-        key = (kept.stored.id, version.number)
+    def _save(self, managed: ManagedJob, version: Version, noted: list[Noted]) -> None:
+        key = (managed.stored.id, version.number)
         noted = [*self._unsaved.pop(key, (version, []))[1], *noted]
         try:
-            self._store.update_version(kept.stored.id, version, noted)
+            self._store.update_version(managed.stored.id, version, noted)
         except StoreBroken as error:
-            _log.error("job %s: %s", kept.name, error)
+            _log.error("job %s: %s", managed.name, error)
             self._unsaved[key] = version, noted
 
     # from time to time
 
-    def tick(self, kept: ManagedJob) -> None:
+    def tick(self, managed: ManagedJob) -> None:
         """Write down what could not be, and look after a version on probation."""
-        for version in list(kept.versions.values()):
-            if (kept.stored.id, version.number) in self._unsaved:
-                self._save(kept, version, [])
-        running = kept.versions.get(kept.current)
-        switch = None if running is None else running.switch
-        if switch is not None and switch.state is SwitchState.DONE and switch.trial is not None:
-            self._watch(kept, switch, switch.trial)
-        coming = kept.switch
-        if (
-            coming is not None
-            and not coming.over
-            and coming.cut_us is not None
-            and coming.trial is not None
-        ):
-            # It runs since the cut, and what it does from there counts once it is the current one.
-            self._look(kept, coming)
+        for version in list(managed.versions.values()):
+            if (managed.stored.id, version.number) in self._unsaved:
+                self._save(managed, version, [])
+        self._probations.tick(managed)
 
-    def _look(self, kept: ManagedJob, switch: Switch) -> list[Sample] | None:
-        """Take a sample of a version's numbers if it is time; return all of them, None if it is not."""
-        now, samples = self._now(), self._samples.setdefault((kept.stored.id, switch.version), [])
-        if samples and now - samples[-1].at < SAMPLE_S:
-            return None
-        if len(samples) < _MOST_SAMPLES and (kept.fresh or kept.job.state is JobState.RESTARTING):
-            samples.append(_sample(kept, now))
-        return samples
+    def _go_back(self, managed: ManagedJob) -> None:
+        """Go back to the version before, in a thread: the driver plans it first, which takes longer than the runner may wait."""
 
-    def _watch(self, kept: ManagedJob, switch: Switch, trial: Trial) -> None:
-        if trial.ended is not None or switch.ended_at is None:
-            return
-        samples = self._look(kept, switch)
-        if samples is None:
-            return
-        wrong = verdict(samples, trial.limits)
-        if wrong is not None:
-            self._failed(kept, switch, trial, wrong)
-        elif self._now() >= switch.ended_at + trial.seconds:
-            self._end_trial(kept, replace(trial, ended="passed"), "it has passed its probation")
+        def begin() -> None:
+            try:
+                self.begin(managed, SwitchRequest())
+            except MillstreamError as error:
+                _log.error(
+                    "job %s could not go back to the version before: %s", managed.name, error
+                )
+                text = f"the version before could not come back: {error}"
+                with _logged():
+                    self._store.note(managed.stored.id, Noted(self._now(), "switch refused", text))
 
-    def _failed(self, kept: ManagedJob, switch: Switch, trial: Trial, wrong: str) -> None:
-        if not trial.back:
-            self._end_trial(
-                kept, replace(trial, ended=wrong), f"version {switch.version} is unwell: {wrong}"
-            )
-        elif kept.job.state is JobState.RUNNING and kept.driver is not None:
-            text = f"version {switch.version} is unwell, and {switch.previous} comes back: {wrong}"
-            self._end_trial(kept, replace(trial, ended=wrong), text)
-            # The driver plans it first, which takes longer than the runner may wait.
-            threading.Thread(
-                target=self._back, args=(kept,), name=f"back {kept.name}", daemon=True
-            ).start()
+        threading.Thread(target=begin, name=f"back {managed.name}", daemon=True).start()
 
-    def _back(self, kept: ManagedJob) -> None:
-        try:
-            self.begin(kept, SwitchRequest())
-        except MillstreamError as error:
-            _log.error("job %s could not go back to the version before: %s", kept.name, error)
-            text = f"the version before could not come back: {error}"
-            with _logged():
-                self._store.note(kept.stored.id, Noted(self._now(), "switch refused", text))
-
-    def _end_trial(self, kept: ManagedJob, trial: Trial, text: str) -> None:
-        version = kept.versions[kept.current]
+    def _end_trial(self, managed: ManagedJob, trial: Trial, text: str) -> None:
+        version = managed.versions[managed.current]
         assert version.switch is not None
         version = replace(version, switch=replace(version.switch, trial=trial))
-        kept.versions[version.number] = version
-        self._samples.pop((kept.stored.id, version.number), None)
-        self._save(kept, version, [Noted(self._now(), "probation", text)])
+        managed.versions[version.number] = version
+        self._save(managed, version, [Noted(self._now(), "probation", text)])
 
 
 def first_version(folder: Path) -> int:
@@ -456,6 +373,50 @@ def first_version(folder: Path) -> int:
 
 
 @contextmanager
+def _arrived(
+    folders: Folders, store: Store, managed: ManagedJob, request: SwitchRequest
+) -> Iterator[_New]:
+    """Unpack the new version; take that back if something is raised."""
+    if not managed.job.driver:
+        fact = f'job "{managed.name}" has its driver on another engine, which does its switches'
+        raise InvalidTransition(fact, hint="ask that one: it is the first of the job's engines")
+    if managed.job.state is not JobState.RUNNING:
+        hint = f"millstream status {managed.name} says more; one that is drained or has failed is resumed first"
+        raise InvalidTransition(
+            f'job "{managed.name}" is {managed.job.state}, and only one that runs can be switched',
+            hint=hint,
+        )
+    now = managed.stored.settings
+    if described_in(folders.package(now) / now.flow):
+        hint = f"drain {managed.name}, undeploy it, and deploy the new one"
+        raise SwitchRefused(
+            f'job "{managed.name}" is a scheme of runtimes, and only flows can be switched',
+            hint=hint,
+        )
+    back_to = None if request.package is not None else managed.before
+    package = request.package if back_to is None else store.package(managed.stored.id, back_to)
+    if package is None:
+        raise SwitchRefused(
+            f'job "{managed.name}" has no version before {managed.current} to go back to'
+        )
+    folder = folders.packages / uuid.uuid4().hex
+    try:
+        yield _New(package, folder, packages.unpack(package, folder), back_to)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _with_notes(managed: ManagedJob, request: SwitchRequest, planned: Planned) -> Planned:
+    root = managed.stored.settings.root
+    if request.root is None or root is None or request.root == root:
+        return planned
+    note = f"paths in the flow go on counting from {root}, which the job was deployed from"
+    plan = {**planned.plan, "notes": [*planned.plan["notes"], note]}
+    return replace(planned, plan=plan, text=f"{planned.text}\n{note}")
+
+
+@contextmanager
 def _logged() -> Iterator[None]:
     try:
         yield
@@ -468,46 +429,46 @@ def _unpacked(request: SwitchRequest) -> SwitchRequest:
     return replace(request, package=None, root=None)
 
 
-def _shares(kept: ManagedJob) -> bool:
+def _shares(managed: ManagedJob) -> bool:
     """Tell whether a switch goes on that shares out the keys."""
-    switch = kept.switch
+    switch = managed.switch
     return switch is not None and not switch.over and switch.share is not None
 
 
-def check_undivided(kept: ManagedJob) -> None:
+def check_undivided(managed: ManagedJob) -> None:
     """Refuse to end a job whose keys two versions share: neither would know that it is the last.
 
     Raises:
         SwitchRefused: They do.
     """
-    switch = kept.switch
-    if switch is not None and _shares(kept):
-        hint = f"end that first: millstream switch {kept.name} --share 100%, or --back; drain without --flush goes too"
+    switch = managed.switch
+    if switch is not None and _shares(managed):
+        hint = f"end that first: millstream switch {managed.name} --share 100%, or --back; drain without --flush goes too"
         raise SwitchRefused(
-            f'versions {switch.previous} and {switch.version} of "{kept.name}" share its keys',
+            f'versions {switch.previous} and {switch.version} of "{managed.name}" share its keys',
             hint=hint,
         )
 
 
-def _check_idle(kept: ManagedJob) -> None:
-    switch = kept.switch
+def _check_idle(managed: ManagedJob) -> None:
+    switch = managed.switch
     if switch is not None and not switch.over:
         told = f"from version {switch.previous} to {switch.version}, which is {switch.phase}"
-        hint = f"wait until it is done, or abort it: millstream switch {kept.name} --abort"
+        hint = f"wait until it is done, or abort it: millstream switch {managed.name} --abort"
         if switch.phase == "sharing":
-            hint = f"end it first: millstream switch {kept.name} --share 100%, or --back"
-        raise SwitchRefused(f'a switch of job "{kept.name}" is going on {told}', hint=hint)
+            hint = f"end it first: millstream switch {managed.name} --share 100%, or --back"
+        raise SwitchRefused(f'a switch of job "{managed.name}" is going on {told}', hint=hint)
 
 
-def _check_plan(kept: ManagedJob, planned: Planned) -> None:
+def _check_plan(managed: ManagedJob, planned: Planned) -> None:
     obstacles = planned.plan["obstacles"]
     if obstacles:
         more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
         fact, hint = obstacles[0]["fact"], obstacles[0]["hint"]
-        raise SwitchImpossible(f'job "{kept.name}" cannot be switched: {fact}{more}', hint=hint)
+        raise SwitchImpossible(f'job "{managed.name}" cannot be switched: {fact}{more}', hint=hint)
     if not planned.plan["units"] and not planned.plan["grown"]:
         raise SwitchRefused(
-            f'the new version of job "{kept.name}" means the same as the running one',
+            f'the new version of job "{managed.name}" means the same as the running one',
             hint="there is nothing to switch",
         )
 
@@ -520,15 +481,7 @@ def _notes(before: Switch, now: Switch) -> Iterator[Noted]:
         yield Noted(now.ended_at, f"switch {now.state}", now.why or f"version {now.version}")
 
 
-def _sample(kept: ManagedJob, now: float) -> Sample:
-    numbers = kept.statistics
-    lag = max(
-        (float(group.get("lag_seconds", 0.0)) for group in numbers.get("groups", ())), default=0.0
-    )
-    return Sample(at=now, restarts=kept.job.restarts, dead=int(numbers.get("dead", 0)), lag_s=lag)
-
-
-# what is said
+# what is answered
 
 
 def switch_status(switch: Switch | None) -> SwitchStatus | None:
