@@ -1,4 +1,4 @@
-"""`millstream switch --shadow`: run a new version in the shadow of the running one, and compare their results."""
+"""`millstream switch --shadow`: run a version in the shadow of the running one, and compare."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(found: Cluster, job: str, flow: Path | None, request: SwitchRequest, *, 
 
 
 def wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
-    """Wait until a shadow has ended, and say what it has found; Ctrl-C ends it."""
+    """Wait until a shadow has ended, and show what it has found; Ctrl-C ends it."""
     try:
         with _progress() as progress:
             status = found.wait_switch(job, timeout, progress=progress)
@@ -50,7 +50,7 @@ def wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None
 
 
 def end(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
-    """End a shadow, and say what it has found.
+    """End a shadow, and show what it has found.
 
     Raises:
         SwitchRefused: There is none.

@@ -31,16 +31,57 @@ _FLOWS: Final = (".py", ".yaml", ".yml")
 _BAR: Final = 10
 
 
+JobOrFlow = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="The job's name or id; with --plan also an old flow's file."
+    ),
+]
+NewFlow = Annotated[Path | None, typer.Argument(help="The new version: a .py or .yaml file.")]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PERCENT",
+        help="Give the new version this share of the keys, as 10%; or change its share.",
+    ),
+]
+Consent = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Accept losing the state of this stage, or with --from repeating the results of this output; repeatable.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help='Process again from "2 hours ago" or a timestamp, and replace the results since then.',
+    ),
+]
+Shadow = Annotated[
+    bool,
+    typer.Option(
+        "--shadow", help="Run it in the shadow of the running version, and compare their results."
+    ),
+]
+Probation = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Watch the new version for this long after the switch."),
+]
+OnFailure = Annotated[
+    str | None,
+    typer.Option(metavar="back", help="What to do if it fails its probation: go back."),
+]
+DeadLetters = Annotated[
+    int, typer.Option(min=0, help="The most dead letters that a version on probation may cause.")
+]
+
+
 def switch(
-    job: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB", help="The job's name or id; with --plan also an old flow's file."
-        ),
-    ],
-    flow: Annotated[
-        Path | None, typer.Argument(help="The new version: a .py or .yaml file.")
-    ] = None,
+    job: JobOrFlow,
+    flow: NewFlow = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what it would do, and do nothing.")
     ] = False,
@@ -49,56 +90,22 @@ def switch(
         bool, typer.Option("--abort", help="Abort a switch that has not made its cut yet.")
     ] = False,
     give_up: Annotated[bool, typer.Option("--give-up", hidden=True)] = False,
-    share: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PERCENT",
-            help="Give the new version this share of the keys, as 10%; or change its share.",
-        ),
-    ] = None,
-    consent: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Accept losing the state of this stage, or with --from repeating the results of this output; repeatable.",
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="TIME",
-            help='Process again from "2 hours ago" or a timestamp, and replace the results since then.',
-        ),
-    ] = None,
+    share: Share = None,
+    consent: Consent = None,
+    since: Since = None,
     limit: Annotated[
         str, typer.Option(metavar="TIME", help="How long it may take until the cut.")
     ] = "5 min",
-    shadow: Annotated[
-        bool,
-        typer.Option(
-            "--shadow",
-            help="Run it in the shadow of the running version, and compare their results.",
-        ),
-    ] = False,
+    shadow: Shadow = False,
     duration: Annotated[
         str, typer.Option("--for", metavar="TIME", help="How long it runs in the shadow.")
     ] = shadows.LENGTH,
     end: Annotated[
         bool, typer.Option("--end", help="With --shadow: end it, and show what it has found.")
     ] = False,
-    probation: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Watch the new version for this long after the switch."),
-    ] = None,
-    on_failure: Annotated[
-        str | None,
-        typer.Option(metavar="back", help="What to do if it fails its probation: go back."),
-    ] = None,
-    dead_letters: Annotated[
-        int,
-        typer.Option(min=0, help="The most dead letters that a version on probation may cause."),
-    ] = 100,
+    probation: Probation = None,
+    on_failure: OnFailure = None,
+    dead_letters: DeadLetters = 100,
     detach: Annotated[bool, typer.Option("--detach", help="Begin, and do not wait.")] = False,
     timeout: Timeout = None,
     engine: Engines = None,
@@ -228,7 +235,7 @@ def _since(text: str | None, *, shadow: bool) -> datetime | None:
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Return the moment that is meant by "2 hours ago", or by a timestamp, which is in UTC if it does not say.
+    """Return the moment of "2 hours ago", or of a timestamp, in UTC by default.
 
     Raises:
         InvalidDuration: It is neither.
@@ -252,7 +259,7 @@ def moment(text: str, now: datetime) -> datetime:
 def _compare(
     old: Path, new: Path | None, request: SwitchRequest, *, plan: bool, json: bool
 ) -> None:
-    """Compare two files, without an engine: unused columns are not known then, which takes Spark."""
+    """Compare two files without an engine; columns that only Spark knows are not compared."""
     from millstream.flow.apart import load_apart
     from millstream.flow.load import load
     from millstream.plan.groups import plan as plan_flow
@@ -328,7 +335,7 @@ def _wait(
 
 
 def _code(status: JobStatus, share: int | None, *, back: bool) -> int:
-    """Return how the command ends: a version that has its share goes on, and one whose keys were to be given back has ended."""
+    """Return the exit code: 0 also for a version that has its share, or has given it back."""
     from millstream.switch.cut import WHOLE
 
     switch = status.switch
@@ -363,7 +370,7 @@ def _progress() -> Iterator[Callable[[JobStatus], None] | None]:
 
 
 def line(switch: SwitchStatus, now: float, most_left_s: float) -> str:
-    """Return how a switch goes, in a line: the phases that are over with their times, and the one that goes on."""
+    """Return how a switch goes, in a line: finished phases with times, and the current one."""
     parts = [
         f"{name} ✓ {_length(seconds)}" for name, seconds in phases(switch) if seconds is not None
     ]
@@ -386,7 +393,10 @@ _NAMES: Final = {
 
 
 def phases(switch: SwitchStatus) -> list[tuple[str, float | None]]:
-    """Return how long a switch took to prepare, to cut, to overlap and to retire; None for what is not over."""
+    """Return how long a switch took to prepare, to cut, to overlap and to retire.
+
+    None for what is not over.
+    """
     first: dict[str, float] = {}
     for step in switch.steps:
         first.setdefault(_NAMES.get(step.what, step.what), _seconds(step.at))

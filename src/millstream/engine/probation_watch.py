@@ -1,4 +1,4 @@
-"""Versions on probation: their numbers are sampled from the cut on, and judged until the probation ends."""
+"""Versions on probation: their numbers are sampled from the cut on, and judged until it ends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ProbationWatch:
             self._sampled(job, new)
 
     def _sampled(self, job: ManagedJob, switch: Switch) -> list[Sample] | None:
-        """Take a sample of a version's numbers if it is time; return all of them, None if it is not."""
+        """Sample a version's numbers if it is time; return all samples, None if it is not."""
         now, samples = self._now(), self._samples.setdefault((job.stored.id, switch.version), [])
         if samples and now - samples[-1].at < SAMPLE_S:
             return None

@@ -1,4 +1,4 @@
-"""The switches of an engine's jobs: checked and begun here, carried out by their drivers, written down as they are heard of.
+"""The switches of an engine's jobs: checked and begun here, carried out by drivers, written down.
 
 asked ──▶ unpack ──▶ the driver plans ──▶ written down ──▶ the driver begins ──▶ its reports ──▶ written down
                           │ impossible, a mistake: nothing was touched                 │
@@ -78,7 +78,10 @@ class _New:
 
 
 class Switches:
-    """What an engine does about switches. `plan`, `begin` and `abort` are for any thread, the rest for the runner's."""
+    """An engine's switches.
+
+    `plan`, `begin` and `abort` are for any thread, the rest for the runner's.
+    """
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Switches:
     # asking
 
     def plan(self, managed: ManagedJob, request: SwitchRequest) -> Planned:
-        """Say what a switch would do; nothing is touched.
+        """Return what a switch would do; nothing is touched.
 
         Raises:
             FlowError: The new version has a mistake.
@@ -126,7 +129,7 @@ class Switches:
 
         Raises:
             FlowError: The new version has a mistake.
-            SwitchImpossible: It cannot take the place of the one that runs.
+            SwitchImpossible: It cannot replace the running version.
             SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
                 back to.
             InvalidTransition: The job does not run.
@@ -310,7 +313,10 @@ class Switches:
                 shutil.rmtree(self._folders.package(version.settings), ignore_errors=True)
 
     def _sweep(self, managed: ManagedJob) -> None:
-        """Remove what was unpacked of versions that no driver will need: their packages are in the store."""
+        """Remove what was unpacked of versions that no driver will need.
+
+        The store keeps their packages.
+        """
         root = managed.stored.settings.root
         for version in managed.versions.values():
             folder = self._folders.package(version.settings)
@@ -336,7 +342,7 @@ class Switches:
         self._probations.tick(managed)
 
     def _go_back(self, managed: ManagedJob) -> None:
-        """Go back to the version before, in a thread: the driver plans it first, which takes longer than the runner may wait."""
+        """Go back, in a thread: planning takes longer than the runner may wait."""
 
         def begin() -> None:
             try:
@@ -360,7 +366,7 @@ class Switches:
 
 
 def first_version(folder: Path) -> int:
-    """Return the number of the version that a job begins with: that of the journals and checkpoints which a job left there.
+    """Return the number that a job's versions begin with: that of the journals that are there.
 
     Raises:
         ControlBroken: Their record is damaged.
@@ -381,7 +387,7 @@ def _arrived(
         fact = f'job "{managed.name}" has its driver on another engine, which does its switches'
         raise InvalidTransition(fact, hint="ask that one: it is the first of the job's engines")
     if managed.job.state is not JobState.RUNNING:
-        hint = f"millstream status {managed.name} says more; one that is drained or has failed is resumed first"
+        hint = f"see millstream status {managed.name}; resume a job that is drained or has failed first"
         raise InvalidTransition(
             f'job "{managed.name}" is {managed.job.state}, and only one that runs can be switched',
             hint=hint,
@@ -485,7 +491,7 @@ def _notes(before: Switch, now: Switch) -> Iterator[Noted]:
 
 
 def switch_status(switch: Switch | None) -> SwitchStatus | None:
-    """Return a switch as it is told."""
+    """Return a switch as it is answered."""
     if switch is None:
         return None
     return SwitchStatus(
@@ -514,7 +520,7 @@ def _probation(switch: Switch) -> str | None:
 
 
 def version_statuses(versions: Collection[Version], current: int) -> list[VersionStatus]:
-    """Return the versions of a job as they are told, oldest first."""
+    """Return the versions of a job as they are answered, oldest first."""
     return [
         VersionStatus(
             version=str(one.number),

@@ -3,11 +3,11 @@
     .millstream/<flow>/journals/<name>/     a journal per source and per `.journal("name")`
     .millstream/<flow>/groups/<group>/      a checkpoint per group
     .millstream/<flow>/switch/              what is known of switches from one version to the next
-    .millstream/<flow>/run.log              what Spark has to say
+    .millstream/<flow>/run.log              Spark's log
     .millstream/<flow>/lock                 one run at a time
 
 Life of a run: prepare (plan, analyse, journals), start (ingest, queries), poll
-until everything has ended or somebody stops it, stop.
+until everything has ended or it is stopped.
 """
 
 from __future__ import annotations
@@ -143,7 +143,10 @@ class FlowRun:
 
     @property
     def queries(self) -> dict[str, GroupQuery]:
-        """The queries by group; those of a new version are under `<group>@<version>` during a switch."""
+        """The queries by group.
+
+        In a switch those of the new version are under `<group>@<version>`.
+        """
         return self._versions.queries
 
     @property
@@ -181,7 +184,7 @@ class FlowRun:
         """Notice failures and ends; return whether the whole flow has ended.
 
         Raises:
-            GroupFailed: A query died; the message says which stage, if that can be told.
+            GroupFailed: A query died; the message names the stage, if it is known.
         """
         self._sources.check()
         for query in self.queries.values():
@@ -236,7 +239,7 @@ class FlowRun:
         self._versions.switch(flow, version, request)
 
     def share(self, request: SwitchRequest) -> None:
-        """Give the new version another share of the keys, from a cut of its own on; `poll` goes on with it.
+        """Give the new version another share of the keys by another cut; `poll` goes on with it.
 
         With all keys the old version leaves, without a share the new one, once all that it owns is out.
 
@@ -246,7 +249,10 @@ class FlowRun:
         self._versions.share(request)
 
     def comparison(self) -> Comparison | None:
-        """Return how the version in the shadow compares so far, or the last one did; None if there was none."""
+        """Return how the version in the shadow compares so far, or the last one did.
+
+        None if there was none.
+        """
         return self._versions.comparison()
 
     def abort(self) -> None:
@@ -280,7 +286,7 @@ class FlowRun:
         return all(query.caught_up() for query in self.queries.values())
 
     def drain(self, *, flush: bool = False) -> None:
-        """Let the sources that run here bring nothing more, and `drained` tell when the rest is processed.
+        """Stop the sources that run here; `drained` tells when the rest is processed.
 
         With `flush` they end, permanently, and `poll` tells when the flow has ended. Inboxes are their
         host's business. A version in the shadow is compared up to the end, or ends without `flush`.
@@ -290,7 +296,7 @@ class FlowRun:
         self._sources.drain(flush=flush)
 
     def drained(self) -> bool:
-        """Tell whether all that is in the journals is processed, and nothing is on its way; ask every moment."""
+        """Tell whether all that is in the journals is processed; ask from time to time."""
         self._sources.level()
         before = self._ends()
         done = (
@@ -336,7 +342,10 @@ class FlowRun:
 
     @property
     def address(self) -> Address | None:
-        """Where this run takes events; None if it has no inboxes, or another process has them now."""
+        """Where this run takes events.
+
+        None if it has no inboxes, or another process has them now.
+        """
         return None if self._sources.host is None else self._sources.host.address
 
     @property
@@ -353,7 +362,7 @@ class FlowRun:
     # While it runs
 
     def _failure_of(self, query: GroupQuery) -> MillstreamError | None:
-        """Return why a query has died, if it has; the message says which stage, if that can be told."""
+        """Return why a query has died, if it has; the message names the stage, if it is known."""
         if query.query is None or query.query.isActive or query.finished:
             return None
         ours = query.sink.error
@@ -372,7 +381,7 @@ class FlowRun:
         return error
 
     def _trim(self) -> None:
-        """Remove what all groups have read and nobody wants to keep, every now and then."""
+        """Apply retention, from time to time."""
         if time.monotonic() < self._trim_at:
             return
         self._trim_at = time.monotonic() + TRIM_EVERY_S

@@ -1,1 +1,1 @@
-"""Replacing the running version of a flow: what changes, where the cut is, who owns a result, which step comes next."""
+"""Replacing the running version of a flow: the changes, the cut, the ownership, the steps."""

@@ -1,6 +1,6 @@
 """Processing again: a cut in the past, and what becomes of results that are out already.
 
-The new version owns what starts at a moment in the past or later, and what the old one has put out
+The new version owns what starts at a moment in the past or later, and what the old one has emitted
 since is replaced:
 
     taken back   tables of PostgreSQL, files, memory: rows that start there or later are removed before the new ones come
@@ -26,7 +26,7 @@ from millstream.switch.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What becomes of the results that changed groups have put out: names of sinks, and of journals."""
+    """What becomes of the results that changed groups have emitted, by sink and journal."""
 
     taken_back: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
@@ -76,17 +76,19 @@ def obstacles(
     """Yield what makes it impossible to process again from a moment on."""
     for name in outputs(old.plan, new.plan, found).repeated:
         if name not in consent:
-            fact = f'what "{name}" has got since {said(since)} cannot be taken back, and would come again'
+            fact = f'what "{name}" has got since {utc_text(since)} cannot be taken back, and would come again'
             yield Obstacle(
-                fact, f"say --consent {name} to repeat it, or give the new results another name"
+                fact, f"use --consent {name} to repeat it, or give the new results another name"
             )
     states = [stage.name for group in found for stage in group.stages if stage.move is Move.CARRIED]
     for name in dict.fromkeys(states):
-        fact = f'the state that stage "{name}" had at {said(since)} is not kept'
-        yield Obstacle(fact, f"say --consent {name} to let it begin empty there")
+        fact = f'the state that stage "{name}" had at {utc_text(since)} is not kept'
+        yield Obstacle(fact, f"use --consent {name} to let it begin empty there")
     for unit in parts if not states else ():
         if unit.moved:
-            fact = f"nobody knows which results of {unit.name} start at {said(since)} or later"
+            fact = (
+                f"it is not known which results of {unit.name} start at {utc_text(since)} or later"
+            )
             yield Obstacle(
                 fact, "give them a time, and sessions a longest=; or switch without --from"
             )
@@ -103,7 +105,7 @@ def notes(old: Version, new: Version, found: Collection[GroupChange]) -> Iterato
         yield f"what is out stays in {', '.join(becomes.left)}"
 
 
-def said(moment: datetime) -> str:
+def utc_text(moment: datetime) -> str:
     """Return a moment as people read it."""
     whole = moment.astimezone(UTC).replace(tzinfo=None)
     return f"{whole.isoformat(' ', 'seconds' if not whole.microsecond else 'microseconds')} UTC"

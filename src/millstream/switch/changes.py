@@ -1,4 +1,4 @@
-"""What differs between two versions of a flow, group by group and stage by stage, and what happens to state.
+"""What differs between two versions of a flow, by group and stage, and what happens to state.
 
 A group that means the same in both versions goes on untouched. In any other group each stage is
 kept, replaced, new or removed, and its state moves in one of these ways:
@@ -79,7 +79,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class StageChange:
-    """What becomes of one stage of a group; `lines` say what differs, `why` why its state is dropped."""
+    """What becomes of one stage of a group.
+
+    `lines` say what differs, `why` why its state is dropped.
+    """
 
     name: str
     change: Change
@@ -100,14 +103,14 @@ class GroupChange:
 
 
 def changes(old: Version, new: Version) -> tuple[GroupChange, ...]:
-    """Return what becomes of every group: those of the new version in its order, then those that are gone."""
+    """Return what becomes of every group: those of the new version, then those that are gone."""
     names = [group.name for group in new.plan.groups]
     gone = [group.name for group in old.plan.groups if group.name not in names]
     return tuple(_group(old, new, name) for name in (*names, *gone))
 
 
 def replaced(old: Version, new: Version, name: str, line: str) -> GroupChange:
-    """Return the change of a group that means the same in both versions and is replaced all the same."""
+    """Return the change of a group that is replaced although it means the same."""
     return GroupChange(name, Change.REPLACED, tuple(_stages(old, new, name)), (line,))
 
 

@@ -59,7 +59,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """How two versions compare, in results that start from `since` on and, so far, before `until`: ISO 8601 in UTC.
+    """How two versions compare, in results that start from `since` on and before `until`, in UTC.
 
     `left_out` are the groups that cannot run in the shadow. `dead_letters` are those that the new
     version would have made. `broken` says why the shadow ended before it was meant to.
@@ -130,7 +130,7 @@ def _sentences(found: Comparison) -> Iterator[str]:
     for one in found.outputs:
         yield from _remarks(one)
     if found.left_out:
-        yield f"not in the shadow: {', '.join(found.left_out)}, whose state goes over in a switch"
+        yield f"not in the shadow: {', '.join(found.left_out)}, whose state is handed over in a switch"
     if found.broken is not None:
         yield f"the shadow broke off: {found.broken}"
     if found.dead_letters:

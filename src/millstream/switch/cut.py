@@ -1,4 +1,4 @@
-"""The cut: where it may lie, who owns a result, how far each version reads. Pure functions of numbers.
+"""The cut: where it may lie, who owns a result, how far each version reads; pure functions.
 
 Moments are microseconds since 1970 in UTC. Time is divided into windows of one length (the step of
 the switch), numbered from 1970. Every partition reports the highest window that it has handed out;
@@ -59,7 +59,7 @@ def window_number(moment: int, length: int) -> int:
 
 
 def handed_out(running_max: int | None, floor: int | None, length: int) -> int | None:
-    """Return the highest window that a partition has handed out: of its rows, and of the floor that went with them.
+    """Return the highest window that a partition has handed out, of its rows and of their floor.
 
     The floor counts too: what completes at it may start (where a window's end is taken for its
     start) after all rows.
@@ -78,7 +78,10 @@ def promised_floor(floor: int | None, cut: int) -> int | None:
 
 
 def bound_above(highest: Iterable[int | None]) -> int | None:
-    """Return B: one above the highest window that any partition has handed out; None if nobody has handed out anything."""
+    """Return B: one above the highest window that any partition has handed out.
+
+    None if nobody has handed out anything.
+    """
     known = [number for number in highest if number is not None]
     return max(known) + 1 if known else None
 
@@ -96,7 +99,10 @@ def passed(highest: int | None, bound: int | None) -> bool:
 # who owns a result
 
 Part = tuple[int | None, int | None, int, int]
-"""What is owned: starts from a moment on, before a moment, of keys whose places are in [lowest, above); None is no bound."""
+"""What is owned: starts in [from, before), of keys with places in [lowest, above).
+
+None: no bound.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,7 @@ class Owners:
         return Owners(self.first, (*self.stretches, stretch))
 
     def again(self, stretch: Stretch) -> Owners:
-        """Return the ownership with a cut in the past: whoever owned something from there on owns it no more."""
+        """Return the ownership with a cut in the past, from which on nobody else owns anything."""
         return Owners(
             self.first, (*(one for one in self.stretches if one.from_us < stretch.from_us), stretch)
         )
@@ -209,7 +215,7 @@ def _until(part: Part, moment: int) -> Part | None:
 
 
 def newest(owned: Iterable[Sequence[Part]]) -> Sequence[Part] | None:
-    """Return, of what the sources of a group have been told, what was told last; None if nobody was told anything.
+    """Return the newest of what the sources of a group know to own; None if none knows anything.
 
     A cut lies above all that any source has handed out: whichever knows of the last one speaks for
     all.
@@ -222,7 +228,7 @@ def _last_cut(parts: Sequence[Part]) -> int:
 
 
 def knows(parts: Sequence[Part] | None, cut: int) -> bool:
-    """Tell whether who owns these parts has heard of a cut."""
+    """Tell whether the owner of these parts knows of a cut."""
     return parts is not None and any(cut in part[:2] for part in parts)
 
 
@@ -253,7 +259,7 @@ def beyond(progress: int | None, cut: int, horizon: int, lateness: int) -> bool:
 
 
 def drained(watermark: int | None, cut: int, horizon: int) -> bool:
-    """Tell whether a version has put out all that starts before the cut, by the watermark of a batch that it has committed."""
+    """Tell whether all that starts before the cut is emitted, by a committed watermark."""
     return watermark is not None and watermark >= min(cut + horizon, FOREVER_US)
 
 
@@ -263,10 +269,10 @@ def drained(watermark: int | None, cut: int, horizon: int) -> bool:
 def goes_out(
     mine: int | None, other: int | None, cut: int, *, newer: bool, waited: float, limit: float
 ) -> bool:
-    """Tell whether a batch may be published while two versions run: results go out in the order in which they complete.
+    """Tell whether a batch may be published while two versions run, in the order of completion.
 
     The version that is ahead waits for the other; the new version counts as having reached the cut.
-    Of two batches that are ready at least one may go, so nobody waits for good; and after `limit`
+    Of two batches that are ready at least one may go, so nobody waits forever; and after `limit`
     seconds nobody waits at all.
     """
     if waited >= limit or mine is None:

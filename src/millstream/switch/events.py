@@ -14,7 +14,7 @@ First = dict[str, dict[str, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class SwitchRequested:
-    """Somebody wants a new version: what was asked, with its units and the step of the cut.
+    """A user wants a new version: what was asked, with its units and the step of the cut.
 
     `homes` are those of both versions. With `since_us` the cut lies there, in the past, and what
     the old version has emitted since is replaced.
@@ -30,14 +30,14 @@ class SwitchRequested:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The new version is ready; these are the partitions, of the versions that run, that must be asked."""
+    """The new version is ready; these partitions of the running versions must be asked."""
 
     voters: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A version could not be started, or died for good."""
+    """A version could not be started, or died permanently."""
 
     version: str
     why: str
@@ -45,7 +45,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The highest window that a partition has handed out, or that is in a logged offset; None if there is none."""
+    """The highest window that a partition has handed out, or that is in a logged offset.
+
+    None if there is none.
+    """
 
     round: int
     partition: str
@@ -102,14 +105,17 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class AbortRequested:
-    """Somebody wants the switch, or the shadow, to end."""
+    """A user wants the switch, or the shadow, to end."""
 
     why: str = "it was asked to end"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareRequested:
-    """Somebody wants the new version to have another share; a request without one gives all back to the old one."""
+    """A user wants the new version to have another share.
+
+    A request without one gives all back to the old one.
+    """
 
     request: SwitchRequest
     voters: frozenset[str]

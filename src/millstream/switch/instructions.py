@@ -30,7 +30,10 @@ class RunShadow:
 
 @dataclass(frozen=True, slots=True)
 class AskWindows:
-    """Ask every partition for its highest window, of a length; with `stop` it hands out nothing more until it is let go."""
+    """Ask every partition for its highest window, of a length.
+
+    With `stop` it hands out nothing more until it is let go.
+    """
 
     round: int
     step_us: int
@@ -39,7 +42,10 @@ class AskWindows:
 
 @dataclass(frozen=True, slots=True)
 class AskConfirm:
-    """Ask every partition to promise that it stays below the cut; it does until it is let go or learns of the cut."""
+    """Ask every partition to promise that it stays below the cut.
+
+    It does until it is let go or learns of the cut.
+    """
 
     round: int
     step_us: int
@@ -49,7 +55,10 @@ class AskConfirm:
 
 @dataclass(frozen=True, slots=True)
 class FindFirst:
-    """Look up where the new version begins to read; one that runs already (a share) goes on where it is."""
+    """Look up where the new version begins to read.
+
+    One that runs already (a share) goes on where it is.
+    """
 
     round: int
     cut_us: int
@@ -57,7 +66,7 @@ class FindFirst:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Take back questions and promises: all partitions go on as if nobody had asked."""
+    """Take back questions and promises: all partitions go on as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Stop a version for good, and take back those of its results that start at a moment or later, where sinks can."""
+    """Stop a version permanently, and take back its results from a moment on, where sinks can."""
 
     version: str
     since_us: int
@@ -92,14 +101,14 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Stop a version that has put out all that it owns, and remove its checkpoints."""
+    """Stop a version that has emitted all that it owns, and remove its checkpoints."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Stop a version that is not wanted any more before it owned anything, and remove its checkpoints."""
+    """Stop a version that has never owned anything, and remove its checkpoints."""
 
     version: str
 

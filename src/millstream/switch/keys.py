@@ -18,7 +18,7 @@ def key_of(flow: Flow, output: str) -> str | None:
 
 
 def grouped_otherwise(flow: Flow, group: Group, key: str) -> Iterator[str]:
-    """Yield the stages of a group that make one result of rows of several keys: whose it is would depend on the rows."""
+    """Yield the stages of a group that make one result of rows of several keys."""
     for name in group.stages:
         by = flow.stages[name].grouped_by
         if by is not None and key not in by:

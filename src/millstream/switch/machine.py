@@ -391,7 +391,7 @@ def _again(state: Cutting, stretch: Stretch, first: First, now_us: int) -> Step:
 
 
 def _withdraw(state: Overlapping, since_us: int, now_us: int) -> Step:
-    """Take back what is replaced before the new version begins: a record between the two says that it is done."""
+    """Take back what is replaced, then write a record, then let the new version begin."""
     new = Retiring(state.job, state.new, state.leaving)
     before = (Withdraw(state.leaving, since_us), MakeReady(state.next))
     after = (Write(record_of(new)), Release(state.next), Retire(state.leaving))
@@ -410,7 +410,7 @@ def _since_the_cut(state: State, event: Beyond | Drained | Retired, now_us: int)
             return _moved(new, now_us, text, Close(state.leaving, unit))
         case Overlapping(), Drained(unit) if unit in state.new.units and unit not in state.drained:
             new = replace(state, drained=state.drained | {unit})
-            text = f'"{unit}" has put out all that version "{state.leaving}" owns'
+            text = f'"{unit}" has emitted all that version "{state.leaving}" owns'
             step = _moved(new, now_us, text)
             return step.then(_retire(new, now_us)) if new.drained >= set(new.new.units) else step
         case Retiring(), Retired():
@@ -484,9 +484,7 @@ def recover(record: Record, now_us: int) -> Step:
         case Record(phase=Phase.RETIRING, next=str(), leaving=str(leaving)):
             retiring = Retiring(job, _replacement(record), leaving)
             return _moved(retiring, now_us, _GOES_ON, Release(retiring.staying), Retire(leaving))
-    raise InternalError(
-        f"a record says that a switch is {record.phase}, which leaves nothing behind"
-    )
+    raise InternalError(f"a record is of a switch that is {record.phase}, a phase that leaves none")
 
 
 def _replacement(record: Record) -> Replacement:

@@ -1,4 +1,4 @@
-"""Pair the results of two versions of an output, as they come: a fold over rows, which keeps only what has no partner yet.
+"""Pair the results of two versions of an output: a fold that keeps what has no partner yet.
 
 A result has a start, and values that tell which one it is (its identity): the columns by which a
 window groups, the key of other streams; of a stream without any, all columns without floats. Among
@@ -10,7 +10,7 @@ results of one start and one identity
     missing      a row of the old version is left
     extra        a row of the new version is left
 
-Equal rows are let go as soon as both are there; the rest is told once no more results of that start
+Equal rows are let go as soon as both are there; the rest is counted once no more results of that start
 can come (`settle`). In which order rows come makes no difference.
 """
 
@@ -83,7 +83,7 @@ class Pairing:
         )
 
     def settle(self, until_us: int) -> None:
-        """Hear that all results that start before a moment are here: tell those that have no partner."""
+        """Count the results without a partner, once all that start before a moment are here."""
         for place in sorted((place for place in self._open if place[0] < until_us), key=repr):
             old, new = (sorted(side.elements(), key=repr) for side in self._open.pop(place))
             self.waiting -= len(old) + len(new)

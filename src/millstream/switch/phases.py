@@ -1,4 +1,4 @@
-"""Where a job stands in its life of switches: a type per phase, each with what is known there and nothing else.
+"""Where a job stands in its life of switches: a type per phase, with what is known there.
 
 The drawing of the phases is in `machine`.
 """
@@ -17,7 +17,7 @@ from millstream.switch.record import Homes, Phase
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What outlives a switch: the version that runs, who owns which results, where versions began and live.
+    """What outlives a switch: the running version, the ownership, where versions began and live.
 
     `number` counts switches. `latest_us` is the latest cut before one that was made in the past.
     """
@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The version that is to replace the current one: its units, the step of its cut, and how much of the keys it has.
+    """The version that is to replace the current one: its units, the step of its cut, its share.
 
     `wanted` is the share that it is to have, in parts of `WHOLE`. With `since_us` the cut lies
     there, in the past. `consent` is what the user has agreed to.

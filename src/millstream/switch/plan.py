@@ -1,4 +1,4 @@
-"""The plan of a switch: what will happen, and what makes it impossible, before anything is touched."""
+"""The plan of a switch: what will happen, or what makes it impossible."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def switch_plan(
 def _owning(
     old: Version, new: Version, found: Iterable[GroupChange], since: datetime | None
 ) -> Version:
-    """Return the new version with the groups whose results must be owned by their time: as in the old one, or as they are replaced."""
+    """Return the new version with the groups whose results must be owned by their time."""
     changed = [group.name for group in found if group.change is not Change.KEPT]
     return replace(
         new, by_time=old.by_time | new.by_time | frozenset(changed if since is not None else ())
@@ -146,12 +146,12 @@ def _states(found: Collection[GroupChange], consent: Collection[str]) -> Iterato
                 fact = f'the state of stage "{stage.name}" in group "{group.name}" would be lost: {stage.why}'
                 yield Obstacle(
                     fact,
-                    f"keep the stage as it was, or say --consent {stage.name} to lose its state",
+                    f"keep the stage as it was, or use --consent {stage.name} to lose its state",
                 )
 
 
 def _dropped(found: Iterable[GroupChange], consent: Collection[str]) -> Iterator[GroupChange]:
-    """Yield the changes with the state of stages dropped that could be handed over and need not be."""
+    """Yield the changes, with state dropped that could be handed over and need not be."""
     for group in found:
         stages = [
             replace(stage, move=Move.DROPPED, why="as you wish")
@@ -174,7 +174,7 @@ def _sources(old: Flow, new: Flow) -> Iterator[tuple[Source, Source]]:
 
 
 def _grown(old: Flow, new: Flow) -> Iterator[str]:
-    """Say which sources get more partitions: nobody who reads them has to be replaced."""
+    """Return which sources get more partitions: nobody who reads them has to be replaced."""
     for before, after in _sources(old, new):
         if before.partitions < after.partitions:
             yield f'source "{after.name}" gets {after.partitions} partitions, from {before.partitions}, once the old version is gone'
@@ -187,7 +187,7 @@ def _narrower(old: Flow, new: Flow) -> Iterator[str]:
 
 
 def _misplaced(old: Flow, new: Flow) -> Iterator[Obstacle]:
-    """Yield the sources whose rows cannot be spread by their key, or would be spread otherwise when they are sent again."""
+    """Yield the sources whose rows cannot be spread by key, or not in a repeatable way."""
     for before, after in _sources(old, new):
         if before.partitions > 1 and before.key != after.key:
             fact = f'source "{after.name}" is spread by {before.key or "nothing"} and would be by {after.key or "nothing"}'
@@ -210,7 +210,7 @@ def _not_yet(
     old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]
 ) -> Iterator[Obstacle]:
     """Yield what Millstream cannot do yet while a flow runs."""
-    start_anew = "stop the job, remove the checkpoint of the group, and start the new version"
+    restart = "stop the job, remove the checkpoint of the group, and start the new version"
     changed = {group.name: group for group in found}
     for unit in parts:
         why = (
@@ -226,20 +226,23 @@ def _not_yet(
                 if stage.move is Move.CARRIED
             ]
             way = (
-                f"say {' '.join(f'--drop {name}' for name in drop)} to begin with an empty state; or "
+                f"use {' '.join(f'--consent {name}' for name in drop)} to begin with an empty state; or "
                 if drop
                 else ""
             )
             yield Obstacle(
-                f"{unit.name} cannot be taken over where it stands: {why}", way + start_anew
+                f"{unit.name} cannot be taken over where it stands: {why}", way + restart
             )
         elif unit.horizon is None and not unit.cyclic and not unit.moved:
-            fact = f"nobody knows when the sessions of {unit.name} that are open at the cut will have ended"
-            yield Obstacle(fact, "give the sessions a longest=; or " + start_anew)
+            fact = f"it is not known when the sessions of {unit.name} that are open at the cut will have ended"
+            yield Obstacle(fact, "give the sessions a longest=; or " + restart)
 
 
 def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
-    """Say why the new version of a group cannot go on with the checkpoint of the old one; nothing if it can."""
+    """Return why the new version of a group cannot go on with the checkpoint of the old one.
+
+    Nothing if it can.
+    """
     (first, *others) = groups
     if others:
         return "neighbours of it change too, so they have journals of their own"
@@ -262,7 +265,7 @@ def _unmovable(old: Plan, new: Plan, groups: Sequence[GroupChange]) -> str:
 
 
 def _borders(old: Version, new: Version, found: Collection[GroupChange]) -> Iterator[Obstacle]:
-    """Yield what would change under the feet of readers, in the flow or elsewhere: journals may gain columns, and nothing else."""
+    """Yield the changes that readers of a journal cannot take: it may only gain columns."""
     for before, after in _sources(old.flow, new.flow):
         yield from _columns("source", after.name, before.schema, after.schema)
         yield from _times("source", after.name, before.time, after.time)
@@ -344,7 +347,7 @@ def _limited(version: Version, unit: Unit) -> str | None:
 def _open_ends(parts: Collection[Unit]) -> Iterator[str]:
     for unit in parts:
         if unit.moved:
-            yield f"results of {unit.name} wait for the moment in which its query is started anew"
+            yield f"results of {unit.name} pause while its query restarts"
             continue
         if unit.horizon is None and not unit.cyclic:
             yield f"both versions of {unit.name} run until the sessions that are open at the cut have ended"
@@ -422,7 +425,7 @@ def _shares(
             )
             continue
         if unit.returns is None and unit.horizon is not None:
-            fact = f"nobody knows when the sessions of the new version of {unit.name} end, so it could not give keys back"
+            fact = f"it is not known when the sessions of the new version of {unit.name} end, so it could not give keys back"
             yield Obstacle(fact, "give the sessions a longest=; or switch at once, without --share")
         for name in borders(old, new, unit):
             yield from _keyless(old, new, name)
@@ -437,11 +440,11 @@ def _indivisible(unit: Unit, stages: Iterable[StageChange]) -> Obstacle:
         )
     first = carried[0]
     fact = f'stage "{first.name}" of {unit.name} hands its state ({first.state}) over by name, so it cannot be shared out'
-    return Obstacle(fact, f"{at_once}; or say --consent {first.name} to begin with an empty state")
+    return Obstacle(fact, f"{at_once}; or use --consent {first.name} to begin with an empty state")
 
 
 def borders(old: Version, new: Version, unit: Unit) -> list[str]:
-    """Return the groups of a unit whose results others see: what they put out is shared out."""
+    """Return the groups of a unit whose results others see: their results are shared out."""
     groups = [
         group for plan in (old.plan, new.plan) for group in plan.groups if group.name in unit.groups
     ]
@@ -495,11 +498,11 @@ def _shadows(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[Ob
     if parts and not shadows.shadowed(old, new, parts).units:
         names = ", ".join(name for unit in parts for name in unit.groups)
         yield Obstacle(
-            f"nothing can run in the shadow: the state of {names} goes over",
+            f"nothing can run in the shadow: the state of {names} is handed over",
             "switch without --shadow",
         )
 
 
 def _left_out(old: Version, new: Version, parts: Collection[Unit]) -> Iterator[str]:
     for name in shadows.shadowed(old, new, parts).left_out:
-        yield f"{name} is not in the shadow: its state goes over in a switch, and the old version needs it"
+        yield f"{name} is not in the shadow: its state is handed over in a switch, and the old version needs it"

@@ -29,7 +29,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """The probation of a new version: for how long, what it may do, and whether the old one comes back if it does more."""
+    """The probation of a new version: how long, its limits, and whether failing it leads back."""
 
     seconds: float
     limits: Limits = Limits()
@@ -48,7 +48,10 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def verdict(samples: Sequence[Sample], limits: Limits) -> str | None:
-    """Return what is wrong with a version, by all samples since it took over, oldest first; None if nothing is."""
+    """Return what is wrong with a version, by all samples since it took over, oldest first.
+
+    None if nothing is.
+    """
     if not samples:
         return None
     first, last = samples[0], samples[-1]

@@ -1,4 +1,4 @@
-"""How a switch goes: one shape from the run through the driver's pipe to the engine, which writes it down."""
+"""How a switch goes: one shape from the run through the driver's pipe to the engine."""
 
 from __future__ import annotations
 

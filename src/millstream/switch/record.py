@@ -98,5 +98,5 @@ def decode(content: bytes) -> Record:
     try:
         return msgspec.json.decode(body, type=Record)
     except msgspec.ValidationError as error:
-        msg = f"the record of a switch does not say what it must: {error}"
+        msg = f"the record of a switch is not valid: {error}"
         raise ControlBroken(msg, hint="was it written by a later version of Millstream?") from error

@@ -1,4 +1,4 @@
-"""What is asked of a switch: one shape from the command line to the machine; one that makes no sense cannot be made.
+"""What is asked of a switch: one shape from the command line to the machine, checked when made.
 
 On its way some of it is used up: an engine unpacks the package, and the driver gets a flow beside
 the request. Shares are counted in parts of `WHOLE`; they are fractions only in HTTP, and percent
@@ -23,7 +23,7 @@ TIMEOUT: Final = timedelta(minutes=5)
 
 
 class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A switch to a package, another share of the keys, or, with neither, the way back to the version before.
+    """A switch to a package, another share of the keys or, with neither, the way back.
 
     Attributes:
         package: The new version.

@@ -1,10 +1,10 @@
-"""The plan of a shadow: the new version runs beside the old one, and its results are compared and thrown away.
+"""The plan of a shadow: a new version runs beside the old one, and their results are compared.
 
-    old   ══════════╪════════════════════════════▶   owns everything, as before; what starts from T on is taken down too
+    old   ══════════╪════════════════════════════▶   owns everything, as before; what starts from T on is recorded too
     new      ╔══════╪════════════════════╗           owns what starts from T on, in journals of its own
          look-back  T      compared      ended
 
-T lies above all that the old version has handed out when it begins to be taken down, so nobody has
+T lies above all that the old version has handed out when it begins to be recorded, so nobody has
 to be asked or stopped. It is a boundary of the windows of both versions, as a cut is. What starts
 before a later boundary S is complete in a version whose watermark has passed S + horizon, by the
 argument that retires a version in a switch: so results are compared up to such an S.
@@ -35,7 +35,7 @@ _SLACK_US: Final = timedelta(days=366) // MICROSECOND
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
-    """What runs in a shadow: the units whose state need not move, the groups of the others, and the boundaries of windows.
+    """What runs in a shadow: the units whose state stays, and the boundaries of windows.
 
     `horizons` says, by unit, how far after its start a result of either version may read.
     """
@@ -110,13 +110,16 @@ def obstacles(old: Flow, new: Flow) -> Iterator[tuple[str, str]]:
 
 
 def begins_at(highest: Iterable[int | None], step_us: int) -> int:
-    """Return T, given the highest moments that partitions of the old version have handed out; None is none."""
+    """Return T, given the highest moments that partitions of the old version have handed out.
+
+    None is none.
+    """
     known = [cuts.window_number(moment, step_us) for moment in highest if moment is not None]
     return cuts.cut_of(max(known, default=None), step_us)
 
 
 def settled_until(reached: Iterable[int | None], horizon_us: int, step_us: int) -> int | None:
-    """Return the boundary before which all results are complete, given how far the versions have got; None if there is none."""
+    """Return the boundary before which all results are complete; None if there is none."""
     every = list(reached)
     lowest = [moment for moment in every if moment is not None]
     if not lowest or len(lowest) < len(every):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millstream.flow.durations import format as shown
-from millstream.switch.again import said
+from millstream.switch.again import utc_text
 from millstream.switch.changes import Change, GroupChange, Move, StageChange
 from millstream.switch.plan import SwitchPlan
 from millstream.switch.units import Unit
@@ -131,7 +131,7 @@ def _overlap(unit: Unit, became: set[Change]) -> str:
     if became == {Change.REMOVED}:
         return f"{unit.name} ends at the cut{_left(unit)}"
     if unit.overlap is None:
-        return f"both versions of {unit.name} run side by side, and nobody knows for how long"
+        return f"both versions of {unit.name} run side by side, for an unknown time"
     side = f"for about {shown(unit.overlap)}" if unit.overlap else "for a moment"
     return f"both versions of {unit.name} run side by side {side}"
 
@@ -140,11 +140,11 @@ def _again(unit: Unit, became: set[Change], since: datetime) -> str:
     if became == {Change.REMOVED}:
         return f"{unit.name} ends where it stands"
     early = f", and reads from {shown(unit.look_back)} before that" if unit.look_back else ""
-    return f"{unit.name} {'begins' if became == {Change.NEW} else 'begins again'} at {said(since)}{early}"
+    return f"{unit.name} {'begins' if became == {Change.NEW} else 'begins again'} at {utc_text(since)}{early}"
 
 
 def _shared(unit: Unit, became: set[Change]) -> str:
-    """Say how long both versions of a unit have keys."""
+    """Return how long both versions of a unit have keys."""
     if unit.moved or unit.overlap is None:
         return _overlap(unit, became)
     if became == {Change.NEW}:
@@ -156,16 +156,19 @@ def _shared(unit: Unit, became: set[Change]) -> str:
 
 
 def _left(unit: Unit) -> str:
-    """Say when the results are out that began before a cut."""
+    """Return when the results are out that began before a cut."""
     if unit.overlap is None:
-        return ", and nobody knows when what began before it is out"
+        return ", and it is not known when what began before it is out"
     return (
         f": what began before it is out about {shown(unit.overlap)} later" if unit.overlap else ""
     )
 
 
 def to_json(plan: SwitchPlan) -> dict[str, Any]:
-    """Return the plan as data that JSON can hold; lengths are in seconds, null where there is no bound."""
+    """Return the plan as data that JSON can hold.
+
+    Lengths are in seconds, null where there is no bound.
+    """
     return {
         "flow": plan.old.flow.name,
         "mode": plan.mode,

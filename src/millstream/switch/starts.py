@@ -21,7 +21,10 @@ MATCH_START = "__start"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The column that says when a result started, and how much further back its version must read; None is open-ended."""
+    """The column that says when a result started, and how much further back its version must read.
+
+    None is open-ended.
+    """
 
     column: str
     look_back: timedelta | None = ZERO
@@ -30,9 +33,9 @@ class Start:
 def start_of(
     flow: Flow, stages: tuple[str, ...], output: str, *, by_time: bool = False
 ) -> Start | None:
-    """Return by what the results of `output` are owned, given the stages above it; None if they have no time.
+    """Return by what the results of `output` are owned; None if they have no time.
 
-    `by_time`: by a column that they are put out with, so that it can be looked for where they are.
+    `by_time`: by a column that they carry, so that it can be looked for where they are.
     """
     stage = flow.stages[output]
     if stage.start is not None:

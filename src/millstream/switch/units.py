@@ -58,7 +58,7 @@ class Unit:
 def closed(
     old: Version, new: Version, found: Iterable[GroupChange], *, whole: bool = False
 ) -> tuple[GroupChange, ...]:
-    """Return the changes with those unchanged groups replaced too that read what changed groups keep to themselves.
+    """Return the changes; groups that read a private journal of a changed group are replaced too.
 
     A journal between two changed groups is each version's own, so whoever else reads it reads the
     one of its version. So is one whose number of partitions changes, and with `whole` all that
@@ -75,7 +75,7 @@ def closed(
 def _torn(
     old: Version, new: Version, known: Mapping[str, GroupChange], *, whole: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the unchanged groups that read a journal which a changed group writes and another one reads."""
+    """Yield the unchanged groups that read a journal between two changed groups."""
     kept = {name for name, group in known.items() if group.change is Change.KEPT}
     for plan in (old.plan, new.plan):
         for use in plan.journals.values():
@@ -142,7 +142,7 @@ def _unit(old: Version, new: Version, names: list[str], changed: dict[str, Group
         lateness=max((group.lateness for group in members), default=ZERO),
         by=("both" if extended else "position") if carried or not timed else "time",
         cyclic=cyclic,
-        # Where nobody knows how long both would run, state that does not change can go over as it
+        # Where nobody knows how long both would run, state that does not change can be handed over as it
         # is.
         moved=carried or not timed or (endless and _unchanged([changed[name] for name in names])),
         returns=None if cyclic else longest(list(_horizons(new, names))),
@@ -160,7 +160,7 @@ def _members(plan: Plan, names: Collection[str]) -> list[Group]:
 
 
 def _stages(version: Version, names: Collection[str]) -> tuple[str, ...]:
-    """Return the stages of a unit's groups, the journals between them included, each after what it reads."""
+    """Return the stages of a unit's groups and the journals between them, in order."""
     groups = _members(version.plan, names)
     inside = {stage for group in groups for stage in group.stages} | {
         group.journal for group in groups

@@ -76,7 +76,7 @@ def test_what_can_only_be_added_to_is_repeated_with_consent(target: object, take
     plan = planned(to(target))
     assert (outputs(plan.old, plan.new, plan.groups).taken_back == ("out",)) is taken
     assert [one.hint.partition(" to repeat")[0] for one in plan.obstacles] == (
-        [] if taken else ["say --consent out"]
+        [] if taken else ["use --consent out"]
     )
     agreed = planned(to(target), consent=("out",))
     assert agreed.obstacles == ()

@@ -111,7 +111,7 @@ def test_a_comparison_is_a_table_with_examples() -> None:
         "compared: results that start from 2026-01-01T12:00:00Z on, before 2026-01-01T13:00:00Z",
         "hourly: tax is new, and not compared",
         "daily is new: there is nothing to compare it with",
-        "not in the shadow: sums, whose state goes over in a switch",
+        "not in the shadow: sums, whose state is handed over in a switch",
         "the new version would have made 2 dead letters",
         "hourly different: shop=b window_start=0  amount 2.0 -> 5.0",
     ]

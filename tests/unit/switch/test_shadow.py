@@ -39,7 +39,7 @@ def test_what_moves_its_state_or_has_no_end_is_left_out() -> None:
     assert whole.left_out == ("once",)
     notes = switch_plan(flow(0), flow(1), mode="shadow").notes
     assert (
-        "once is not in the shadow: its state goes over in a switch, and the old version needs it"
+        "once is not in the shadow: its state is handed over in a switch, and the old version needs it"
         in notes
     )
     assert found(flow(0), flow(1, session=None)).left_out == ("sessions", "once")

@@ -252,7 +252,7 @@ def sessions(longest: str | None, gap: str = "5 min") -> Build:
 def test_sessions_without_an_end_make_the_overlap_open_ended_and_the_plan_says_so() -> None:
     plan = planned(sessions(None), sessions("2 h"))
     assert [one.fact for one in plan.obstacles] == [
-        "nobody knows when the sessions of out that are open at the cut will have ended"
+        "it is not known when the sessions of out that are open at the cut will have ended"
     ]
     assert plan.overlap is None
     assert "run until the sessions that are open at the cut have ended" in " ".join(
@@ -514,7 +514,7 @@ def beside(every: str, *, journal: bool = False) -> Build:
 def test_state_is_not_handed_over_beside_a_window_that_changes() -> None:
     (obstacle,) = planned(beside("1 h"), beside("30 min")).obstacles
     assert 'stage "windows" beside it is replaced' in obstacle.fact
-    assert "--drop count" in obstacle.hint
+    assert "--consent count" in obstacle.hint
     assert planned(beside("1 h"), beside("30 min"), consent=["count"]).obstacles == ()
 
 

@@ -1,4 +1,4 @@
-"""The versions of a job's flow in its driver: how they are loaded, planned and begun, and how a switch goes."""
+"""The versions of a job's flow in its driver: loaded, planned, begun, reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMPARED_EVERY_S: Final = 1.0
 
 
 class DriverVersions:
-    """The files of all versions of a flow that a driver may need, by name, and the switch between two of them."""
+    """The versions of a flow that a driver may need, and the switch between two of them."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class DriverVersions:
 
 
 class Compares:
-    """How a version in the shadow compares, looked up once in a while: it changes with every result."""
+    """How a version in the shadow compares, looked up once in a while."""
 
     def __init__(self, running: FlowRun) -> None:
         self._running = running
@@ -189,7 +189,7 @@ class Compares:
 
 
 def _declare(running: FlowRun, flow: Flow) -> None:
-    """Make the journals of inboxes that a new version adds or widens, so that its engine can open them."""
+    """Make the journals of inboxes that a new version adds or widens, for its engine to open."""
     for name, stage in flow.stages.items():
         if not (isinstance(stage, Source) and isinstance(stage.origin, Inbox)):
             continue

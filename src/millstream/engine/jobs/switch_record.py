@@ -1,4 +1,4 @@
-"""A switch of a job, as its engine sees it: asked for, under way in the driver, then done, aborted or refused.
+"""A switch of a job, as its engine sees it: asked for, going on, then done, aborted or refused.
 
          the driver begins            the old version is retired
     ASKED ───────────────▶ GOING ON ─────────────────────────────▶ DONE ──▶ on probation, if that was wanted
@@ -7,7 +7,7 @@
                               └──▶ COMPARED, if the new version only ran in the shadow of the old one
 
 What decides where a switch stands is the record in the job's folder, which its driver keeps; an
-engine writes down what it hears. A driver that comes up says how the record stands: a switch that
+engine writes down what is reported. A driver that comes up reports how the record stands: a switch that
 this does not know of was never begun, or was aborted. A switch that gives the new version a share
 of the keys goes on until one version has them all. Every version of a job has a number, counted
 from 1, also one that is gone back to: that is a new version with an older package.
@@ -49,7 +49,7 @@ OVER: Final = frozenset(
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """A switch, as it is written down with the version that it leads to. Moments are seconds since 1970."""
+    """A switch, as stored with the version that it leads to; moments are seconds since 1970."""
 
     version: int
     previous: int
@@ -91,7 +91,7 @@ class Compare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """The plan of a switch, as data and as text, and what an engine must know of the new version."""
+    """The plan of a switch as data and text, with what an engine must know of the version."""
 
     plan: dict[str, Any]
     text: str
@@ -100,7 +100,10 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Begin the switch that is asked for, to the flow in a file; `binaries` are the engine's programs that the version needs."""
+    """Begin the switch to the flow in a file.
+
+    `binaries` are the engine's programs that it needs.
+    """
 
     version: str
     flow: str
@@ -109,13 +112,16 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Share(msgspec.Struct, frozen=True, tag=True):
-    """Give the new version another share of the keys; without one the old version gets them all back."""
+    """Give the new version another share of the keys.
+
+    Without one the old version gets them all back.
+    """
 
     request: SwitchRequest
 
 
 class RecoveredState(msgspec.Struct, frozen=True):
-    """How the record stands when a driver comes up: the version that runs, and the one that it is switched to."""
+    """How the record stands when a driver comes up: the running version, and the next one."""
 
     version: str
     next: str | None = None

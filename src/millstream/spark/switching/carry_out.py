@@ -1,4 +1,4 @@
-"""Carrying out a switch: the machine's instructions one after the other, and what is noticed on the way.
+"""Carrying out a switch: the machine's instructions in order, and what is noticed on the way.
 
 The machine's record is durable before anything follows from it (`switch_log.py`), so a driver that
 dies goes on where the record says. The queries of a next version start one in each poll.
@@ -147,7 +147,10 @@ class CarryOut:
         self.advance(Removed())
 
     def _start_held(self) -> Iterator[None]:
-        """Start the queries of the next version, one in each poll; each runs an empty batch, so that all is warm at the cut."""
+        """Start the queries of the next version, one in each poll.
+
+        Each runs an empty batch, so that all is warm at the cut.
+        """
         pair, new = self._pair, self._pair.new
         new.make_journals()
         passing("switch-journals")

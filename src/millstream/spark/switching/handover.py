@@ -1,4 +1,4 @@
-"""From the cut on: each version learns what it owns, and the one that leaves reads what it still has to.
+"""From the cut on: each version learns what it owns, and one reads what is left, and leaves.
 
 A unit whose state moves has one version at a time: the old one stands still between two batches,
 then the new one goes on with its checkpoint.
@@ -83,7 +83,7 @@ def close(pair: VersionPair, unit: Unit) -> None:
 
 
 def progress(pair: VersionPair) -> Iterator[Event]:
-    """Yield the units that have been read, and emitted, up to where the version that leaves ends."""
+    """Yield the units that have been read, and emitted, as far as the version that leaves goes."""
     for unit in pair.units:
         yield from _moved_over(pair, unit) if unit.moved else _read_out(pair, unit)
 
@@ -110,7 +110,7 @@ def _knows_the_cut(pair: VersionPair, query: GroupQuery, logged: Logged) -> bool
 
 
 def left_s(pair: VersionPair) -> float | None:
-    """Return how many seconds of events the version that leaves still has to read, if that is known."""
+    """Return how many seconds of events the version that leaves has yet to read, if known."""
     if not isinstance(pair.state, Overlapping):
         return None
     most, queries = 0.0, pair.leaving.queries

@@ -63,7 +63,7 @@ class VersionPair:
 
     @property
     def queries(self) -> dict[str, GroupQuery]:
-        """The queries that count: those of the current version, and those of the next one from the cut on."""
+        """The queries of the current version and, from the cut on, of the next one."""
         found = dict(self.current.queries)
         if self.released is not None:
             found |= {
@@ -79,7 +79,10 @@ class VersionPair:
         return list({id(query): query for query in (*self.current.queries.values(), *new)}.values())
 
     def own(self, version: FlowVersion) -> list[str]:
-        """Return the groups whose queries a version makes: the next one does not make those that it keeps."""
+        """Return the groups whose queries a version makes.
+
+        The next one does not remake those it keeps.
+        """
         names = [group.name for group in version.plan.groups]
         handed = self._handed_over
         if version is self.current:
@@ -121,7 +124,7 @@ class VersionPair:
 
     @property
     def inner(self) -> set[str]:
-        """The parted groups that write a journal of their version's own: there everything counts, whoever owns it."""
+        """The parted groups that write a private journal, where ownership does not apply."""
         plans = [version.plan for version in (self.current, self.next) if version is not None]
         private = {name for unit in self.units for name in unit.private}
         return {

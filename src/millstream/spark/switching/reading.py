@@ -23,7 +23,7 @@ def positions(query: GroupQuery, offset: Offset) -> Iterator[tuple[PartitionRead
 
 
 def ahead(query: GroupQuery, logged: Logged, until_us: int) -> float:
-    """Return how much a query still has to read of what lies before a moment, in microseconds of event time.
+    """Return how many microseconds of events a query has yet to read before a moment.
 
     Not more than 0: nothing. What is infinite: nobody knows.
     """
@@ -38,7 +38,10 @@ def ahead(query: GroupQuery, logged: Logged, until_us: int) -> float:
 
 
 def _got(view: PartitionReader, at: int, late: int, *, grouped: bool) -> int | None:
-    """Return how far a partition has got at a position; in what a group writes only its floor tells."""
+    """Return how far a partition has got at a position.
+
+    In what a group writes only its floor tells.
+    """
     state = view.state_at(at)
     if not grouped:
         return align.progress(state, late)

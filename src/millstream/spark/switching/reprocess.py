@@ -1,4 +1,4 @@
-"""Processing again from a moment in the past: whether that can be done now, and taking back what is out."""
+"""Processing again from a moment in the past: whether it can be done, and taking results back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import Withdrawing
 from millstream.spark.run.version import FlowVersion
 from millstream.switch import cut as cuts
-from millstream.switch.again import outputs, said
+from millstream.switch.again import outputs, utc_text
 from millstream.switch.obstacle import Obstacle
 from millstream.switch.plan import SwitchPlan
 from millstream.switch.starts import start_of
@@ -27,7 +27,7 @@ def unready(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Ob
 
 
 def _behind(old: FlowVersion, unit: Unit, since: datetime) -> Iterator[Obstacle]:
-    """Yield the groups that may still put out something that starts before the moment: they are stopped there."""
+    """Yield the groups that may still emit something that starts before the moment."""
     if unit.horizon is None or unit.moved:
         return  # refused for that already
     for name in unit.groups:
@@ -37,8 +37,8 @@ def _behind(old: FlowVersion, unit: Unit, since: datetime) -> Iterator[Obstacle]
         if query is not None and not cuts.drained(
             reached, micros(since), unit.horizon // MICROSECOND
         ):
-            far = "nowhere yet" if reached is None else f"to {said(moment_of(reached))}"
-            fact = f'group "{name}" has come {far}, and what starts before {said(since)} is not all out'
+            far = "nowhere yet" if reached is None else f"to {utc_text(moment_of(reached))}"
+            fact = f'group "{name}" has come {far}, and what starts before {utc_text(since)} is not all out'
             yield Obstacle(fact, "give an earlier time, wait, or switch without --from")
 
 
@@ -53,9 +53,9 @@ def trimmed(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Ob
                 unit.look_back is None
                 or kept > cuts.reads_from(micros(plan.since), back // MICROSECOND)
             ):
-                fact = f'"{journal}" is kept since {said(moment_of(kept))}, and {unit.name} would have to read more of it'
+                fact = f'"{journal}" is kept since {utc_text(moment_of(kept))}, and {unit.name} would have to read more of it'
                 yield Obstacle(
-                    fact, f"give {said(_cut_from(moment_of(kept) + back, plan.step))}, or later"
+                    fact, f"give {utc_text(_cut_from(moment_of(kept) + back, plan.step))}, or later"
                 )
 
 
@@ -83,7 +83,7 @@ def _kept_since(version: FlowVersion, journal: str) -> int | None:
 
 
 def withdraw(old: FlowVersion, plan: SwitchPlan, since_us: int) -> None:
-    """Take back what the old version's sinks have got of results that start at a moment or later; may be repeated.
+    """Take back the old version's results from a moment on from its sinks; may be repeated.
 
     Nobody may write to them meanwhile.
     """

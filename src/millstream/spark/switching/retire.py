@@ -1,4 +1,4 @@
-"""Letting a version go: the one that has emitted all that it owns, or the one that is not wanted after all."""
+"""Letting a version go: one that has emitted all that it owns, or one that is aborted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stop_new(pair: VersionPair) -> None:
 
 
 def withdraw(pair: VersionPair, since_us: int) -> None:
-    """Stop the current version's part permanently, and take back what it has emitted since a moment."""
+    """Stop the parted groups of the current version, and take back results since a moment."""
     for name in sorted(pair.parted & pair.current.queries.keys()):
         query = pair.current.queries.pop(name)
         _stop(query)

@@ -1,4 +1,4 @@
-"""A shadow that runs: what two versions put out is taken down, read back and compared.
+"""A shadow that runs: the results of two versions are recorded, read back and compared.
 
     old query ──▶ its sinks, as always
               └─▶ shadow/<group>.old ──┐
@@ -44,7 +44,7 @@ MOST_WAITING: Final = 1_000_000
 
 @dataclass
 class _Output:
-    """What an output puts out in both versions, or in the new one if it is new."""
+    """The results of an output in both versions, or in the new one if it is new."""
 
     group: str
     pairing: Pairing
@@ -88,7 +88,7 @@ class Shadow:
     # beginning
 
     def record(self, side: Side, query: GroupQuery) -> None:
-        """Take down what a query puts out from its next batch on."""
+        """Record what a query emits from its next batch on."""
         name = query.group.name
         if name in self.groups:
             version = self._old if side == "old" else self._new
@@ -97,10 +97,10 @@ class Shadow:
             self._recorders[name, side] = query.sink.recorder = recorder
 
     def begin(self) -> int:
-        """Take down what the old version puts out, and return T: it has handed out nothing that starts there or later."""
+        """Record what the old version emits, and return T, above all that it has handed out."""
         for query in self._old.queries.values():
             self.record("old", query)
-        # Not before: a batch that is logged later than this is taken down.
+        # Not before: a batch that is logged later than this is recorded.
         self._since_us = begins_at(self._handed_out(), self.found.step_us)
         for recorder in self._recorders.values():
             recorder.since_us = self._since_us
@@ -112,7 +112,7 @@ class Shadow:
         return self._since_us
 
     def _handed_out(self) -> Iterator[int | None]:
-        """Yield the highest moments in the partitions that the old version has read of what the new one will read."""
+        """Yield the highest moments that the old version has read of what the new one will read."""
         read = {name for query in self._new.queries.values() for name in query.sink.inputs}
         for query in self._old.queries.values():
             last = query.checkpoint.last("offsets")
@@ -207,12 +207,12 @@ class Shadow:
             (name, one.error) for (name, _), one in self._recorders.items() if one.error is not None
         ]
         if errors:
-            return f'the results of "{errors[0][0]}" could not be taken down: {errors[0][1]}'
+            return f'the results of "{errors[0][0]}" could not be recorded: {errors[0][1]}'
         if sum(one.pairing.waiting for one in self._outputs) > MOST_WAITING:
             return f"more than {MOST_WAITING:,} results wait for the other version's: one is too far behind"
         return None
 
-    # what is told
+    # what is reported
 
     def comparison(self) -> Comparison:
         """Return how the versions compare so far."""
@@ -244,7 +244,7 @@ class Shadow:
     # ending
 
     def end(self) -> None:
-        """Let the old version's results be as they were, and remove all that was taken down."""
+        """Let the old version's results be as they were, and remove all that was recorded."""
         for query in self._old.queries.values():
             query.sink.recorder = None
         for recorder in self._recorders.values():
@@ -253,7 +253,7 @@ class Shadow:
 
 
 def remove(folder: Path) -> None:
-    """Remove what a shadow has taken down; may be repeated."""
+    """Remove what a shadow has recorded; may be repeated."""
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""A version in the shadow of another: begun, compared from time to time, ended. Whatever goes wrong ends it alone."""
+"""A version in the shadow of another: begun, compared, ended; what goes wrong ends it alone."""
 
 from __future__ import annotations
 
@@ -38,11 +38,17 @@ class ShadowRun:
         self._until_us = self._broken = self._compared = None
 
     def comparison(self) -> Comparison | None:
-        """Return how the version in the shadow compares, or the last one did; None if there was none."""
+        """Return how the version in the shadow compares, or the last one did.
+
+        None if there was none.
+        """
         return self._compared if self.shadow is None else self.shadow.comparison()
 
     def begin(self, now_us: int) -> Failed | None:
-        """Let the next version run on what comes in, unnoticed by anybody else; return what went wrong."""
+        """Let the next version run on what comes in, unnoticed by others.
+
+        Return what went wrong.
+        """
         try:
             self._begin(now_us)
         except Exception as error:  # noqa: BLE001 (whatever it is, the old version goes on)

@@ -1,4 +1,4 @@
-"""Whether state can go from one version of a group to the next as it is: what only Spark knows of it."""
+"""Whether state can be handed over as it is: what only Spark knows of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.switch.plan import SwitchPlan
 
 
 def reshaped(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Iterator[Obstacle]:
-    """Yield the stages that are handed over and would be given rows of another shape than those that they keep."""
+    """Yield the stages that are handed over and would get rows of another shape than they keep."""
     for name in [name for unit in plan.units if unit.moved for name in unit.groups]:
         groups = [group for one in (old, new) for group in one.plan.groups if group.name == name]
         for stage in groups[0].stages if len(groups) == 2 and groups[0].stateful else ():

@@ -88,7 +88,7 @@ class FlowVersions:
 
     @property
     def queries(self) -> dict[str, GroupQuery]:
-        """The queries that count: those of the current version, and those of the next one from the cut on."""
+        """The queries of the current version and, from the cut on, of the next one."""
         return self._pair.queries
 
     @property
@@ -130,7 +130,10 @@ class FlowVersions:
         )
 
     def comparison(self) -> Comparison | None:
-        """Return how a version in the shadow compares, or the last one did; None if there was none."""
+        """Return how a version in the shadow compares, or the last one did.
+
+        None if there was none.
+        """
         return self._shadow.comparison()
 
     # what users ask for
@@ -152,7 +155,7 @@ class FlowVersions:
         return new, replace(plan, obstacles=(*plan.obstacles, *more))
 
     def switch(self, flow: Flow, version: str, request: SwitchRequest) -> None:
-        """Begin to replace the current version, to share its keys, or to run the new one in its shadow.
+        """Begin to replace the current version, to share its keys, or to run a shadow.
 
         Raises:
             SwitchImpossible: What the two versions are does not allow it.
@@ -182,7 +185,7 @@ class FlowVersions:
     def _compared(
         self, flow: Flow, version: str, request: SwitchRequest
     ) -> tuple[FlowVersion, SwitchPlan]:
-        """Return a version that can come next now, and the plan; everything that can be refused is."""
+        """Return a version that can come next now, and the plan; refuse what can be refused."""
         self._check_name(version)
         machine.advance(self._pair.state, SwitchRequested(version, request, (), 1), self._now())
         new, plan = self.compare(flow, version, request)
@@ -198,7 +201,7 @@ class FlowVersions:
     def _prepare_shadow(
         self, new: FlowVersion, plan: SwitchPlan, request: SwitchRequest
     ) -> tuple[SwitchPlan, int]:
-        """Set a version apart; return the plan of what runs in the shadow, and the step of its windows."""
+        """Set a version apart; return the plan of the shadow, and the step of its windows."""
         if not plan.units:
             raise SwitchRefused(
                 "the new version means the same as the running one",
@@ -224,7 +227,7 @@ class FlowVersions:
             )
 
     def share(self, request: SwitchRequest) -> None:
-        """Give the next version another share of the keys; without one all returns to the current version.
+        """Give the next version another share of the keys; without one it loses all.
 
         Raises:
             SwitchRefused: No keys are shared out, or it is the share that the version has.
@@ -271,7 +274,7 @@ class FlowVersions:
         self._carrying.work()
 
     def _load_versions(self, record: Record | None) -> None:
-        """Load the versions that there were: what is to be done may lead to another phase at once."""
+        """Load the versions of the record: what follows may lead to another phase at once."""
         state, phase = self._pair.state, Phase.RUNNING if record is None else record.phase
         runs = state.current
         if isinstance(state, Retiring) and phase is Phase.RETIRING:
@@ -285,7 +288,7 @@ class FlowVersions:
         given, flow = self._given
         if name != given and self._load is None:
             raise RunError(
-                f'version "{name}" of flow "{flow.name}" is the one that runs, and "{given}" was given',
+                f'version "{name}" of flow "{flow.name}" is running, and "{given}" was given',
                 hint="start the version that runs, and switch it",
             )
         found = flow if name == given or self._load is None else self._load(name)

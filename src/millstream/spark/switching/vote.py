@@ -1,4 +1,4 @@
-"""Where the cut is: the partitions that have a say are asked, and where the next version begins is looked up.
+"""The vote: where the cut is, by all partitions that have a say, and where the next version begins.
 
 Sources are asked by files (`control.py`), which hold for the next batch, and answer the same way.
 """
@@ -43,7 +43,7 @@ def voters(pair: VersionPair) -> Iterator[Voter]:
 
 
 def _asked(pair: VersionPair) -> list[GroupQuery]:
-    """Return the queries that have a say: those of the next version too if it has a share already."""
+    """Return the queries that have a say, also of the next version if it has a share already."""
     groups = _asked_groups(pair)
     found = [query for name, query in pair.current.queries.items() if name in groups]
     return found if pair.released is None else [*found, *pair.released.queries.values()]
