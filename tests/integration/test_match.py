@@ -283,7 +283,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(spark: SparkSession) 
         sql(spark, endless, strict=True)
     with pytest.raises(UnknownColumn, match='key "card"'):
         match(df, pattern, key="card")
-    with pytest.raises(PatternError, match='puts out column "x"'):
+    with pytest.raises(PatternError, match='emits column "x"'):
         match(df, pattern, key="k", emit="k, x")
     with pytest.raises(UnknownColumn, match='block "b" reads column "y"'):
         match(df, Pattern().begin("b", "y = 1"), key="k")

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from millstream.patterns.compile import ending
+from millstream.patterns.checks import ending
 from millstream.patterns.pattern import Pattern
 
 PLAIN = ["x = 0", "x = 1", "x = 2", "x >= 1", "x <> 1", "x in (0, 2)"]

@@ -251,7 +251,7 @@ def deadline(automaton: Automaton, run: Run) -> int | None:
 
 
 def _expire(automaton: Automaton, key: Key, now: int, result: _Result) -> Key:
-    """End the runs whose time is up, in the order of their deadlines: each may let a match go that waited for it."""
+    """End the runs whose time is up, in the order of their deadlines: each may release a match."""
     if automaton.within is None and all(state.patience is None for state in automaton.states):
         return key
     while True:
@@ -367,7 +367,7 @@ class _Holding:
 def _settle(
     automaton: Automaton, runs: list[Run], complete: list[Match], now: int, result: _Result
 ) -> Key:
-    """Let matches go that need not wait, and drop the runs that they skip."""
+    """Release the matches that need not wait, and drop the runs that they skip."""
     if automaton.skip.kind == "none":
         result.matches += sorted(complete, key=lambda match: match.order)
         return Key(tuple(runs))
@@ -407,7 +407,7 @@ def skipped(automaton: Automaton, match: Match) -> int:
 def _prefer(
     automaton: Automaton, queue: Sequence[Run | Match], now: int, result: _Result
 ) -> tuple[Key, list[Match], list[Match]]:
-    """Keep, of runs that began together, those that are preferred to a match, and let a match go when it is first of all."""
+    """Keep, of runs that began together, those that are preferred to a match, and release a match when it is first of all."""
     items = list(_still_wanted(queue))
     while items and isinstance(match := items[0], Match):
         result.matches.append(_known(match, now))

@@ -19,8 +19,9 @@ from millstream.errors import ImpossiblePattern
 from millstream.flow.schema import Schema
 from millstream.patterns.automaton import END, Automaton, Edge, State
 from millstream.patterns.blocks import Block
-from millstream.patterns.compile import Parts, Wish, check
+from millstream.patterns.checks import check
 from millstream.patterns.conditions import Owner, Vocabulary
+from millstream.patterns.parts import Guard, Parts
 from millstream.patterns.pattern import Pattern
 
 
@@ -35,9 +36,9 @@ def compile_bobocep(pattern: Pattern, schema: Schema | None) -> Automaton:
     owner = Owner("a condition of the pattern", pattern.where)
     required = [parts.test((one,), owner) for one in pattern.required]
     halting = [parts.test((one,), owner) for one in pattern.halting]
-    extra = Wish(
-        frozenset(test for wish in required for test in wish.need),
-        frozenset(test for wish in halting for test in wish.need),
+    extra = Guard(
+        frozenset(test for guard in required for test in guard.need),
+        frozenset(test for guard in halting for test in guard.need),
     )
     states = tuple(
         State(blocks[place].name, tuple(_edges(blocks, tests, place, place, extra)))
@@ -87,12 +88,12 @@ def _names(blocks: list[Block]) -> dict[str, frozenset[int]]:
 
 
 def _edges(
-    blocks: list[Block], tests: list[Wish], state: int, place: int, so_far: Wish
+    blocks: list[Block], tests: list[Guard], state: int, place: int, so_far: Guard
 ) -> Iterator[Edge]:
     """Yield what an event does to a run in `state` when it is tried on the block at `place`."""
     block, test = blocks[place], tests[place]
-    met = so_far.also(Wish(need=test.need))
-    unmet = so_far.also(Wish(forbid=test.need))
+    met = so_far.also(Guard(need=test.need))
+    unmet = so_far.also(Guard(forbid=test.need))
     if block.negated:
         if block.contiguity != "strict":
             yield from _edge(met, None, state, len(blocks))
@@ -106,10 +107,10 @@ def _edges(
         yield from _edge(unmet, None, state, len(blocks))
 
 
-def _edge(wish: Wish, take: int | None, target: int, blocks: int) -> Iterator[Edge]:
+def _edge(guard: Guard, take: int | None, target: int, blocks: int) -> Iterator[Edge]:
     """Yield an edge to the state that waits for block `target`; behind the last block the match is complete."""
-    if not wish.possible:
+    if not guard.possible:
         return
     done = target == blocks
     state = END if done else target - 1
-    yield Edge(tuple(sorted(wish.need)), tuple(sorted(wish.forbid)), take, state, done)
+    yield Edge(tuple(sorted(guard.need)), tuple(sorted(guard.forbid)), take, state, done)

@@ -117,11 +117,11 @@ class Test:
 class Owner:
     """Whose a condition is, for the text of mistakes."""
 
-    said: str
+    title: str
     where: Where | None = None
 
     def mistake(self, error: type[FlowError], fact: str, *, hint: str | None = None) -> FlowError:
-        return error(f"{self.said} {fact}", hint=hint, where=self.where)
+        return error(f"{self.title} {fact}", hint=hint, where=self.where)
 
 
 @dataclass
@@ -212,7 +212,7 @@ def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) ->
         )
     if functions:
         label = " or ".join(_function_name(one) for one in functions)
-        asked = tuple(Asked(one, owner.said, looks_back=takes(one, 2)) for one in functions)
+        asked = tuple(Asked(one, owner.title, looks_back=takes(one, 2)) for one in functions)
         if any(one.looks_back for one in asked):
             return Test(label, functions=asked)
         return Test(label, alone=asked)
@@ -229,7 +229,7 @@ class Asked:
     """A Python predicate and who asks it, for the text of its failures."""
 
     function: Predicate
-    said: str
+    title: str
     looks_back: bool
 
     def __call__(
@@ -243,7 +243,7 @@ class Asked:
         try:
             return bool(self.function(event, history) if self.looks_back else self.function(event))
         except Exception as error:
-            fact = f"the predicate {_function_name(self.function)} of {self.said} failed with {type(error).__name__}: {error}"
+            fact = f"the predicate {_function_name(self.function)} of {self.title} failed with {type(error).__name__}: {error}"
             raise ConditionFailed(
                 fact, hint=f"the event was {event}; let it return False where it cannot tell"
             ) from error
@@ -272,12 +272,12 @@ def _read_test(text: str, reader: Reader) -> Test:
         reader.check_columns(part)
         reader.check_kinds(part)
     nodes = tuple(reader.node(part) for part in history)
-    said = " AND ".join(
+    event_sql = " AND ".join(
         f"({part.sql(dialect='spark')})" if len(event) > 1 else part.sql(dialect="spark")
         for part in event
     )
     node = None if not nodes else nodes[0] if len(nodes) == 1 else Node("and", nodes)
-    return Test(text, said or None, node)
+    return Test(text, event_sql or None, node)
 
 
 def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
@@ -349,7 +349,7 @@ class Reader:
                 )
             case exp.If() | exp.Case():
                 return self._case(tree)
-        fact = f'uses "{_shown(tree)}" over the history, which only Spark could compute'
+        fact = f'uses "{_sql(tree)}" over the history, which only Spark could compute'
         hint = "compute it in a column before the pattern, or give a Python predicate"
         raise self.owner.mistake(InvalidCondition, fact, hint=hint)
 
@@ -369,7 +369,7 @@ class Reader:
         if node.op in COMPARISONS or node.op in _ARITHMETIC:
             left, right = (self.words.type_of(arg) for arg in node.args)
             if node.op in _ARITHMETIC and "text" in (left, right):
-                fact = f'calculates with text: "{_shown(tree)}"'
+                fact = f'calculates with text: "{_sql(tree)}"'
                 raise self.owner.mistake(
                     InvalidCondition, fact, hint="cast it to a number in a column before"
                 )
@@ -378,7 +378,7 @@ class Reader:
         return node
 
     def _incomparable(self, left: str, right: str, tree: exp.Expr) -> FlowError:
-        fact = f'compares a {left} with a {right}: "{_shown(tree)}"'
+        fact = f'compares a {left} with a {right}: "{_sql(tree)}"'
         return self.owner.mistake(InvalidCondition, fact, hint="cast one of them")
 
     def check_kinds(self, tree: exp.Expr) -> None:
@@ -402,7 +402,7 @@ class Reader:
         if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
             if function != "count":
                 raise self.owner.mistake(
-                    InvalidCondition, f'asks for "{_shown(tree)}"', hint="only count() takes a *"
+                    InvalidCondition, f'asks for "{_sql(tree)}"', hint="only count() takes a *"
                 )
             return Node("register", of=self.words.register("count", blocks, None))
         self.check_summed(function, self.unqualified(argument), tree)
@@ -412,9 +412,7 @@ class Reader:
         """Refuse a sum or an average of what is plainly no number."""
         kind = None if self.words.schema is None else self._kind(argument)
         if function in ("sum", "avg") and kind not in (None, "number"):
-            fact = (
-                f'asks for "{_shown(tree)}", and "{_shown(argument)}" is {_a(kind)} and no number'
-            )
+            fact = f'asks for "{_sql(tree)}", and "{_sql(argument)}" is {_a(kind)} and no number'
             raise self.owner.mistake(
                 InvalidCondition, fact, hint="count it, or cast it in a column before"
             )
@@ -424,7 +422,7 @@ class Reader:
         self._check_counted(argument, tree)
         named = {column.parts[0].name.lower() for column in self.references(argument)}
         if len(named) > 1:
-            fact = f'mixes the blocks {", ".join(sorted(named))} in "{_shown(tree)}"'
+            fact = f'mixes the blocks {", ".join(sorted(named))} in "{_sql(tree)}"'
             raise self.owner.mistake(
                 InvalidCondition, fact, hint="one aggregate is about one block"
             )
@@ -434,7 +432,7 @@ class Reader:
             if node not in list(self.references(argument))
         ]
         if named and plain:
-            fact = f'mixes column "{plain[0]}" of the event with block "{named.pop()}" in "{_shown(tree)}"'
+            fact = f'mixes column "{plain[0]}" of the event with block "{named.pop()}" in "{_sql(tree)}"'
             raise self.owner.mistake(
                 InvalidCondition, fact, hint="an aggregate is about the columns of one block"
             )
@@ -447,7 +445,7 @@ class Reader:
             return
         name = argument.parts[0].name
         if name.lower() not in self.words.blocks:
-            fact = f'asks for "{_shown(tree)}", and "{name}" is no block that it can look at'
+            fact = f'asks for "{_sql(tree)}", and "{name}" is no block that it can look at'
             hint = f"it can look at {', '.join(self.words.blocks)}" if self.words.blocks else None
             raise self.owner.mistake(UnknownBlock, fact, hint=hint)
 
@@ -484,10 +482,10 @@ class Reader:
                 continue
             qualified = isinstance(node, exp.Column) and len(node.parts) > 1
             if qualified and (close := get_close_matches(name.lower(), self.words.blocks, n=1)):
-                fact = f'looks at "{_shown(node)}", and "{name}" is no block that it can look at'
+                fact = f'looks at "{_sql(node)}", and "{name}" is no block that it can look at'
                 raise self.owner.mistake(UnknownBlock, fact, hint=f'did you mean "{close[0]}"?')
             if qualified:
-                fact = f'looks at "{_shown(node)}", and "{name}" is neither a block nor a column'
+                fact = f'looks at "{_sql(node)}", and "{name}" is neither a block nor a column'
                 hint = f"its blocks are {', '.join(self.words.blocks)}; its columns are {', '.join(schema.names)}"
                 raise self.owner.mistake(UnknownBlock, fact, hint=hint)
             raise self.owner.mistake(
@@ -544,7 +542,7 @@ def argument_of(tree: exp.Expr) -> exp.Expr:
     while isinstance(found, exp.Paren | exp.IgnoreNulls):
         found = found.this
     if isinstance(found, exp.Distinct):
-        msg = f'"{_shown(tree)}" counts distinct values'
+        msg = f'"{_sql(tree)}" counts distinct values'
         raise PatternError(
             msg, hint="a run does not remember which values it has seen: leave DISTINCT out"
         )
@@ -574,7 +572,7 @@ def _micros(tree: exp.Interval) -> int | None:
     unit = tree.args.get("unit")
     length = None if unit is None else _LENGTHS.get(unit.name.upper().removesuffix("S"))
     if length is None or not isinstance(tree.this, exp.Literal):
-        msg = f'"{_shown(tree)}" is an interval without a fixed length'
+        msg = f'"{_sql(tree)}" is an interval without a fixed length'
         raise InvalidCondition(
             msg, hint="use seconds, minutes, hours, days or weeks: interval 5 minutes"
         )
@@ -585,5 +583,5 @@ def _a(kind: str | None) -> str:
     return "text" if kind == "text" else f"a {kind}"
 
 
-def _shown(tree: exp.Expr) -> str:
+def _sql(tree: exp.Expr) -> str:
     return tree.sql(dialect="spark")

@@ -119,22 +119,24 @@ def _block(pattern: Pattern, entry: Entry) -> Pattern:
         inner = Pattern.either(*(_sequence(entry, one, entry.title) for one in either.value))
     if kind.startswith("not_"):
         return _negated(pattern, kind, name, conditions)
-    said = inner if inner is not None else conditions
+    content = inner if inner is not None else conditions
     first = name if name is not None or inner is None else inner
-    added: Pattern = getattr(pattern, kind)(first, None if first is inner else said, within=within)
+    added: Pattern = getattr(pattern, kind)(
+        first, None if first is inner else content, within=within
+    )
     return _options(added, entry)
 
 
 def _refuse_python(entry: Entry) -> None:
-    said = next((key for key in ("python", "predicate", "function") if entry.has(key)), None)
+    python = next((key for key in ("python", "predicate", "function") if entry.has(key)), None)
     named = [
         one
         for key in ("where", "until")
         for one in entry.texts(key) or ()
         if _FUNCTION.fullmatch(one.strip())
     ]
-    if said is not None or named:
-        fact = f'{entry.title} has a condition in Python, "{named[0] if named else said}"'
+    if python is not None or named:
+        fact = f'{entry.title} has a condition in Python, "{named[0] if named else python}"'
         raise NotLoadable(
             fact, hint="YAML calls no functions: write this flow in Python", where=entry.where
         )

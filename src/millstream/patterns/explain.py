@@ -48,10 +48,10 @@ def _headline(automaton: Automaton) -> str:
 
 def _when(automaton: Automaton, edge: Edge) -> str:
     """Return what must hold for an edge, in the user's own words."""
-    said = [automaton.tests[number].label for number in edge.need]
-    said += [f"not ({automaton.tests[number].label})" for number in edge.forbid]
-    said += [f"less than {span(edge.before)} later"] if edge.before is not None else []
-    return " and ".join(said) or "any event"
+    words = [automaton.tests[number].label for number in edge.need]
+    words += [f"not ({automaton.tests[number].label})" for number in edge.forbid]
+    words += [f"less than {span(edge.before)} later"] if edge.before is not None else []
+    return " and ".join(words) or "any event"
 
 
 def _leads(edge: Edge) -> str:

@@ -24,7 +24,7 @@ Function = Literal["first", "last", "count", "sum", "avg", "min", "max", "any"]
 class Register:
     """What a run remembers of the events that some blocks took: `function` over value number `value` (None: the events themselves).
 
-    A "last" that lies `back` takes over what the one that lies one less back said before.
+    A "last" that lies `back` takes over what the one that lies one less back held before.
     """
 
     function: Function
@@ -102,7 +102,7 @@ def _with(register: Register, content: Value, values: Sequence[Value]) -> Value:
 
 
 def read(register: Register, content: Value) -> Value:
-    """Return what a register says."""
+    """Return the value of a register."""
     if content is None:
         return None
     if register.function == "first":
@@ -125,7 +125,7 @@ def evaluate(
 
 @lru_cache(maxsize=4096)
 def evaluator(node: Node) -> Evaluator:
-    """Return the function that evaluates an expression for values and what the registers say."""
+    """Return the function that evaluates an expression for values and the contents of the registers."""
     match node.op:
         case "literal":
             constant = node.of

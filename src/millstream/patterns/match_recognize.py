@@ -28,9 +28,11 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import here
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition, leaves
-from millstream.patterns.compile import Build, Parts, check, endless
+from millstream.patterns.checks import check, endless
+from millstream.patterns.compile import Build
 from millstream.patterns.conditions import EARLIER, LAST_BACK, Owner, Reader, literal
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
+from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern, Skip
 from millstream.patterns.row_pattern import least_rows, read_row_pattern, rows_behind
 
@@ -57,7 +59,7 @@ class MatchRecognize(Spark):
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """A MATCH_RECOGNIZE clause: what it reads, its automaton, and what it puts out.
+    """A MATCH_RECOGNIZE clause: what it reads, its automaton, and what it emits.
 
     `outputs` are the measures; with `all_rows` they are computed for every row of a match, from
     what came up to it unless they are final.
@@ -456,7 +458,7 @@ def _navigated(tree: exp.Expr, collector: Collector, clause: _Clause) -> exp.Exp
             return collector.piece(Piece(name.lower(), collector.every))
         if name in ("FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE", "PREV", "NEXT"):
             return _navigation(node, name, collector, clause)
-        if isinstance(node, exp.Column) and len(node.parts) == 1 and not _plain(node, collector):
+        if isinstance(node, exp.Column) and len(node.parts) == 1 and not _stays(node, collector):
             # A column without a variable is that of the last row.
             return _one(exp.Last(this=node), "last", 0, collector)
         return node
@@ -464,7 +466,7 @@ def _navigated(tree: exp.Expr, collector: Collector, clause: _Clause) -> exp.Exp
     return _outside_aggregates(tree.copy(), change)
 
 
-def _plain(node: exp.Column, collector: Collector) -> bool:
+def _stays(node: exp.Column, collector: Collector) -> bool:
     return node.name.startswith("__piece") or node.name.lower() in [
         key.lower() for key in collector.keys
     ]

@@ -211,12 +211,12 @@ def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:
     ):
         hint = f"its blocks are {', '.join(collector.words.blocks)}"
         raise collector.owner.mistake(
-            UnknownBlock, f'puts out a column of block "{name}", which it does not have', hint=hint
+            UnknownBlock, f'emits a column of block "{name}", which it does not have', hint=hint
         )
-    said = node.sql(dialect="spark")
-    hint = f"say of which block: {next(iter(collector.words.blocks), 'a')}.{said}, or max({said}) over all"
+    column = node.sql(dialect="spark")
+    hint = f"say of which block: {next(iter(collector.words.blocks), 'a')}.{column}, or max({column}) over all"
     raise collector.owner.mistake(
-        PatternError, f'puts out column "{said}", which is not its key', hint=hint
+        PatternError, f'emits column "{column}", which is not its key', hint=hint
     )
 
 

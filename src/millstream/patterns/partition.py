@@ -2,7 +2,7 @@
 
 PREV looks at the rows of the partition, also before the match; MATCH_NUMBER counts the matches of a
 key. Both are columns that are filled in around a matcher, before it sees the rows and after it has
-found something, so that it need not know of them. They are kept for good.
+found something, so that it need not know of them. They are kept permanently.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionMatcher:
-    """A matcher that is told of earlier rows and whose matches are numbered."""
+    """A matcher that sees earlier rows and numbers its matches."""
 
     inner: Matcher
     lags: tuple[Lag, ...]

@@ -216,7 +216,7 @@ class Pattern:
         """Return the pattern where the last block, a loop, takes no more events once one meets `condition`."""
         self._check_loop('has an "until"', leaf=True)
         return self._change(
-            "has an until", until=_conditions(condition, f'"until" of {self._last_said}')
+            "has an until", until=_conditions(condition, f'"until" of {self._last_name}')
         )
 
     # The whole
@@ -306,7 +306,7 @@ class Pattern:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What its user should know: that its runs may live for ever."""
-        from millstream.patterns.compile import endless
+        from millstream.patterns.checks import endless
 
         return tuple(endless(self))
 
@@ -432,7 +432,7 @@ class Pattern:
         return self.blocks[-1]
 
     @property
-    def _last_said(self) -> str:
+    def _last_name(self) -> str:
         return f'block "{self._last.name}"' if self._last.name else "a group"
 
     @property
@@ -440,7 +440,7 @@ class Pattern:
         return "" if self.name is None else f' "{self.name}"'
 
     def _mistake(self, error: type[FlowError], fact: str, *, hint: str) -> FlowError:
-        return error(f"{self._last_said} {fact}", hint=hint, where=here())
+        return error(f"{self._last_name} {fact}", hint=hint, where=here())
 
 
 def _group(pattern: Pattern) -> Block:

@@ -125,7 +125,7 @@ class _Picture:
         found = self.automaton.states[state]
         return _Card(
             "state",
-            _said(state, found),
+            _labels(state, found),
             loops,
             any(not one.takes for one in own),
             self._notes(found),
@@ -134,9 +134,9 @@ class _Picture:
     def _notes(self, state: State) -> tuple[tuple[str, str], ...]:
         """Return what ends a run here whatever else comes."""
         tests, (at, unless) = self.automaton.tests, _ends(state)
-        said = [f"ends at {tests[number].label}" for number in sorted(at)]
-        said += [f"ends unless {tests[number].label}" for number in sorted(unless)]
-        return tuple(("ends", _short(one)) for one in said)
+        words = [f"ends at {tests[number].label}" for number in sorted(at)]
+        words += [f"ends unless {tests[number].label}" for number in sorted(unless)]
+        return tuple(("ends", _short(one)) for one in words)
 
     def _place(self, levels: dict[int, int]) -> None:
         sizes = {_name(state): card.size for state, card in self.cards.items()}
@@ -295,17 +295,17 @@ def _words(
         return "", "other events"
     at, unless = _ends(automaton.states[source]) if source >= 0 else (set(), set())
     others = {number for one in edges if one.take not in (None, edge.take) for number in one.need}
-    said = [automaton.tests[number].label for number in edge.need if number not in unless]
-    said += [
+    words = [automaton.tests[number].label for number in edge.need if number not in unless]
+    words += [
         f"not {automaton.tests[number].label}"
         for number in edge.forbid
         if number not in at | others
     ]
-    said += [f"less than {span(edge.before)} later"] if edge.before is not None else []
-    return automaton.blocks[edge.take], _short(" and ".join(said) or "any event")
+    words += [f"less than {span(edge.before)} later"] if edge.before is not None else []
+    return automaton.blocks[edge.take], _short(" and ".join(words) or "any event")
 
 
-def _said(number: int, state: State) -> tuple[tuple[str, str], ...]:
+def _labels(number: int, state: State) -> tuple[tuple[str, str], ...]:
     name = f"waits for {state.name}" if state.name else "waits"
     facts = [f"state {number + 1}"]
     facts += [f"{span(state.patience)} at most"] if state.patience is not None else []

@@ -17,11 +17,12 @@ from millstream.flow.schema import Field, Schema
 from millstream.flow.site import here, meant
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition
-from millstream.patterns.compile import Parts, compile_pattern
+from millstream.patterns.compile import compile_pattern
 from millstream.patterns.conditions import Owner
 from millstream.patterns.match_recognize import Recognition
 from millstream.patterns.outputs import PIECE, Output, Outputs, Piece, default_outputs, read_outputs
 from millstream.patterns.partition import Lag
+from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern, Phenomenon
 
 #: How many tests one mask holds: the bits of a signed 64-bit number, one to spare.
@@ -138,7 +139,7 @@ def recipe(
     found = [_compiled(one, schema, keys, emit, strict) for one in patterns]
     names = {tuple(name.lower() for name in outputs.names) for _, outputs in found}
     if len(names) > 1:
-        msg = f'the patterns of phenomenon "{_name(pattern)}" put out different columns'
+        msg = f'the patterns of phenomenon "{_name(pattern)}" emit different columns'
         raise PatternError(msg, hint="let all of them emit the same names", where=here())
     made = _joined(
         found,
@@ -308,8 +309,8 @@ def described(pattern: Pattern) -> dict[str, Any]:
         "blocks": [_block(block) for block in pattern.blocks],
         "within": None if pattern.span is None else durations.format(pattern.span),
         "skip": None if pattern.skip.kind == "none" else str(pattern.skip),
-        "preconditions": [_said(one) for one in pattern.required],
-        "halts": [_said(one) for one in pattern.halting],
+        "preconditions": [_condition_text(one) for one in pattern.required],
+        "halts": [_condition_text(one) for one in pattern.halting],
         "singleton": pattern.one_at_a_time,
         "key": None if pattern.keys is None else list(pattern.keys),
         "emit": pattern.output,
@@ -323,19 +324,19 @@ def _block(block: Block) -> dict[str, Any]:
         "name": block.name,
         "contiguity": block.contiguity,
         "negated": block.negated,
-        "conditions": [_said(one) for one in block.conditions],
+        "conditions": [_condition_text(one) for one in block.conditions],
         "body": [[_block(one) for one in sequence] for sequence in block.body],
         "times": None if (block.least, block.most) == (1, 1) else [block.least, block.most],
         "optional": block.optional,
         "preference": None if block.preference == "fork" else block.preference,
         "inner": None if block.inner == "relaxed" else block.inner,
-        "until": [_said(one) for one in block.until],
+        "until": [_condition_text(one) for one in block.until],
         "within": None if block.within is None else durations.format(block.within),
     }
     return {name: fact for name, fact in facts.items() if fact not in (None, [], False, "")}
 
 
-def _said(condition: Condition) -> str:
+def _condition_text(condition: Condition) -> str:
     if isinstance(condition, str):
         return expressions.normal(condition)
     return f"{getattr(condition, '__qualname__', type(condition).__qualname__)}()"

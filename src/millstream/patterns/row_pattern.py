@@ -69,8 +69,8 @@ class _Reader:
 
     def expect(self, token: str) -> None:
         if not self.take(token):
-            said = f'has "{self.next or "the end"}" in its PATTERN where "{token}" should be'
-            raise self.mistake(UnsupportedSql, said, _HINT)
+            fact = f'has "{self.next or "the end"}" in its PATTERN where "{token}" should be'
+            raise self.mistake(UnsupportedSql, fact, _HINT)
 
     def alternation(self) -> tuple[Block, ...]:
         branches = [self.concatenation()]

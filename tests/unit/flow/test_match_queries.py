@@ -136,7 +136,7 @@ def test_it_comes_back_from_yaml_as_it_was(tmp_path):
             InvalidCondition,
             "compares a",
         ),
-        (query(measures="LAST(up.at) AS at"), DuplicateName, 'puts out "at"'),
+        (query(measures="LAST(up.at) AS at"), DuplicateName, 'emits "at"'),
         (query(rest="GROUP BY sym"), StatefulSql, "has GROUP BY"),
         (query(pattern="strt down $"), UnsupportedSql, "anchor"),
         (query(after="WITHIN INTERVAL '1' MONTH"), InvalidCondition, "WITHIN is wrong"),

@@ -82,7 +82,7 @@ def test_the_key_is_the_call_s_then_the_pattern_s_then_the_stream_s():
             UnknownColumn,
             'block "a" reads column "dealy"',
         ),
-        (lambda s: s.match("x", meltdown, emit="delay"), PatternError, 'puts out column "delay"'),
+        (lambda s: s.match("x", meltdown, emit="delay"), PatternError, 'emits column "delay"'),
         (lambda s: s.match("x", meltdown, emit="first.at as at"), DuplicateName, 'output "at"'),
         (
             lambda s: s.match("x", meltdown, emit="first.at as a, worse.at as A"),

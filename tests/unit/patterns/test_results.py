@@ -61,7 +61,7 @@ def test_types_are_told_where_they_are_plain():
 @pytest.mark.parametrize(
     ("emit", "error", "said"),
     [
-        ("x", PatternError, 'puts out column "x"'),
+        ("x", PatternError, 'emits column "x"'),
         ("c.x as x", UnknownBlock, 'block "c"'),
         ("a.z as z", UnknownColumn, 'column "z"'),
         ("a.x as x, b.x as X", DuplicateName, 'two outputs "x"'),
