@@ -1,1 +1,5 @@
-"""Patterns over event streams: pattern.py describes, compile.py makes an automaton of it, automaton.py and kernel.py run it."""
+"""Patterns over event streams.
+
+A pattern is described in pattern.py. compile.py makes an automaton of it, which automaton.py runs
+event by event, and kernel/ over columns.
+"""

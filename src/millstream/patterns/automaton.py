@@ -33,7 +33,8 @@ from millstream.patterns.pattern import NO_SKIP, Skip
 
 #: The target of an edge after which nothing is waited for.
 END = -1
-#: A watermark that says that no event will come any more: runs end, and matches that waited for them come out.
+#: A watermark that says that no event will come any more: runs end, and matches that waited for
+#: them come out.
 FOREVER = 200_000_000_000_000_000
 
 
@@ -170,7 +171,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A finished run, or one that ran out of time. `at` is the moment at which that became known."""
+    """A finished run, or one that ran out of time; `at` is when that became known."""
 
     history: tuple[tuple[int, Event], ...]
     at: int
@@ -190,7 +191,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """All that is remembered of a key: its runs, and matches that wait for runs that began earlier."""
+    """The state of a key: its runs, and matches that wait for runs that began earlier."""
 
     runs: tuple[Run, ...] = ()
     held: tuple[Match, ...] = ()
@@ -209,7 +210,7 @@ class _Result:
 
 
 def step(automaton: Automaton, key: Key, event: Event) -> tuple[Key, list[Match], list[Match]]:
-    """Return what becomes of a key by an event, the matches, and the runs whose time is up before it."""
+    """Return the key after an event, the matches, and the runs whose time is up before it."""
     result = _Result()
     key = _expire(automaton, key, event.at, result)
     runs: list[Run] = []
@@ -382,7 +383,10 @@ def _settle(
 
 
 def _known(match: Match, now: int) -> Match:
-    """Return a match with the moment at which it is certain; what only the end of all events settles keeps its own."""
+    """Return a match with the moment at which it is certain.
+
+    A match that only the end of all events settles keeps its own.
+    """
     return replace(match, at=now) if now < FOREVER else match
 
 
@@ -407,7 +411,7 @@ def skipped(automaton: Automaton, match: Match) -> int:
 def _prefer(
     automaton: Automaton, queue: Sequence[Run | Match], now: int, result: _Result
 ) -> tuple[Key, list[Match], list[Match]]:
-    """Keep, of runs that began together, those that are preferred to a match, and release a match when it is first of all."""
+    """Keep the runs preferred to a match of the same start; release a match that is first."""
     items = list(_still_wanted(queue))
     while items and isinstance(match := items[0], Match):
         result.matches.append(_known(match, now))
@@ -420,7 +424,7 @@ def _prefer(
 
 
 def _still_wanted(queue: Sequence[Run | Match]) -> Iterator[Run | Match]:
-    """Yield runs and matches in order of their start, without what comes after a match of the same start.
+    """Yield runs and matches by their start, without those after a match of the same start.
 
     Runs stand before the matches that are held, which they are preferred to: what is not has been
     dropped. Of runs that began together, are in the same state and remember the same, only the

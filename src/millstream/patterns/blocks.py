@@ -11,7 +11,7 @@ from typing import Literal
 from millstream.errors import Where
 
 Contiguity = Literal["strict", "relaxed", "any"]
-"""Which later event a block takes: the very next, the next that matches, or each that matches (the run forks)."""
+"""Which later event a block takes: the very next, the next that matches, or each (a fork)."""
 
 # predicate(event, history), or predicate(event): dictionaries whose values only the user knows.
 Predicate = Callable[..., bool]

@@ -62,7 +62,7 @@ def compile_bobocep(pattern: Pattern, schema: Schema | None) -> Automaton:
 
 
 def _unrolled(pattern: Pattern) -> list[Block]:
-    """Return the blocks, those that are taken several times repeated, and refuse what BoboCEP does not know."""
+    """Return the blocks, loops unrolled; refuse what BoboCEP does not have."""
     for block in pattern.blocks:
         ranges = block.least > 1 if block.most is None else block.least != block.most
         if block.body or block.contiguity == "any" or block.until or ranges:
@@ -108,7 +108,7 @@ def _edges(
 
 
 def _edge(guard: Guard, take: int | None, target: int, blocks: int) -> Iterator[Edge]:
-    """Yield an edge to the state that waits for block `target`; behind the last block the match is complete."""
+    """Yield an edge to the state that waits for block `target`, or one that completes a match."""
     if not guard.possible:
         return
     done = target == blocks

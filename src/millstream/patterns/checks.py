@@ -108,7 +108,7 @@ def endless(pattern: Pattern) -> Iterator[str]:
 
 
 def check_sight(pattern: Pattern, block: Block, words: Vocabulary, owner: Owner) -> None:
-    """Refuse conditions that look at later blocks; in a group that loops they may have come before."""
+    """Refuse conditions on later blocks; in a group that loops they may have come before."""
     order = list(leaves(pattern.blocks))
     own = max((place for place, leaf in enumerate(order) if leaf is block), default=len(order))
     looping = [

@@ -126,7 +126,7 @@ class Owner:
 
 @dataclass
 class Vocabulary:
-    """The words that a pattern's conditions and outputs use; values and registers are numbered as they are met.
+    """The words of a pattern's conditions and outputs; numbers values and registers as they come.
 
     `blocks` gives for each name, in lower case, the numbers of the blocks that it stands for.
     `known` are those that a condition may look at: the ones before it.
@@ -200,7 +200,7 @@ def _literal_kind(of: object) -> str | None:
 
 
 def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) -> Test | None:
-    """Return the test that any of `conditions` holds; None if there are none, which every event meets."""
+    """Return the test that any of `conditions` holds; None without conditions: all events pass."""
     if not conditions:
         return None
     texts = [one for one in conditions if isinstance(one, str)]
@@ -382,7 +382,7 @@ class Reader:
         return self.owner.mistake(InvalidCondition, fact, hint="cast one of them")
 
     def check_kinds(self, tree: exp.Expr) -> None:
-        """Refuse a comparison of an event's columns that Spark could make only by guessing what a text means."""
+        """Refuse a comparison of columns for which Spark would have to guess what a text means."""
         if self.words.schema is None:
             return
         for node in tree.find_all(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE):
@@ -391,7 +391,7 @@ class Reader:
                 raise self._incomparable(str(left), str(right), node)
 
     def _kind(self, tree: exp.Expr) -> str | None:
-        """Return the coarse kind of a part that is about the event alone; a text that is written there may be a time."""
+        """Return the coarse kind of a part about the event alone; a literal text may be a time."""
         if isinstance(tree, exp.Literal) and not tree.is_string:
             return "number"
         return kind_of(expressions.type_in(tree, self.words.schema or Schema(())))

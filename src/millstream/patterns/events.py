@@ -1,4 +1,4 @@
-"""Events for an automaton, made of Arrow rows where no Spark is near: the bits of the tests that they meet, and the values."""
+"""Events for an automaton from Arrow rows, without Spark: the tests that they meet, and values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def asked(predicates: Sequence[Predicate], rows: pa.Table) -> np.ndarray[Any, np
 
 
 def values(automaton: Automaton, rows: pa.Table) -> list[pa.Array]:
-    """Return the columns of the values; times are whole microseconds. What is filled in from earlier rows is missing here."""
+    """Return the columns of the values, times as microseconds; those of earlier rows are empty."""
     return [
         pa.nulls(len(rows)) if value.startswith(EARLIER) else plain(sql.evaluate(value, rows))
         for value in automaton.values

@@ -22,7 +22,9 @@ Function = Literal["first", "last", "count", "sum", "avg", "min", "max", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What a run remembers of the events that some blocks took: `function` over value number `value` (None: the events themselves).
+    """What a run remembers of the events that some blocks took.
+
+    It is `function` over value number `value` (None: the events themselves).
 
     A "last" that lies `back` takes over what the one that lies one less back held before.
     """
@@ -45,7 +47,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operator with its operands; "value" and "register" are numbers of them, "literal" is itself."""
+    """An operator with its operands; for a value or register `of` is its number."""
 
     op: str
     args: tuple[Node, ...] = ()
@@ -125,7 +127,7 @@ def evaluate(
 
 @lru_cache(maxsize=4096)
 def evaluator(node: Node) -> Evaluator:
-    """Return the function that evaluates an expression for values and the contents of the registers."""
+    """Return the function that evaluates an expression for values and contents of registers."""
     match node.op:
         case "literal":
             constant = node.of

@@ -362,7 +362,7 @@ class _Clause:
         )
 
     def check_next(self, piece: Piece, collector: Collector) -> None:
-        """Refuse NEXT where the row may lie behind the match, or is not known yet where a row for each event comes out."""
+        """Refuse NEXT where the row may lie behind the match, or is not known yet."""
         if self.rows() and not collector.final:
             raise self.mistake(
                 UnsupportedSql, "uses NEXT for each row of a match", "write FINAL NEXT(...)"
@@ -380,7 +380,7 @@ class _Clause:
 
 
 class _Lags:
-    """Turns PREV into values of their own: what a column was so many rows of the partition before."""
+    """Turns PREV into values: what a column was so many rows of the partition before."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, int, str]] = []
@@ -425,7 +425,7 @@ class _Lags:
         return exp.column(hidden, table=next(iter(tables), None))
 
     def of(self, values: tuple[str, ...], sources: list[int]) -> tuple[tuple[int, int, int], ...]:
-        """Return for each value that is filled in: its number, that of which it is the earlier one, and how many rows back."""
+        """Return for each earlier value its number, that of its source, and how many rows back."""
         known = zip(self.found, sources, strict=True)
         return tuple(
             (values.index(name), source, offset)
@@ -494,7 +494,7 @@ def _outside_aggregates(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) 
 
 
 def _navigation(node: exp.Expr, name: str, collector: Collector, clause: _Clause) -> exp.Expr:
-    """Return the piece of FIRST(x, n), LAST(x, n), PREV(x, n) or NEXT(x, n); the last two may be around the others."""
+    """Return the piece of FIRST(x, n) or LAST(x, n), perhaps inside of PREV(x, n) or NEXT(x, n)."""
     offset = _offset(node, clause)
     inner = node.expressions[0]
     if name in ("PREV", "NEXT"):
@@ -528,7 +528,7 @@ def _one(
     shift: int = 0,
     earlier: int = 0,
 ) -> exp.Expr:
-    """Return the piece of one row of the match, `shift` rows on in the match, or `earlier` ones before in the partition."""
+    """Return the piece of a row, `shift` rows on in the match or `earlier` in the partition."""
     reader = Reader(collector.words, collector.owner)
     plain = reader.unqualified(_argument(node))
     reader.check_columns(plain)

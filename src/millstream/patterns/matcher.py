@@ -1,4 +1,4 @@
-"""A matcher: an automaton with the shards that it keeps, run by the kernel where that can be, else event by event."""
+"""A matcher: runs an automaton by the kernel where that is possible, else event by event."""
 
 from __future__ import annotations
 
@@ -122,6 +122,6 @@ def matcher(
 
 
 def remembering(automaton: Automaton, made: Matcher, rows: tuple[Lag, ...] = ()) -> Matcher:
-    """Return a matcher with what the automaton must know of its partition beyond the runs, if anything."""
+    """Return a matcher that also keeps what the automaton needs of its partition, if anything."""
     lags = (*(Lag(*lag) for lag in automaton.lags), *rows)
     return PartitionMatcher(made, lags, automaton.numbered) if lags or automaton.numbered else made

@@ -35,7 +35,7 @@ PIECE = "__piece{}"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Something that is asked of a history: `function` over value number `value` of the events that some blocks took.
+    """A piece of an output: `function` over value `value` of the events that some blocks took.
 
     `back` counts from the first or last event on: last 1 is the one before the last. `shift` moves
     on from there over all events of the match. A value of None is the event itself. A `final` one
@@ -72,7 +72,7 @@ class Outputs:
     lags: tuple[tuple[int, int, int], ...] = ()
 
     def sql_of(self, value: int) -> str:
-        """Return the SQL of a value; of one that is filled in from earlier rows, that which it is filled in with."""
+        """Return the SQL of a value; of one from an earlier row, that of the value there."""
         source = next((source for target, source, _ in self.lags if target == value), value)
         return self.values[source]
 
@@ -99,7 +99,7 @@ class Collector:
         return self.values.index(sql)
 
     def earlier(self, sql: str, back: int) -> int:
-        """Return the number of the value that another one was so many rows of the partition before."""
+        """Return the number of what another value was so many rows of the partition before."""
         lag = self.value(f"{EARLIER}({sql}, {back})"), self.value(sql), back
         if lag not in self.lags:
             self.lags.append(lag)
@@ -223,7 +223,7 @@ def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:
 def default_outputs(
     pattern: Pattern, words: Vocabulary, keys: Sequence[str], schema: Schema
 ) -> Outputs:
-    """Return the outputs of a pattern that names none: its key, and for each block the event, or the list of events, that it took."""
+    """Return the outputs of a pattern that names none: its key, and the events of each block."""
     collector = Collector(words, Owner("the pattern"), keys)
     columns = [Output(key, rewritten(_parsed(key), collector).sql(dialect="spark")) for key in keys]
     columns += [

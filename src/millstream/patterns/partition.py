@@ -1,4 +1,4 @@
-"""What a pattern of SQL remembers of a partition beyond its runs: the last rows of each key, and how many matches it has had.
+"""What a pattern of SQL keeps of a partition beside its runs: last rows, and a count of matches.
 
 PREV looks at the rows of the partition, also before the match; MATCH_NUMBER counts the matches of a
 key. Both are columns that are filled in around a matcher, before it sees the rows and after it has
@@ -26,7 +26,10 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A column that is filled in: what column `source` was `back` rows of the key before. Numbers are values, names are columns of rows."""
+    """A column that is filled in with what `source` was `back` rows of the key before.
+
+    Numbers are values, names are columns of rows.
+    """
 
     target: int | str
     source: int | str
@@ -101,7 +104,7 @@ class PartitionMatcher:
 def remembered(
     lags: tuple[Lag, ...], memory: pa.Table | None, batch: Batch
 ) -> tuple[pa.Table, Batch]:
-    """Return the last rows of every key, and a batch with the columns that are those of earlier rows."""
+    """Return the last rows of every key, and a batch with the columns of earlier rows."""
     fresh = pa.table(
         {"key": batch.keys, **{_name(lag.source): _column(batch, lag.source) for lag in lags}}
     )
@@ -136,7 +139,7 @@ def _column(batch: Batch, source: int | str) -> Any:
 
 
 def _groups(keys: pa.ChunkedArray) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the places of rows by key, and for each where its key begins and ends among them (the end is behind the last)."""
+    """Return the places of rows by key, and for each where its key begins and ends among them."""
     codes = keys.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable").astype(np.int64)
     sorted_codes = codes[order]
@@ -145,7 +148,7 @@ def _groups(keys: pa.ChunkedArray) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _earlier(order: Numbers, first: Numbers, back: int) -> Numbers:
-    """Return for each row the place of the one `back` rows of its key before; -1 if there is none."""
+    """Return the place of the row that is `back` rows of the key before each; -1 for none."""
     wanted = np.arange(len(order)) - back
     found = np.full(len(order), -1, np.int64)
     there = wanted >= first

@@ -1,4 +1,4 @@
-"""The parts that an automaton has by number, blocks and tests, and guards, which are made of tests."""
+"""The numbered parts of an automaton, blocks and tests, and guards, which are made of tests."""
 
 from __future__ import annotations
 

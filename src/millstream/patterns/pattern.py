@@ -1,4 +1,4 @@
-"""Patterns: what to look for in the events of a key, built by chained calls, each of which returns a new pattern.
+"""Patterns: what to look for in the events of a key; each call returns a new pattern.
 
     late = Pattern().begin("late", "delay > 60")
     late.followed_by("later", "delay > late.delay").times(3).within("2 hours")
@@ -84,7 +84,7 @@ class Pattern:
         *,
         within: str | timedelta | None = None,
     ) -> Pattern:
-        """Return the pattern with its first block; every event that meets it starts a run."""
+        """Begin with a block; every event that meets it starts a run."""
         if self.blocks:
             msg = f"pattern{self._called} begins twice"
             raise ImpossiblePattern(
@@ -100,7 +100,7 @@ class Pattern:
         *,
         within: str | timedelta | None = None,
     ) -> Pattern:
-        """Return the pattern with a block that the very next event must meet, else the run halts."""
+        """Add a block that the very next event must meet, else the run halts."""
         return self._add(name, condition, "strict", within)
 
     def followed_by(
@@ -110,7 +110,7 @@ class Pattern:
         *,
         within: str | timedelta | None = None,
     ) -> Pattern:
-        """Return the pattern with a block that the next event that meets it is taken for; others are passed over."""
+        """Add a block that takes the next event that meets it; others are passed over."""
         return self._add(name, condition, "relaxed", within)
 
     def followed_by_any(
@@ -120,7 +120,7 @@ class Pattern:
         *,
         within: str | timedelta | None = None,
     ) -> Pattern:
-        """Return the pattern with a block that each later event that meets it is taken for: the run forks.
+        """Add a block that takes each later event that meets it: the run forks.
 
         This is relaxed-any contiguity, Flink's followedByAny. For "any of these conditions" give
         another block a list of them.
@@ -128,14 +128,14 @@ class Pattern:
         return self._add(name, condition, "any", within)
 
     def not_next(self, name: str, condition: Conditions) -> Pattern:
-        """Return the pattern with a condition that the very next event must not meet, else the run halts.
+        """Add a condition that the very next event must not meet, else the run halts.
 
         That event is then tried on the block after this one.
         """
         return self._add(name, condition, "strict", None, negated=True)
 
     def not_followed_by(self, name: str, condition: Conditions) -> Pattern:
-        """Return the pattern with a condition that no event may meet before the next block matches, else the run halts.
+        """Add a condition that no event may meet before the next block matches.
 
         As the last block it needs `within`: the pattern then matches when the time is up.
         """
@@ -143,7 +143,7 @@ class Pattern:
 
     @staticmethod
     def either(*patterns: Pattern) -> Pattern:
-        """Return a pattern that matches what any of several match; it can be a block of another: followed_by(Pattern.either(a, b))."""
+        """Return a pattern that matches what any of several match; it can be a block of another."""
         if not patterns or not all(isinstance(one, Pattern) and one.blocks for one in patterns):
             msg = "alternatives must be patterns that have begun"
             raise ImpossiblePattern(
@@ -156,11 +156,11 @@ class Pattern:
     # Options of the block before
 
     def optional(self) -> Pattern:
-        """Return the pattern where the last block may be left out."""
+        """Make the last block optional."""
         return self._change("is optional", optional=True)
 
     def times(self, least: int, most: int | None = None) -> Pattern:
-        """Return the pattern where the last block is taken `least` times, or `least` to `most` times."""
+        """Take the last block `least` times, or `least` to `most` times."""
         most = least if most is None else most
         if (
             not (isinstance(least, int) and isinstance(most, int))
@@ -177,15 +177,15 @@ class Pattern:
         return self._change("loops", least=least, most=most)
 
     def one_or_more(self) -> Pattern:
-        """Return the pattern where the last block is taken once or more often."""
+        """Take the last block once or more often."""
         return self._change("loops", least=1, most=None)
 
     def zero_or_more(self) -> Pattern:
-        """Return the pattern where the last block is taken any number of times, or not at all."""
+        """Take the last block any number of times, or not at all."""
         return self._change("loops", least=1, most=None, optional=True)
 
     def times_or_more(self, least: int) -> Pattern:
-        """Return the pattern where the last block is taken `least` times or more often."""
+        """Take the last block `least` times or more often."""
         if not isinstance(least, int) or least < 1:
             raise self._mistake(
                 InvalidOption, f"is taken {least} times or more", hint="give a whole number above 0"
@@ -193,27 +193,27 @@ class Pattern:
         return self._change("loops", least=least, most=None)
 
     def greedy(self) -> Pattern:
-        """Return the pattern where an event that the last block, a loop, can take is not offered to the block after it."""
+        """Offer no event to the next block that the last block, a loop, can take."""
         self._check_loop("is greedy", leaf=True)
         return self._change("is greedy", preference="greedy")
 
     def reluctant(self) -> Pattern:
-        """Return the pattern where an event that the block after the last one, a loop, can take is not taken by the loop."""
+        """Leave each event to the next block that it can take: the last block is a loop."""
         self._check_loop("is reluctant")
         return self._change("is reluctant", preference="reluctant")
 
     def consecutive(self) -> Pattern:
-        """Return the pattern where the last block, a loop, takes only events that follow each other directly."""
+        """Let the last block, a loop, take only events that follow each other directly."""
         self._check_loop("is consecutive")
         return self._change("is consecutive", inner="strict")
 
     def combinations(self) -> Pattern:
-        """Return the pattern where the last block, a loop, may pass over events that it could take: the run forks."""
+        """Let the last block, a loop, pass over events that it could take: the run forks."""
         self._check_loop("allows combinations")
         return self._change("allows combinations", inner="any")
 
     def until(self, condition: Conditions) -> Pattern:
-        """Return the pattern where the last block, a loop, takes no more events once one meets `condition`."""
+        """Let the last block, a loop, take no more events once one meets `condition`."""
         self._check_loop('has an "until"', leaf=True)
         return self._change(
             "has an until", until=_conditions(condition, f'"until" of {self._last_name}')
@@ -222,15 +222,15 @@ class Pattern:
     # The whole
 
     def within(self, span: str | timedelta) -> Pattern:
-        """Return the pattern where all of a match lies within `span`: the last event less than that after the first."""
+        """Limit a match to `span`: its last event comes less than that after its first."""
         return replace(self, span=_positive(span, "pattern" + self._called))
 
     def singleton(self) -> Pattern:
-        """Return the pattern where an event starts a run only if its key has none that is live."""
+        """Let an event start a run only if its key has none that is live."""
         return replace(self, one_at_a_time=True)
 
     def key(self, *columns: str) -> Pattern:
-        """Return the pattern that is matched for each value of these columns by itself."""
+        """Match the pattern for each value of these columns separately."""
         if not all(isinstance(column, str) and column for column in columns):
             msg = f"pattern{self._called} has a key that is not a column"
             raise InvalidName(
@@ -241,45 +241,45 @@ class Pattern:
         return replace(self, keys=columns)
 
     def precondition(self, condition: Conditions) -> Pattern:
-        """Return the pattern where every event, as long as a run is live, must meet `condition`, else the run halts."""
+        """Halt a run at the first event that does not meet `condition`."""
         return replace(
             self,
             required=(*self.required, *_each(condition, f"precondition of pattern{self._called}")),
         )
 
     def halt(self, condition: Conditions) -> Pattern:
-        """Return the pattern where an event that meets `condition` halts a run."""
+        """Halt a run at the first event that meets `condition`."""
         return replace(
             self,
             halting=(*self.halting, *_each(condition, f"halt condition of pattern{self._called}")),
         )
 
     def no_skip(self) -> Pattern:
-        """Return the pattern where a match leaves all other runs alone; so it is unless you say otherwise."""
+        """Let a match leave all other runs alone; this is the default."""
         return replace(self, skip=NO_SKIP)
 
     def skip_to_next(self) -> Pattern:
-        """Return the pattern where a match drops the other runs that began with the same event."""
+        """Let a match drop the other runs that began with the same event."""
         return replace(self, skip=Skip("next"))
 
     def skip_past_last(self) -> Pattern:
-        """Return the pattern where a match drops all runs that began before its end: matches do not overlap."""
+        """Let a match drop all runs that began before its end: matches do not overlap."""
         return replace(self, skip=Skip("past_last"))
 
     def skip_to_first(self, block: str) -> Pattern:
-        """Return the pattern where a match drops the runs that began before the first event of `block`."""
+        """Let a match drop the runs that began before the first event of `block`."""
         return replace(self, skip=Skip("to_first", self._known(block)))
 
     def skip_to_last(self, block: str) -> Pattern:
-        """Return the pattern where a match drops the runs that began before the last event of `block`."""
+        """Let a match drop the runs that began before the last event of `block`."""
         return replace(self, skip=Skip("to_last", self._known(block)))
 
     def emit(self, output: str) -> Pattern:
-        """Return the pattern whose matches have these columns: "origin, first.at as began, count(worse.*) as n"."""
+        """Emit these columns for a match: "origin, first.at as began, count(worse.*) as n"."""
         return replace(self, output=output)
 
     def timeouts(self) -> Pattern:
-        """Return the pattern that also puts out the runs that ran out of time, with "timed_out" true beside their columns."""
+        """Also emit the runs that ran out of time, with "timed_out" true beside their columns."""
         return replace(self, late=True)
 
     # What a flow asks (flow/matching.py)
@@ -328,7 +328,7 @@ class Pattern:
         return described(self)
 
     def explain(self) -> Explanation:
-        """Return the automaton of this pattern for people: print it, or show it in a notebook; `svg` is the picture."""
+        """Return the automaton for people: print it, show it in a notebook, or take its `svg`."""
         from millstream.patterns.compile import compile_pattern
         from millstream.patterns.explain import Explanation
 

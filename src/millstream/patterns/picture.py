@@ -55,7 +55,7 @@ def span(micros: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Arrow:
-    """All edges between two states that take, or that pass over; its words are pairs of a block and a condition."""
+    """All edges between two states that take, or that pass over, as blocks with conditions."""
 
     source: int
     target: int
@@ -79,7 +79,7 @@ class _Arrow:
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """A box and what belongs to it: loops that take above it, then the box, a loop that passes over, and notes."""
+    """A box with the loops that take above it, a loop that passes over, and notes."""
 
     kind: str
     lines: tuple[tuple[str, str], ...]
@@ -281,7 +281,7 @@ def _takes(state: State) -> set[tuple[int, int, bool]]:
 
 
 def _ends(state: State) -> tuple[set[int], set[int]]:
-    """Return the tests that end a run if an event meets them, and those that end it if it does not."""
+    """Return the tests that end a run if an event meets them, and if it does not."""
     waits = any(edge.take is None for edge in state.edges)
     needed = _common(edge.need for edge in state.edges) if waits else set()
     return _common(edge.forbid for edge in state.edges), needed
@@ -290,7 +290,7 @@ def _ends(state: State) -> tuple[set[int], set[int]]:
 def _words(
     automaton: Automaton, source: int, edges: tuple[Edge, ...], edge: Edge
 ) -> tuple[str, str]:
-    """Return the block that takes an event, and what must hold, but for what stands below the box or what others take."""
+    """Return the block that takes an event, and what must hold that is not shown elsewhere."""
     if edge.take is None:
         return "", "other events"
     at, unless = _ends(automaton.states[source]) if source >= 0 else (set(), set())
@@ -329,7 +329,7 @@ def _reached(arrows: list[_Arrow]) -> list[_Arrow]:
 
 
 def _levels(arrows: list[_Arrow]) -> dict[int, int]:
-    """Return how far each state is from the beginning: after all that lead to it, but for arrows that lead back."""
+    """Return how far each state is from the beginning, without arrows that lead back."""
     order, back = _walk(arrows)
     levels = dict.fromkeys(reversed(order), 0)
     for state in levels:

@@ -51,7 +51,7 @@ def empty(keys: pa.DataType, rows: pa.Schema) -> PlainShard:
 def process(
     automaton: Automaton, shard: PlainShard, batch: Batch, watermark: int
 ) -> tuple[PlainShard, Found]:
-    """Return what becomes of a shard by a batch of events, in the order of their times, and by the watermark after it."""
+    """Return a shard after a batch of events and its watermark, and what was found."""
     keys = dict(shard.keys)
     found: list[tuple[Any, Match]] = []
     for name, event in _events(automaton, batch, shard.sequence):
@@ -120,7 +120,7 @@ def _found(found: list[tuple[Any, Match]], rows: _Rows, kind: pa.DataType) -> Fo
 
 
 def dump(shard: PlainShard) -> bytes:
-    """Return a shard as bytes: plain tuples, in which each event and each piece of a history is there once."""
+    """Return a shard as bytes: tuples of Python's own types, so that no class of ours is named."""
     content = (
         [(name, *_key_out(key)) for name, key in shard.keys.items()],
         table_bytes(shard.rows),

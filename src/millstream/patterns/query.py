@@ -1,4 +1,4 @@
-"""A query with a MATCH_RECOGNIZE clause as a stage of a flow: what a flow asks of a pattern, answered by SQL.
+"""A query with a MATCH_RECOGNIZE clause as a stage of a flow.
 
     SELECT symbol, bottom, at
     FROM trades MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at ...) WHERE bottom < 10
@@ -77,7 +77,7 @@ class Query:
         return made
 
     def certain(self, time: str) -> str:
-        """Return the column of the moment at which a match is certain, given the stream's time column."""
+        """Return the column that tells when a match is certain, given the stream's time column."""
         return MATCH_TIME if self.all_rows else time
 
     def around(self, table: str) -> str:
@@ -94,7 +94,7 @@ class Query:
 
     @property
     def independent(self) -> bool:
-        """Whether what began before a moment has no say in what begins at it: in SQL every match may hold up later ones."""
+        """Whether earlier runs have no effect on later ones: in SQL a match may hold up others."""
         return False
 
     @property
@@ -149,7 +149,7 @@ def reading(tree: exp.Expr, found: Recognition, table: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """A query that fits a stream: its pattern, the columns that make a key, its columns and its time."""
+    """A query that fits a stream: its pattern, key, columns and time."""
 
     pattern: Query
     by: tuple[str, ...]
@@ -158,7 +158,7 @@ class Recognized:
 
 
 def recognized(query: str, stream: str, schema: Schema | None, time: str, site: Site) -> Recognized:
-    """Return a query with a MATCH_RECOGNIZE clause over a stream, checked against its columns and time.
+    """Return a MATCH_RECOGNIZE query over a stream, checked against its columns and time.
 
     Raises:
         FlowError: It does not fit the stream, or asks for what a stream cannot do.

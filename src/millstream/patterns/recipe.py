@@ -277,7 +277,7 @@ def _bit(test: str | None, bit: int) -> str:
 
 
 def _filled(values: Sequence[str], lags: Sequence[tuple[int, int, int]]) -> list[str]:
-    """Return the SQL of values; those that the matcher fills in from earlier rows are columns of the same type without values."""
+    """Return the SQL of values; those of earlier rows are empty columns of the same type."""
     found = list(values)
     for target, source, _ in lags:
         found[target] = f"if(false, {values[source]}, null) /* {values[target]} */"

@@ -14,7 +14,7 @@ from millstream.patterns.outputs import Piece
 
 
 def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) -> pa.Array:
-    """Return a piece for every match, as a column of type `kind`; the value is in column `value` of the rows."""
+    """Return a piece for every match, as a column of type `kind`, from column `value` of rows."""
     if piece.function == "match_number":
         assert found.numbers is not None, "the matches are counted"
         return pa.array(found.numbers, pa.int64()).cast(kind)
@@ -30,7 +30,7 @@ def compute(piece: Piece, found: Found, value: str | None, kind: pa.DataType) ->
 
 
 def _of(blocks: Numbers, wanted: Collection[int]) -> Truths:
-    """Return where blocks are among those that are wanted: few comparisons of all are quicker than a set of them."""
+    """Return where blocks are wanted ones; comparing with each is quicker than a set of few."""
     if not wanted or len(wanted) > _FEW:
         return np.isin(blocks, list(wanted))
     found: Truths = np.logical_or.reduce([blocks == one for one in wanted])
@@ -48,7 +48,7 @@ def classified(found: Found, blocks: Sequence[str]) -> pa.Array:
 def _nth(
     piece: Piece, found: Found, value: str | None, places: Numbers, owners: Numbers
 ) -> pa.Array:
-    """Return the value of one event of each match: the first or last of some blocks, or so many before or after it."""
+    """Return the value of one event of each match, counted from the first or last of blocks."""
     first = np.searchsorted(owners, np.arange(len(found)), side="left")
     last = np.searchsorted(owners, np.arange(len(found)), side="right")
     wanted = first + piece.back if piece.function == "first" else last - 1 - piece.back

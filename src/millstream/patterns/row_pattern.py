@@ -1,4 +1,4 @@
-"""The PATTERN of a MATCH_RECOGNIZE clause, read into blocks: concatenation, alternation, groups, quantifiers, exclusion and PERMUTE.
+"""The PATTERN of a MATCH_RECOGNIZE clause, read into blocks.
 
     A B+? (C | D){2,3} {- E -} PERMUTE(F, G)
 
@@ -25,7 +25,7 @@ Mistake = Callable[[type[FlowError], str, str], FlowError]
 def read_row_pattern(
     text: str, define: dict[str, Condition], mistake: Mistake
 ) -> tuple[Block, ...]:
-    """Return the blocks of a row pattern; `define` gives each variable's condition, by its name in lower case."""
+    """Return the blocks of a row pattern; `define` maps lower-case names to conditions."""
     reader = _Reader(text, define, mistake)
     blocks = reader.alternation()
     if reader.next:
@@ -219,7 +219,7 @@ def least_rows(block: Block) -> int:
 def rows_behind(
     blocks: Sequence[Block], leaves: Sequence[Block], wanted: frozenset[int]
 ) -> int | None:
-    """Return how many rows at least come behind any row of the wanted leaves; None if there is no such leaf."""
+    """Return the fewest rows that come behind a row of the wanted leaves; None without such."""
     found: list[int] = []
     behind = 0
     for block in reversed(blocks):

@@ -1,4 +1,4 @@
-"""A shard: the runs of many keys in columns, with the events that they have taken, moved on by the kernel batch by batch.
+"""A shard: the runs of many keys in columns, with their events, which the kernel moves on.
 
 Its bytes hold, for each live run, nine numbers of 8 bytes and one more for each register (two for a
 first or an average), and for each event of a history, shared by the runs that forked, 12 bytes and
@@ -35,7 +35,7 @@ PLAIN_VERSION: Final = 2
 
 @dataclass(frozen=True)
 class Shard:
-    """What is kept between two batches. Where registers hold texts, they are places in `words`, which is in order."""
+    """What is kept between two batches; texts in registers are places in `words`, in order."""
 
     keys: pa.Array
     runs: Table
@@ -73,7 +73,7 @@ def empty(tables: Tables, keys: pa.DataType, rows: pa.Schema) -> Shard:
 
 
 def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple[Shard, Found]:
-    """Return what becomes of a shard by a batch of events, in the order of their times, and by the watermark after it."""
+    """Return a shard after a batch of events and its watermark, and what was found."""
     keys, order, ends = _by_key(shard, batch)
     texts = Texts.of(tables, shard.words, batch.values)
     numbers = np.concatenate([shard.numbers, shard.sequence + order])
@@ -103,7 +103,7 @@ def process(tables: Tables, shard: Shard, batch: Batch, watermark: int) -> tuple
 
 
 def _by_key(shard: Shard, batch: Batch) -> tuple[pa.Array, Numbers, Numbers]:
-    """Return all keys, those that are known first, the order of the events by key, and where each key's end."""
+    """Return all keys, known ones first, the order of events by key, and where each key's end."""
     both = pa.concat_arrays([shard.keys, batch.keys.cast(shard.keys.type)]).dictionary_encode()
     places: Numbers = both.indices.to_numpy()[len(shard.keys) :].astype(np.int64)
     order = np.argsort(places, kind="stable").astype(np.int64)
@@ -126,7 +126,7 @@ def _roomy(nodes: Table) -> Table:
 def columns(
     tables: Tables, values: Sequence[pa.Array], order: Numbers, texts: Texts
 ) -> tuple[Table, Any, Any]:
-    """Return the values as whole numbers, as other numbers, and where they are missing; the texts of programs stand behind them."""
+    """Return the values as whole and real numbers, and which are missing; programs' texts last."""
     rows = len(order)
     whole = np.zeros((len(values) + len(tables.texts), rows), np.int64)
     real = np.zeros((len(values), rows), np.float64)
@@ -150,7 +150,7 @@ def columns(
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """All texts of a batch in order, for patterns that compare them: a text is its place among them."""
+    """All texts of a batch in order; where texts are compared, one is its place among them."""
 
     tables: Tables
     before: pa.Array

@@ -10,7 +10,7 @@ from millstream.patterns.automaton import END, Edge, State
 
 
 def minimal(states: list[State], start: list[Edge]) -> tuple[tuple[State, ...], tuple[Edge, ...]]:
-    """Return an automaton that does the same with the fewest states, numbered in the order in which they are reached."""
+    """Return an equal automaton with the fewest states, numbered as they are reached."""
     classes = _classes(states)
     order: dict[int, int] = {}
     waiting = [edge.target for edge in start]

@@ -28,7 +28,7 @@ from millstream.patterns.parts import Guard, Parts, micros
 from millstream.patterns.pattern import Pattern
 
 Place = tuple[object, ...]
-"""("then", sequence, i, place behind it), ("again", loop, taken, place behind it), or () at the end."""
+"""("then", sequence, i, place after), ("again", loop, taken, place after), or () at the end."""
 
 Barrier = tuple[Literal["not", "greedy"], Guard]
 """What must not be met on the way to the next event that is taken: a negation, or a greedy loop."""
@@ -173,7 +173,7 @@ class Ways:
         barriers: frozenset[Barrier],
         once: frozenset[Guard],
     ) -> list[Way | Through]:
-        """Return the ways into a sequence from block `at` on; a mark if what follows may come at once."""
+        """Return the ways into a sequence from block `at` on; a mark if it may be passed at once."""
         if at == len(sequence):
             return [Through(barriers, once)]
         block = sequence[at]
