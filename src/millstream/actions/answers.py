@@ -1,4 +1,4 @@
-"""The frames of a whole batch, as columns: from payloads to bytes and back, without a step of Python for each."""
+"""The frames of a whole batch, as columns: from payloads to bytes and back, not one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORTH: Final = (
 
 
 def pieces_of(payloads: pa.Array) -> Iterator[memoryview]:
-    """Yield the frames of a binary column piece by piece: the program works on one while the next is made.
+    """Yield the frames of a binary column in pieces: the program works while the next is made.
 
     Null becomes a frame of length 0. A piece is good until the next one is asked for: they share
     memory, which stays in the processor's cache.
@@ -45,7 +45,7 @@ def _one_length(offsets: Any) -> int | None:
 
 
 def _equal(payloads: pa.Array, rows: int, length: int) -> Iterator[memoryview]:
-    """Yield frames of one length, which lie in rows and columns: five times as fast as joining them."""
+    """Yield frames of one length, as a matrix: five times as fast as joining them."""
     count, step = len(payloads), _HEAD + length
     values = np.frombuffer(payloads.buffers()[2], f"V{length}", count, int(_offsets(payloads)[0]))
     piece = pa.allocate_buffer(min(rows, count) * step)
@@ -190,7 +190,8 @@ class Answers:
     def _check(self, length: int) -> None:
         if length > self._limits.frame_bytes:
             raise FrameTooLarge(
-                f"wrote a frame of {length:,} bytes, more than the limit of {self._limits.frame_bytes:,}",
+                f"wrote a frame of {length:,} bytes, "
+                f"more than the limit of {self._limits.frame_bytes:,}",
                 hint="text on standard output? the log belongs on standard error",
             )
 
@@ -201,7 +202,7 @@ class Answers:
         )
 
     def outputs(self, inputs: int | None = None) -> tuple[Any, pa.Array]:
-        """Return, of the first `inputs` that are answered, which input each output is of, and the outputs."""
+        """Return the outputs of the first `inputs`, and which input each is of."""
         inputs = self.complete if inputs is None else min(inputs, self.complete)
         lengths = np.concatenate(self._lengths) if self._lengths else np.empty(0, np.int64)
         if self._contract == "one":

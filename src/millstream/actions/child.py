@@ -1,6 +1,6 @@
 """A user's program as a child process: started, fed, read, and ended whatever happens.
 
-    we ──stdin──▶ program ──stdout──▶ we        frames, both ways at once: nothing here ever waits for one side alone
+    we ──stdin──▶ program ──stdout──▶ we        frames, both ways at once
                   program ──stderr──▶ the log   lines
 
 The child leads a process group of its own. Its group is killed when it is stopped, when it has
@@ -38,7 +38,7 @@ _NOTHING: Final = memoryview(b"")
 
 
 def check_network(program: Program) -> None:
-    """See to it that a program whose network is to be closed can be started here; say so if not, rather than leave it open.
+    """Refuse a program whose network is to be closed if that cannot be done here.
 
     Raises:
         NetworkOpen: The system does not permit it.
@@ -46,12 +46,13 @@ def check_network(program: Program) -> None:
     if program.whitelist is None:
         return
     alone = Program(("/bin/true",), whitelist=program.whitelist)
-    said: list[str] = []
-    child = Child(alone, Path(), said.append, stdin=False)
+    words: list[str] = []
+    child = Child(alone, Path(), words.append, stdin=False)
     if child.finish(_PROBE_S) != 0:
         raise NetworkOpen(
-            f'the program "{Path(program.argv[0]).name}" {" ".join(said)}',
-            hint="that takes root, or a system that permits user namespaces; without conn_whitelist the network is open",
+            f'the program "{Path(program.argv[0]).name}" {" ".join(words)}',
+            hint="that takes root, or a system that permits user namespaces; "
+            "without conn_whitelist the network is open",
         )
 
 
@@ -101,7 +102,7 @@ class Child:
         self.stderr = _pipe(self._process.stderr)
 
     def write(self, data: memoryview) -> int:
-        """Write what fits into the pipe; return how much that was. A program that reads no more takes it all."""
+        """Write what fits into the pipe, and return how much; if nobody reads it, all of it."""
         try:
             return os.write(self.stdin, data)
         except BlockingIOError:
@@ -138,7 +139,7 @@ class Child:
         self._signal(signal.SIGTERM)
 
     def stop(self, grace_s: float = _GRACE_S) -> int:
-        """End the program and all that it started: asked first, killed after `grace_s`; return its exit code."""
+        """End the program and all that it started, by force after `grace_s`; return its code."""
         if self._process.returncode is None and not self._gone(0.0):
             self._signal(signal.SIGTERM)
             self._gone(grace_s)
@@ -197,8 +198,8 @@ class Child:
     def failure(self, fact: str, kind: type[ActionFailed]) -> ActionFailed:
         """Return an error that says how the program did and what it said last."""
         name = Path(self.program.argv[0]).name
-        said = "".join(f"\n    {line}" for line in self.lines.tail[-8:])
-        return kind(f'the program "{name}" {fact}' + (f"; it said last:{said}" if said else ""))
+        words = "".join(f"\n    {line}" for line in self.lines.tail[-8:])
+        return kind(f'the program "{name}" {fact}' + (f"; it said last:{words}" if words else ""))
 
 
 def exchange(
@@ -208,7 +209,7 @@ def exchange(
     take: Callable[[int], bool],
     until: float,
 ) -> None:
-    """Give a program what is in `pieces`, and read until `take` has enough; both at once, however much either side buffers.
+    """Write `pieces` to a program, and read until `take` has enough, both at once.
 
     Args:
         child: The program.

@@ -1,10 +1,11 @@
-"""Who sends to whom, said in one line: `numgen; filter2; (printer2 || filter3; printer6)`.
+"""Who sends to whom, in one line: `numgen; filter2; (printer2 || filter3; printer6)`.
 
     a; b       all that ends in a goes to all that begins in b
     a || b     both at once
     ( )        what belongs together
 
-`;` and `||` bind alike, from left to right: `a || b; c` is `(a || b); c`. A node that is named twice is one node.
+`;` and `||` bind alike, from left to right: `a || b; c` is `(a || b); c`. A name is one node,
+however often it occurs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class DataflowWrong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """The nodes in the order in which they are named first, each with its offset, and the ways between them."""
+    """The nodes, in the order of their first occurrence, with their offsets, and the edges."""
 
     nodes: dict[str, int]
     edges: tuple[tuple[str, str], ...]
@@ -85,8 +86,8 @@ class _Parser:
             part = self._expression()
             closing, there = self._next
             if closing != ")":
-                said = f'"{closing}"' if closing else "the end"
-                raise DataflowWrong(there, f"{said} comes before a bracket is closed", 'a ")"')
+                token = f'"{closing}"' if closing else "the end"
+                raise DataflowWrong(there, f"{token} comes before a bracket is closed", 'a ")"')
             self._at += 1
             return part
         if not word or word in (";", "||", ")"):
@@ -138,7 +139,7 @@ def _union(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_circles(flow: Dataflow) -> None:
-    """A message that comes back to its node would wait for itself: nothing in a circle is ever acknowledged."""
+    """Refuse a cycle: a message that comes back to its node would wait for itself."""
     targets: dict[str, list[str]] = {}
     for source, target in flow.edges:
         targets.setdefault(source, []).append(target)

@@ -1,4 +1,4 @@
-"""Who has what: the inputs of a runtime and the acknowledgements it owes, its outputs and those it was given. Pure rules.
+"""Who has what: the inputs and outputs of a runtime, and who has acknowledged them. Pure rules.
 
 An input is acknowledged when everything that was made of it is trimmed, and something is trimmed
 when every downstream has acknowledged it. An input without output is done when the outputs before
@@ -7,7 +7,7 @@ it are trimmed: at once, if there are none.
 A sender is a node in one of its lives, `node#generation`. Its ids mean the same messages as long as
 it lives, so what comes again after a connection broke is known and not done again. Of a sender that
 does not say its generation nothing is known: on each connection it is another one,
-`node@connection`. A life that was replaced is fenced for good.
+`node@connection`. A life that was replaced is fenced permanently.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Inputs:
         self._blanks.append((after_output, sender, input_))
 
     def trimmed(self, serial: int, inputs: dict[str, int]) -> dict[str, int]:
-        """Note that outputs up to `serial` are trimmed, which were made of `inputs`; return what to acknowledge."""
+        """Note that outputs up to `serial`, made of `inputs`, are trimmed; return what to ack."""
         done = dict(inputs)
         while self._blanks and self._blanks[0][0] <= serial:
             _, sender, input_ = self._blanks.popleft()
@@ -137,7 +137,7 @@ class Outs:
         return min(self._acked.values(), default=last)
 
     def change(self, old: str, new: str) -> bool:
-        """Let `new` take the place of `old`, with all that `old` has not acknowledged; False if there is no `old`.
+        """Replace `old` by `new`, which gets what `old` has not acknowledged; False without `old`.
 
         A change that is done already is no mistake: its answer may have been lost.
         """

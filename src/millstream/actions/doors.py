@@ -31,7 +31,7 @@ _READ = 1 << 16
 
 
 def listeners(addresses: list[str]) -> list[socket.socket]:
-    """Bring up the loopback of this network, and listen there at addresses like 10.0.0.5:5432 or [fd00::1]:5432."""
+    """Bring up the loopback of this network, and listen there on 10.0.0.5:5432 and the like."""
     index = socket.if_nametoindex("lo")
     _ask(_NEW_LINK, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, _UP, _UP))
     places = [split(address) for address in addresses]
@@ -84,12 +84,12 @@ def hand_over(way: socket.socket, opened: list[socket.socket], addresses: list[s
 def main() -> None:
     """Take over the listeners that come in, and let through whoever connects to them."""
     with socket.socket(fileno=int(sys.argv[1])) as way:
-        said, fds, _, _ = socket.recv_fds(way, 1 << 16, 253)
+        received, fds, _, _ = socket.recv_fds(way, 1 << 16, 253)
     if sys.argv[2]:
         # Now that all is loaded: the user may not be able to read where Python is.
         runpy.run_path(str(Path(__file__).with_name("launch.py")))["become"](sys.argv[2])
     if fds:
-        asyncio.run(_serve([socket.socket(fileno=fd) for fd in fds], json.loads(said)))
+        asyncio.run(_serve([socket.socket(fileno=fd) for fd in fds], json.loads(received)))
 
 
 async def _serve(opened: list[socket.socket], addresses: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from millstream.actions import wire
 from millstream.actions.deliveries import Outs
@@ -34,7 +35,7 @@ class Downstreams:
                 if sock is None:
                     down.lost(now)
                 else:
-                    self._watcher.watch(sock, WRITE, lambda down=down: self._connected(down))  # type: ignore[misc]
+                    self._watcher.watch(sock, WRITE, partial(self._connected, down))
 
     def _connected(self, down: Downstream) -> None:
         assert down.peer is not None
@@ -48,11 +49,7 @@ class Downstreams:
         for down in self._peers.values():
             if down.peer is not None and down.connected:
                 events = READ | (WRITE if down.peer.unsent else 0)
-                self._watcher.want(
-                    down.peer.sock,
-                    events,
-                    lambda events, down=down: self._ready(down, events),  # type: ignore[misc]
-                )
+                self._watcher.want(down.peer.sock, events, partial(self._ready, down))
 
     def _ready(self, down: Downstream, events: int) -> None:
         assert down.peer is not None

@@ -1,6 +1,6 @@
-"""Started once in each process that has programs, as a script: ends them when that process is gone, however it went.
+"""A script beside each process that has programs: ends them when that process is gone.
 
-It is told on standard input which process groups there are, `+123` and `-123`. The end of that
+It reads from standard input which process groups there are, `+123` and `-123`. The end of that
 input is the end of the process that held it. It imports nothing of ours.
 """
 

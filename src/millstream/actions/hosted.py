@@ -1,4 +1,4 @@
-"""A runtime as its supervisor starts it: `python -m millstream.actions.hosted SETTINGS`, which are JSON.
+"""A runtime as its supervisor starts it: `python -m millstream.actions.hosted SETTINGS` (JSON).
 
 It is what `millstream runtime` is, without the command line, which takes longer to load than all
 the rest; and it does not outlive the process that has started it.

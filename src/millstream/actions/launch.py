@@ -71,7 +71,7 @@ def become(name: str) -> None:
 
 
 def _close_network(whitelist: list[str], user: str | None) -> None:
-    """Move to a network of our own, in which there is nothing but doors to the addresses that are listed."""
+    """Move to a network of our own, from which only the listed addresses can be reached."""
     if not whitelist:
         _unshare()
         return
@@ -83,7 +83,7 @@ def _close_network(whitelist: list[str], user: str | None) -> None:
 
 
 def _start_doors(far: socket.socket, user: str | None) -> None:
-    """Start, in the network that we are leaving, who lets the program through; nobody's child, but of our group."""
+    """Start the process that lets the program through, in the network that we are leaving."""
     if (first := os.fork()) != 0:
         os.waitpid(first, 0)
         return

@@ -11,7 +11,7 @@ _TAIL: Final = 20
 
 
 class LogLines:
-    """Splits bytes into lines, passes on so many a second, counts the others, and remembers the last.
+    """Splits bytes into lines, passes on so many a second, counts the others, keeps the last.
 
     Memory and work are bounded whatever comes: a flood is counted, not kept.
     """

@@ -1,4 +1,4 @@
-"""Which answer belongs to which input, and which message is to blame when a program fails: pure rules.
+"""Which answer belongs to which input, and which message made a program fail: pure rules.
 
 given ──▶ outstanding ──answered──▶ done
               │ the program failed

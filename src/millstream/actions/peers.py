@@ -1,4 +1,4 @@
-"""The connections of a runtime: sockets that never wait, each with what it has to read and to write."""
+"""The connections of a runtime: sockets that never block, with what is read and unsent."""
 
 from __future__ import annotations
 

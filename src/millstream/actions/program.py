@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program and its surroundings. It gets no environment but `env`, and no shell reads its arguments."""
+    """A program and its surroundings: no environment but `env`, and no shell."""
 
     argv: tuple[str, ...]
     contract: Contract = "one"
@@ -40,7 +40,7 @@ class Program:
     limits: Limits = Limits()
     #: Whom to run as; only root may say.
     user: str | None = None
-    #: The addresses (IP:port, TCP) that it may connect to; empty: none; None: it has the network of this host.
+    #: The addresses (IP:port, TCP) that it may connect to; None: it has this host's network.
     #: Where the system does not permit to close a network, it is not started.
     whitelist: tuple[str, ...] | None = None
 

@@ -49,7 +49,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an action made of one input: of a sender and its serial there, or of nothing (a source)."""
+    """What an action made of one input, known by sender and serial, or of none (a source)."""
 
     payloads: Sequence[bytes]
     sender: str = ""
@@ -117,7 +117,7 @@ class Queue:
             # A segment that is gone was trimmed, also where the crash forgot to say so.
             self._state.trimmed = max(self._state.trimmed, before(self._segments[0].first))
         self._behind: Cursor | None = None
-        #: The answers after `_known_from`, as (last output, sender, input), so that trimming need not read them again.
+        #: The answers after `_known_from`, as (last output, sender, input): trimming reads no file.
         self._recent: deque[tuple[int, str, int]] = deque()
         self._known_from = self._state.last
 
@@ -215,7 +215,7 @@ class Queue:
         return {name: number for number, name in enumerate(self._state.senders, 1)}
 
     def trim(self, serial: int) -> dict[str, int]:
-        """Forget the outputs up to `serial`; return the highest input of each sender that is done by it.
+        """Forget the outputs up to `serial`; return the highest input of each sender that is done.
 
         The outputs are gone from the disk once their segment holds no others.
         """
@@ -451,7 +451,7 @@ class _Scan:
 
 
 def _records(path: Path, offset: int, size: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the bodies of the records between two offsets, each with where it ends; stop at one that is damaged."""
+    """Yield the records between two offsets, each with its end; stop at one that is damaged."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data, at = b"", 0

@@ -11,7 +11,7 @@
         addresses: [10.0.0.2:5001]
     dataflow: numgen; filter2
 
-A mistake is said with its line and column and what was expected there.
+A mistake is reported with its line and column, and what was expected there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(?:_[A-Za-z0-9.-]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A program of a scheme. A processor without addresses runs in Spark, a source or sink beside its engine."""
+    """A program of a scheme; without addresses it runs in Spark, a source or sink at its engine."""
 
     name: str
     action: str
@@ -209,12 +209,12 @@ def _named(entry: Entry, key: str, what: str) -> str:
 
 
 def _contract(entry: Entry) -> Contract:
-    said = entry.text("contract")
-    found = next((one for one in CONTRACTS if one == (said or "one")), None)
+    given = entry.text("contract")
+    found = next((one for one in CONTRACTS if one == (given or "one")), None)
     if found is None:
         hint = f"expected {' or '.join(CONTRACTS)}"
         raise InvalidScheme(
-            f'"contract" of {entry.title} is "{said}"', hint=hint, where=_place(entry, "contract")
+            f'"contract" of {entry.title} is "{given}"', hint=hint, where=_place(entry, "contract")
         )
     return found
 

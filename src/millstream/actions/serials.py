@@ -1,6 +1,6 @@
 """Message ids, which are 32 bits wide, as serials, which never wrap.
 
-    serial   1, 2, ... 2^32-1, 2^32+1, ...     the low 32 bits are the id; serials whose id would be 0 are left out
+    serial   1, 2, ... 2^32-1, 2^32+1, ...     the low 32 bits are the id, which is never 0
     id       1, 2, ... 2^32-1,      1, ...
 
 So 0 is never the id of a message, and order is that of plain numbers. An id that comes back from

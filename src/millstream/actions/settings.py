@@ -1,4 +1,4 @@
-"""What a runtime is told."""
+"""The settings of a runtime."""
 
 from __future__ import annotations
 

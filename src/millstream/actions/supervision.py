@@ -1,8 +1,9 @@
-"""How the runtimes of a scheme are kept running: pure rules. Someone else starts processes, pings and has a clock.
+"""How the runtimes of a scheme are kept running: pure rules, without processes and clock.
 
-    starting ──answered──▶ running ──silent to 3 pings──▶ replaced: the next address, the next generation;
+    starting ──answered──▶ running ──silent to 3 pings──▶ replaced: next address and generation;
         ▲                     │                            its upstreams are told to change_out
-        └──── it exited ◀─────┘   started again where it was, with its queue; after a few times in a row, replaced
+        └──── it exited ◀─────┘   started again where it was, with its queue; if that happens a few
+                                  times in a row, replaced
 
 An upstream is told until it has answered, of one move at a time. That it refuses is an answer too:
 it does not send there, so there is nothing to change. One that is itself started meanwhile is
@@ -28,7 +29,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An order: start a node there, as that generation, sending to its downstreams where they are now."""
+    """An order: start a node at an address, as a generation, sending to `outs`."""
 
     node: str
     address: str
@@ -78,7 +79,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """All that a supervisor knows. `changes` are those that an upstream has not confirmed: (upstream, old, new).
+    """All that a supervisor knows; `changes` not confirmed yet are (upstream, old, new).
 
     `fixed` says where messages for nodes go that are not runtimes.
     """
@@ -154,7 +155,7 @@ def _silent(life: Life, now: float) -> bool:
 
 
 def _due(state: Supervision) -> list[TellChange]:
-    """Return the first change that each upstream is to be told of: a later one makes sense only after it."""
+    """Return the first open change of each upstream: a later one makes sense only after it."""
     first: dict[str, TellChange] = {}
     for change in state.changes:
         first.setdefault(change[0], TellChange(*change))
@@ -172,7 +173,7 @@ def answered(state: Supervision, node: str, generation: int) -> Supervision:
 def exited(
     state: Supervision, node: str, generation: int, now: float
 ) -> tuple[Supervision, list[Order]]:
-    """Start a node again that has ended: where it was, with its queue, unless it ends time and again."""
+    """Start a node that has ended again, with its queue, unless that happens too often."""
     life = state.lives.get(node)
     if life is None or generation != life.generation:
         return state, []
@@ -186,7 +187,7 @@ def exited(
 
 
 def changed(state: Supervision, node: str, old: str, new: str) -> Supervision:
-    """Note that an upstream has answered to a change, whatever it said."""
+    """Note that an upstream has answered to a change, whatever its answer is."""
     return replace(state, changes=tuple(one for one in state.changes if one != (node, old, new)))
 
 
@@ -204,7 +205,7 @@ def _replaced(state: Supervision, node: str, now: float) -> tuple[Supervision, l
 
 
 def _told(state: Supervision, node: str) -> Supervision:
-    """Forget what a node was to be told: it is being started with what is so now."""
+    """Forget the open changes of a node: it is being started with what holds now."""
     return replace(state, changes=tuple(one for one in state.changes if one[0] != node))
 
 

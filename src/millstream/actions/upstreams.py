@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from millstream.actions import wire
 from millstream.actions.deliveries import Inputs
@@ -16,7 +17,7 @@ from millstream.errors import ActionError
 
 
 class Upstreams:
-    """Their connections, by sender; one that has not said who it is has a number."""
+    """Their connections, by sender; one that is not known yet has a number."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Upstreams:
         """Wait for messages only if there is room for `more`."""
         for up in self._peers.values():
             events = (READ if more or up.sender is None else 0) | (WRITE if up.unsent else 0)
-            self._watcher.want(up.sock, events, lambda events, up=up: self._ready(up, events))  # type: ignore[misc]
+            self._watcher.want(up.sock, events, partial(self._ready, up))
 
     def _ready(self, up: Upstream, events: int) -> None:
         try:

@@ -13,7 +13,7 @@ WRITE: Final = selectors.EVENT_WRITE
 
 
 class Watcher:
-    """Sockets and pipes, each with the call that deals with it; `wake` ends the wait from any thread."""
+    """Sockets and pipes, each with the call that deals with it; any thread may `wake` it."""
 
     def __init__(self, woken: Callable[[], None]) -> None:
         self._selector = selectors.DefaultSelector()

@@ -1,13 +1,16 @@
-"""What runtimes say to each other and to their supervisor, byte for byte; all integers are big-endian.
+"""What runtimes and their supervisors send, byte for byte; all integers are big-endian.
 
-    upstream ── hello, message, message, ... ──▶ downstream        hello     u32 length │ scheme_node or scheme_node#generation
-    upstream ◀── ack, ack, ...                 ── downstream       message   u32 id │ u16 reserved │ u16 flags │ u32 length │ payload
-                                                                   ack       u32 id, for this message and all before it
-    supervisor ── ping ──▶ runtime                                 ping        01 -> 00 │ u32 oldest id in the queue, 0: none
-                                                                               01 -> 01 if the
-                                                                               action does not run
-    supervisor ── change_out ──▶ runtime                           change_out  02 │ u64 length │ old │ u64 length │ new -> 00 or 01
-                                                                   any other -> 02
+    upstream ── hello, message, message, ... ──▶ downstream
+    upstream ◀── ack, ack, ...                 ── downstream
+    supervisor ── ping, change_out ──▶ runtime, which answers each
+
+    hello        u32 length │ scheme_node or scheme_node#generation
+    message      u32 id │ u16 reserved │ u16 flags │ u32 length │ payload
+    ack          u32 id, for this message and all before it
+    ping         01 -> 00 │ u32 oldest id in the queue, 0: none
+                 01 -> 01 if the action does not run
+    change_out   02 │ u64 length │ old │ u64 length │ new -> 00 or 01
+    any other    -> 02
 
 Each side reads what comes as a stream: the decoders here take bytes in any pieces and keep at most
 one unfinished item.
@@ -218,7 +221,7 @@ class Commands:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Command]:
-        """Return the commands that are complete now. After one that is unknown nothing more can be read.
+        """Return the commands that are complete. After an unknown one nothing more can be read.
 
         Raises:
             BadBytes: An address is too long, or not text.

@@ -1,4 +1,4 @@
-"""Batches through a program that is kept between them: answers by order, programs that fail, messages that fail.
+"""Batches through a program that is kept between them; programs and messages that fail.
 
     all ──▶ program ──▶ all answered: done
              │ failed
@@ -44,7 +44,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of a batch: which input each output is of, the outputs, and the messages that failed."""
+    """What became of a batch: the input of each output, the outputs, and what failed."""
 
     inputs: Any  # a numpy array of places in the batch, growing
     outputs: pa.Array
@@ -60,7 +60,7 @@ class Patience:
 
 
 class Worker:
-    """A program that answers batches. It is started with the first one and again when it has failed."""
+    """A program that answers batches, started with the first one, and again when it fails."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Worker:
         return batch.answered()
 
     def room(self, count: int, size: int) -> Answers:
-        """Return room for the answers to `count` inputs, of about `size` bytes; the last one's is used again."""
+        """Return room for the answers to `count` inputs of about `size` bytes; it is used again."""
         buffer = (
             None
             if self._answers is None or len(self._answers.buffer) > _MOST_KEPT

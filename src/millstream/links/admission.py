@@ -39,7 +39,7 @@ def array(numbers: Numbers) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What is taken from the front of a batch: `repeated` rows that are there already, then `fresh` ones."""
+    """How much of a batch is taken: first `repeated` rows, which are there, then `fresh` ones."""
 
     repeated: int
     fresh: int
@@ -66,7 +66,7 @@ def admit(highest: int, after: int, numbers: Numbers, room: int) -> Admission:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Which upstreams have said END_OF_STREAM; without a list of them, the first to say so speaks for all."""
+    """Which upstreams have ended; without a list of them, the first end is that of all."""
 
     upstreams: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()

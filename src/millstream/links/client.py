@@ -146,7 +146,7 @@ class Client:
         return ticket.future
 
     def end(self, target: str, *, time_limit_s: float | None = None) -> None:
-        """Say that nothing more will come, to every inbox of the source, after all that was sent."""
+        """End the source: nothing more comes to any of its inboxes after what was sent."""
         self._instruct(target, Instruction(Kind.END_OF_STREAM), time_limit_s)
 
     def watermark(
@@ -207,7 +207,7 @@ class Client:
 
         Raises:
             NoAnswer: It took too long.
-            MillstreamError: An inbox has refused rows since the last flush, for good, as their
+            MillstreamError: An inbox has refused rows since the last flush, permanently, as their
                 futures say.
         """
         deadline = self._deadline(time_limit_s)
@@ -281,7 +281,10 @@ class Client:
             outboxes.append(Outbox(link, route, self._limits, self._room))
         policy = self._policy or (Policy.KEY if info.key is not None else Policy.IN_TURN)
         if self._named and len(info.inboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
-            msg = f'a named sender cannot send to "{name}" with policy "{policy}": repeated rows may go elsewhere'
+            msg = (
+                f'a named sender cannot send to "{name}" with policy "{policy}": '
+                "repeated rows may go elsewhere"
+            )
             raise LinkError(msg, hint='leave out the name, or the policy (by key, or "in turn")')
         spread = len(info.inboxes) if self._named else len(outboxes)
         return Target(
@@ -376,7 +379,7 @@ def connect(
             own, and numbers its rows itself.
         key: The file of our own key, if the other side wants keys.
         server: The file of the other side's public key.
-        linger_s: How long single rows wait for company.
+        linger_s: How long single rows wait for others, in seconds: the batching delay.
         time_limit_s: How long to wait for room or for an answer before giving up.
         policy: How rows find their inbox if not by the source's key: "in turn", "least loaded" or
             "local".

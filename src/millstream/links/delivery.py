@@ -77,7 +77,7 @@ class Delivery:
     # the driver
 
     def publish(self, staged: Sequence[Staged]) -> int:
-        """Put what was staged into its partitions, and return how many rows were new there; it may be repeated.
+        """Publish what was staged, and return how many rows were new; this may be repeated.
 
         All of it is durable when this returns. If it raises, some partitions may have theirs: ask
         again.

@@ -128,7 +128,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SourceInfo(Frame, frozen=True, tag="card"):
-    """What a source holds; its inboxes by partition: those that it was made with, and those that it has got `later`.
+    """What a source holds, and its inboxes by partition; those added since are in `later`.
 
     Who may send a row again in another life spreads its rows over the former alone, so that it
     finds the same place.
@@ -166,7 +166,7 @@ class Done(Frame, frozen=True, tag="done"):
 
 
 class Refusal(Frame, frozen=True, tag="refusal"):
-    """It was refused for good: the name of our error, its message and hint."""
+    """It was refused permanently: the name of our error, its message and hint."""
 
     error: str
     message: str
@@ -246,15 +246,16 @@ def decode_batch(
         raise BadFrame(f"a batch cannot be read: {exc}") from exc
     if batch.num_rows != rows or rows == 0 or rows > MOST_ROWS:
         raise BadFrame(
-            f"a batch has {batch.num_rows} rows, {rows} were announced (1 to {MOST_ROWS:,} are allowed)"
+            f"a batch has {batch.num_rows} rows, {rows} were announced "
+            f"(1 to {MOST_ROWS:,} are allowed)"
         )
-    # Compressed or padded otherwise than we do: it is written anew.
+    # Compressed or padded otherwise than we do: it is written again.
     plain = buffer.size % 8 == 0 and pa.ipc.get_record_batch_size(batch) == buffer.size
     return batch, buffer if plain else None
 
 
 def _compressed(message: Any) -> bool:
-    """Tell whether the buffers of a record batch are compressed: what its metadata, a FlatBuffer, says."""
+    """Tell whether a record batch is compressed, by its metadata, which is a FlatBuffer."""
     raw = memoryview(message.metadata)
 
     def field(table: int, number: int) -> int:

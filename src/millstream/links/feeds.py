@@ -1,4 +1,4 @@
-"""The owner's side of followers: hands out what is durable in the partitions of inboxes, as soon as it is.
+"""The owner's side of followers: hands out what is durable in partitions, as soon as it is.
 
 A request that finds nothing new waits here. One thread reads the files; idle, it sleeps.
 """
@@ -52,7 +52,7 @@ class Feeds:
         self._closed = False
 
     def follow(self, inbox: Inbox, request: Follow, told: Told) -> None:
-        """Let `told` have what follows, or an empty piece when the request has waited long enough."""
+        """Call `told` with what follows, or with an empty chunk when the request has timed out."""
         with self._guard:
             if self._closed:
                 raise LinkClosed("the listener is closed")
@@ -68,7 +68,7 @@ class Feeds:
         self._tasks.put(partial(self._enter, waiting))
 
     def _ring(self, inbox: Inbox) -> None:
-        """Have those told who wait for this inbox; once for all commits since they were told last."""
+        """Answer those who wait for this inbox, once for all commits since the last answer."""
         with self._guard:
             if id(inbox) in self._rung:
                 return

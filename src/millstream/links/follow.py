@@ -1,9 +1,9 @@
 """What travels between an engine that follows a partition and the one that has it.
 
 follower                                     owner
-   |--- follow: how far my copy goes ---------->|   answered at once, or when there is more, or after a while
+   |--- follow: how far my copy goes ---------->|   answered when there is more, or after a while
    |<-- followed: the bytes that come next -----|
-   |--- passed: how far my readers are -------->|   so that it removes what nobody needs, and only that
+   |--- passed: how far my readers are -------->|   so that it removes only what nobody needs
    |--- level: you are idle, say so ----------->|   done, unless something has come meanwhile
 """
 
@@ -21,7 +21,7 @@ LONGEST_S = 60.0
 
 
 class CopyReached(msgspec.Struct, frozen=True, array_like=True):
-    """How far a copy has come: the fields of `journal.piece.Reached`."""
+    """How far a copy has come: the fields of `Reached`."""
 
     segment: Number
     header: Checksum
@@ -59,7 +59,7 @@ class Level(Frame, frozen=True, tag="level"):
 
 
 class Passed(Frame, frozen=True, tag="passed"):
-    """These are the readers of the copy, and how far they are; what lies before `begin` was removed here."""
+    """The readers of the copy, and how far they are; what lies before `begin` was removed here."""
 
     source: Name
     partition: Count
@@ -68,7 +68,7 @@ class Passed(Frame, frozen=True, tag="passed"):
 
 
 class Followed(Frame, frozen=True, tag="followed"):
-    """What comes next: the fields of `journal.piece.ReplicaChunk`."""
+    """What comes next: the fields of `ReplicaChunk`."""
 
     segment: Number
     start: Count

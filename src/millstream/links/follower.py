@@ -1,4 +1,4 @@
-"""The follower: keeps a copy of a partition that another engine has, as close behind it as the network allows.
+"""The follower: keeps a copy of a partition of another engine, as close as the network allows.
 
 It asks for what follows, writes it, and asks again; the owner answers when there is something.
 Whatever is lost, late, killed or full on the way, it goes on from where its files end.
@@ -49,7 +49,7 @@ _PASSED_EVERY_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatistics:
-    """What a follower is doing: `live` if its copy was complete when the owner last answered, and it still would."""
+    """What a follower is doing; `live`: its copy was complete at the last answer, and still is."""
 
     source: str
     partition: int
@@ -139,11 +139,11 @@ class Follower:
         )
 
     def met(self, timeout_s: float = 0.0) -> bool:
-        """Wait until it is known where the original begins, and all is here that readers have read before."""
+        """Wait until the begin of the original is known, and all is here that readers have read."""
         return self._met.wait(timeout_s)
 
     def catch_up(self, timeout_s: float) -> bool:
-        """Wait until all is here that the owner has when it is asked; False if that takes longer."""
+        """Wait until all is here that the owner has now; False if that takes longer."""
         until = time.monotonic() + timeout_s
         while (left := until - time.monotonic()) > 0 and not self._stopping:
             if self._complete(left):

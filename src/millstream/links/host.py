@@ -1,4 +1,4 @@
-"""The host of a flow's inboxes: the one process that has their partitions open, and how others find it.
+"""The host of a flow's inboxes: the process that has their partitions open; how it is found.
 
     .millstream/<flow>/inboxes.json      where it listens
     .millstream/<flow>/inbox_<port>      its IPC socket
@@ -70,7 +70,7 @@ class Host:
         listening_at: Listening | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Open the inboxes of `sources`, by their names in the flow, which has its data in `folder`.
+        """Open the inboxes of `sources`, by their names in the flow; its data are in `folder`.
 
         Raises:
             AlreadyWriting: Another process hosts them.
@@ -129,11 +129,11 @@ class Host:
         }
 
     def level(self) -> int | None:
-        """Give idle partitions the floors that are due; return when the next one can become idle."""
+        """Give idle partitions the floors that are due; return when the next can become idle."""
         return self._levels.level()
 
     def close(self) -> None:
-        """Write what was taken, and let go of the inboxes."""
+        """Write what was taken, and release the inboxes."""
         with contextlib.ExitStack() as stack:  # all of them, whatever one of them says
             if self._listener is not None:
                 stack.callback(self._listener.close)
@@ -183,7 +183,7 @@ class Found:
         self.host = Host(self.folder, declared_inboxes(self.folder))
 
     def close(self) -> None:
-        """Let go of the inboxes, if this process has them."""
+        """Release the inboxes, if this process has them."""
         with self._guard:
             if self.host is not None:
                 self.host.close()

@@ -221,7 +221,7 @@ class Inbox:
     def put_dead_letters(
         self, sender: str, refused: Iterable[Refused], *, timeout: float = 30.0
     ) -> int:
-        """Keep records that a sender could not make rows of as dead letters, each once; return how many were new."""
+        """Keep records that are no rows as dead letters, each once; return how many were new."""
         with self._store.journal.dead_letters(clock=self._clock, timeout=timeout) as dead:
             new = dead.put_all([DeadLetter(sender, r.number, r.reason, r.record) for r in refused])
         self._store.refused += new
@@ -240,7 +240,7 @@ class Inbox:
     # what its host says
 
     def pause(self) -> None:
-        """Take nothing more: senders are told that there is no room, and wait."""
+        """Take nothing more: senders see that there is no room, and wait."""
         with self._guard:
             self._paused = True
 
@@ -248,7 +248,7 @@ class Inbox:
         """Take events again."""
         with self._guard:
             self._paused = False
-            # Those who waited are heard before the partition can be called idle.
+            # Those who waited get their turn before the partition can be called idle.
             self._store.rows_at_us = self._clock.now_us()
 
     @property

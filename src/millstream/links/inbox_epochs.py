@@ -39,7 +39,7 @@ class InboxEpochs:
         )
 
     def publish(self, sender: str, epoch: int, staged: Sequence[Staged]) -> int:
-        """Put what was staged into the journal as a whole, unless this epoch of the sender is there.
+        """Put what was staged into the journal as a whole, unless the sender's epoch is there.
 
         It is durable when this returns how many rows were new. It may be repeated.
 

@@ -52,7 +52,7 @@ class Sender:
 
 
 class InboxStore:
-    """A partition that is open. Whoever calls holds `guard`, except for the callbacks of appends."""
+    """A partition that is open. Callers hold `guard`, unless a method says that it takes it."""
 
     def __init__(
         self,

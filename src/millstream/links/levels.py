@@ -1,4 +1,4 @@
-"""Idle partitions of hosted inboxes, brought level with the others: the thread that does it, for any number of sources."""
+"""The thread that brings idle partitions level with the others, for any number of sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SENDER: Final = "millstream:levels"
 
 
 class Levelled(Protocol):
-    """A partition that can be given a floor: an inbox of this process, or one elsewhere that is followed."""
+    """A partition that can be given a floor: an inbox of this process, or one that is followed."""
 
     on_rows: Callable[[], None]
 
@@ -33,7 +33,7 @@ class Levelled(Protocol):
 
 
 class Levels:
-    """Watches over the partitions of sources that one process hosts or follows; sleeps for good while nothing comes.
+    """Watches the partitions that one process hosts or follows; sleeps while nothing comes.
 
     The thread is started with the first source that needs it: one with a time and more than one
     partition, or one that has got some of them later.
@@ -53,7 +53,7 @@ class Levels:
         settings: Settings,
         later: Sequence[Inbox] = (),
     ) -> None:
-        """Watch over the partitions of a source, if it needs that; some of them it has got `later`."""
+        """Watch the partitions of a source, if it needs that; some were added `later`."""
         if len(inboxes) < 2 or (settings.time is None and not later):
             return
         self._watched = self._watched | {source: (inboxes, settings, later)}
@@ -76,7 +76,7 @@ class Levels:
             self._news.wait(None if due is None else max(0.0, (due - self._clock.now_us()) / 1e6))
 
     def level(self) -> int | None:
-        """Give idle partitions the floors that are due; return when the next one can become idle."""
+        """Give idle partitions the floors that are due; return when the next can become idle."""
         moments = [self._level(*one) for one in self._watched.values()]
         return min((moment for moment in moments if moment is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Links: the way from this process to a listener, by plain call or by socket, the same to those who use it.
+"""Links: from this process to a listener, by plain call or by socket, with the same methods.
 
 All of a link happens on the thread of its loop.
 """
@@ -66,7 +66,7 @@ class Link(Protocol):
     @property
     def transport(self) -> Transport: ...
 
-    def enqueue(self, way: Route, order: Send, on_answer: OnAnswer) -> None:
+    def enqueue(self, route: Route, order: Send, on_answer: OnAnswer) -> None:
         """Hand rows or an instruction to an inbox. The answer may come late, or never."""
         ...
 
@@ -79,30 +79,30 @@ class Link(Protocol):
         """
         ...
 
-    def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
-        """Have `told` called when the peer is gone (None), or turns us away for good."""
+    def on_lost(self, call_back: Callable[[MillstreamError | None], None]) -> None:
+        """Call this when the peer is gone (None), or refuses us permanently."""
         ...
 
     def renew(self) -> None:
-        """Begin anew with a peer that does not answer."""
+        """Connect again to a peer that does not answer."""
         ...
 
     def close(self) -> None: ...
 
 
 class LocalLink:
-    """A listener in this process: its inboxes are called, no socket is used. When it has gone, another is looked for."""
+    """A listener in this process: its inboxes are called. When it goes, another is looked for."""
 
     def __init__(
         self, loop: Loop, where: Callable[[], Address], port: int, open_socket: Callable[[], Link]
     ) -> None:
-        """Call the listener at `port`; if it goes, `where` says who listens now, and `open_socket` leads there."""
+        """Call the listener at `port`; when it is gone, `open_socket` connects to `where`."""
         self._loop = loop
         self._where = where
         self._port = port
         self._open_socket = open_socket
         self._then: Link | None = None
-        self._told: list[Callable[[MillstreamError | None], None]] = []
+        self._lost_calls: list[Callable[[MillstreamError | None], None]] = []
 
     @property
     def transport(self) -> Transport:
@@ -114,19 +114,19 @@ class LocalLink:
             raise LinkBroken(f"the listener at port {self._port} of this process is closed")
         return found
 
-    def enqueue(self, way: Route, order: Send, on_answer: OnAnswer) -> None:
+    def enqueue(self, route: Route, order: Send, on_answer: OnAnswer) -> None:
         if self._then is not None:
-            self._then.enqueue(way, order, on_answer)
+            self._then.enqueue(route, order, on_answer)
             return
         try:
-            inbox = self._listener().sources.inbox(way.source, way.partition)
+            inbox = self._listener().sources.inbox(route.source, route.partition)
             payload, numbers = order.piece.payload, order.piece.numbers
             if isinstance(payload, Instruction):
                 pending = inbox.instruct_nowait(
-                    way.sender, int(numbers[0]), payload.kind, payload.floor, after=order.after
+                    route.sender, int(numbers[0]), payload.kind, payload.floor, after=order.after
                 )
             else:
-                pending = inbox.enqueue_nowait(way.sender, numbers, payload, after=order.after)
+                pending = inbox.enqueue_nowait(route.sender, numbers, payload, after=order.after)
         except (LinkBroken, LinkClosed):
             # Nobody is there now: the outbox asks again after a pause.
             self._loop.soon(self.renew)
@@ -150,10 +150,10 @@ class LocalLink:
             answer.set_exception(NoAnswer(error.message))
             return answer
 
-    def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
-        self._told.append(told)
+    def on_lost(self, call_back: Callable[[MillstreamError | None], None]) -> None:
+        self._lost_calls.append(call_back)
         if self._then is not None:
-            self._then.on_lost(told)
+            self._then.on_lost(call_back)
 
     def renew(self) -> None:
         if self._then is not None:
@@ -170,8 +170,8 @@ class LocalLink:
         self._port = port
         if port not in REGISTERED:
             self._then = self._open_socket()
-            for told in self._told:
-                self._then.on_lost(told)
+            for call_back in self._lost_calls:
+                self._then.on_lost(call_back)
 
     def close(self) -> None:
         if self._then is not None:
@@ -198,14 +198,14 @@ class SocketLink:
         keys: KeyPair | None = None,
         server: bytes | None = None,
     ) -> None:
-        """Connect to the address that `where` returns; it is asked again whenever the link is lost."""
+        """Connect to the address that `where` returns, again whenever the link is lost."""
         self._loop = loop
         self._where = where
         self._keys, self._server = keys, server
         self._ids = itertools.count()
         self._waiting: dict[int, Callable[[envelope.Answer], None]] = {}
         self._calls: dict[int, Future[envelope.Answer]] = {}
-        self._told: list[Callable[[MillstreamError | None], None]] = []
+        self._lost_calls: list[Callable[[MillstreamError | None], None]] = []
         self._address = where()
         self._transport = choose(self._address, own_ips=own_ips(), registered=())
         self._wire: Wire | None = None
@@ -235,7 +235,7 @@ class SocketLink:
 
     # asking
 
-    def enqueue(self, way: Route, order: Send, on_answer: OnAnswer) -> None:
+    def enqueue(self, route: Route, order: Send, on_answer: OnAnswer) -> None:
         if self._refused:
             self.renew()
         number = next(self._ids)
@@ -244,9 +244,9 @@ class SocketLink:
         if isinstance(payload, Instruction):
             header: envelope.Request = envelope.Instruct(
                 number,
-                way.source,
-                way.partition,
-                way.sender,
+                route.source,
+                route.partition,
+                route.sender,
                 order.after,
                 int(numbers[0]),
                 payload.kind.name,  # type: ignore[arg-type]  # an instruction is one of the three
@@ -256,13 +256,13 @@ class SocketLink:
             return
         header = envelope.Rows(
             number,
-            way.source,
-            way.partition,
-            way.sender,
+            route.source,
+            route.partition,
+            route.sender,
             order.after,
             int(numbers[0]),
             len(numbers),
-            way.version,
+            route.version,
         )
         self._send(
             envelope.frames_of(header, payload.serialize(), envelope.encode_numbers(numbers))
@@ -314,8 +314,8 @@ class SocketLink:
         if waiting is not None:
             waiting(answer)
 
-    def on_lost(self, told: Callable[[MillstreamError | None], None]) -> None:
-        self._told.append(told)
+    def on_lost(self, call_back: Callable[[MillstreamError | None], None]) -> None:
+        self._lost_calls.append(call_back)
 
     def _lost(self, loss: Loss) -> None:
         if loss is Loss.AWAY:
@@ -327,7 +327,7 @@ class SocketLink:
         error = None
         if loss is Loss.REFUSED or (self._keys is not None and self._ungreeted >= _GREETINGS):
             self._refused = (
-                True  # until it is tried anew: the next event says only that the peer is gone
+                True  # until it is tried again: the next event says only that the peer is gone
             )
             error = NotAllowed(
                 f"{self._address} does not let us in",
@@ -336,8 +336,8 @@ class SocketLink:
         self._give_up(error or NoAnswer(f"the link to {self._address} was lost"))
         if self._found() != self._address:
             self.renew()
-        for told in self._told:
-            told(error)
+        for call_back in self._lost_calls:
+            call_back(error)
 
     def _found(self) -> Address:
         try:
@@ -366,8 +366,8 @@ class SocketLink:
             self._address = found
             self._transport = choose(found, own_ips=own_ips(), registered=())
         self._connect()
-        for told in self._told:
-            told(None)
+        for call_back in self._lost_calls:
+            call_back(None)
 
     def close(self) -> None:
         self._closed = True
@@ -401,6 +401,6 @@ def open_link(
     return open_socket()
 
 
-def schema_of(card: envelope.SourceInfo) -> pa.Schema:
-    """Return the columns that a source's card names."""
-    return pa.ipc.read_schema(pa.py_buffer(card.schema))
+def schema_of(info: envelope.SourceInfo) -> pa.Schema:
+    """Return the columns that a source has."""
+    return pa.ipc.read_schema(pa.py_buffer(info.schema))

@@ -103,7 +103,7 @@ class Listener:
         self.sources = HostedSources(self.address)
 
     def start(self) -> None:
-        """Begin to answer, once all sources are hosted: one that is not there yet would be refused."""
+        """Begin to answer. Host all sources before: requests for others are refused."""
         REGISTERED[self.address.port] = self
         self._socket.start()
 
@@ -275,7 +275,7 @@ class Listener:
         self._slow.submit(work).add_done_callback(settled)
 
     def _refused_frame(self, error: BadFrame) -> None:
-        """Count a frame, and say so now and then: who sends many shall not fill the disk with our log."""
+        """Count a frame, and log it now and then: many of them must not fill the disk."""
         self.refused_frames += 1
         if self.refused_frames.bit_count() == 1:
             _log.warning("refused %d frames, the last: %s", self.refused_frames, error)
@@ -297,7 +297,7 @@ class Listener:
         )
 
     def close(self) -> None:
-        """Answer what is on its way, and stop listening. The inboxes stay open: close them before."""
+        """Answer what is on its way, and stop listening. Close the inboxes before."""
         REGISTERED.pop(self.address.port, None)
         self._feeds.close()
         self._slow.shutdown()

@@ -4,7 +4,7 @@ An inbox has one address, (ip, port, node), and up to three ways in:
 
     ip not on this host               TCP     tcp://ip:port
     port registered in this process   LOCAL   a plain call, no socket
-    otherwise                         IPC     <folder>/inbox_<port>, if it is there and may be written to; else TCP
+    otherwise                         IPC     <folder>/inbox_<port>, if we may write to it; else TCP
 
 A port tells workers of one host apart, never those of two: a loopback address has no place among
 several hosts.
@@ -52,7 +52,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an inbox is: its host and port, its engine's node number, and the folder of its IPC socket.
+    """Where an inbox is: host and port, its engine's node, and the folder of its IPC socket.
 
     >>> Address.parse("tcp://127.0.0.1:7000")
     Address(ip='127.0.0.1', port=7000, node=0, folder=None)
@@ -65,7 +65,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Return the address that a text names; a host name becomes its first address, IPv4 if it has one.
+        """Return the address in a text; a host name becomes its first address, IPv4 if it has one.
 
         Raises:
             InvalidAddress: The text is not an address, or no such host is known.
@@ -132,7 +132,7 @@ def own_ips() -> frozenset[str]:
 
 
 def preferred(network: str | None, found: Mapping[str, tuple[str, ...]] | None = None) -> str:
-    """Return this host's address in a network: `"10.0."`, `"10.0.0.0/16"`, or None for this host alone.
+    """Return this host's address in a network, "10.0." or "10.0.0.0/16"; None: this host alone.
 
     A prefix counts in whole numbers: "10.1" is not the beginning of 10.10.0.1. Of several addresses
     in the network the first is taken, IPv4 before IPv6.
@@ -179,7 +179,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
 
 
 def guard(ip: str, *, keys: bool, open_without_keys: bool) -> None:
-    """Let an inbox listen at an address that others can reach only with keys, or if the user wants it open.
+    """Refuse to listen without keys where others can reach us, unless the user wants that.
 
     Raises:
         OpenNetwork: Anybody in that network could write to the inbox.
@@ -187,7 +187,10 @@ def guard(ip: str, *, keys: bool, open_without_keys: bool) -> None:
     if keys or open_without_keys or _loopback(ip):
         return
     msg = f"{ip} can be reached from other hosts, and there are no keys"
-    hint = 'make keys with "millstream keys new NAME", or say that the network is trusted: open_without_keys'
+    hint = (
+        'make keys with "millstream keys new NAME", '
+        "or say that the network is trusted: open_without_keys"
+    )
     raise OpenNetwork(msg, hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""The outbox: rows on their way to one inbox, kept until it has acknowledged them (rules: window.py).
+"""The outbox: rows for one inbox, kept until it has acknowledged them (rules: window.py).
 
 Any thread puts rows in; everything else happens on the thread of the link's loop.
 """
@@ -30,7 +30,7 @@ PIECE_BYTES: Final = 2 << 20
 
 
 class Ticket:
-    """What a caller holds for rows it has handed over: `future` resolves when all of them are durable.
+    """The caller's side of rows that it has handed over: `future` resolves when all are durable.
 
     One who is `waiting` for it hears of a failure there and then; the others hear of it when they
     flush, too.
@@ -85,11 +85,11 @@ class Outbox:
     """Rows for one inbox."""
 
     def __init__(
-        self, link: Link, way: Route, limits: window.Limits, changed: threading.Condition
+        self, link: Link, route: Route, limits: window.Limits, changed: threading.Condition
     ) -> None:
         """Send over `link`; `changed` is notified when there is more room."""
         self._link = link
-        self._way = way
+        self._route = route
         self._limits = limits
         self._changed = changed
         self._window = window.Window()
@@ -134,7 +134,7 @@ class Outbox:
         return not self._held
 
     def failure(self) -> MillstreamError | None:
-        """Return, once, why rows were given up that nobody waited for; None: all are durable, or still here."""
+        """Return, once, why rows failed that nobody waited for; None: all are durable or here."""
         with self._changed:
             failure, self._failure = self._failure, None
         return failure
@@ -142,7 +142,7 @@ class Outbox:
     def statistics(self) -> OutboxStatistics:
         """Return the numbers as they are now."""
         return OutboxStatistics(
-            inbox=f"{self._way.source}/{self._way.partition}",
+            inbox=f"{self._route.source}/{self._route.partition}",
             transport=str(self._link.transport),
             waiting=self._rows,
             acknowledged=self._acknowledged,
@@ -170,7 +170,7 @@ class Outbox:
         return window.wake_at(self._window)
 
     def _next(self) -> window.Piece | None:
-        """Return what to send next: all that has gathered while others were on their way, as one piece."""
+        """Return what to send next: all that has gathered meanwhile, as one piece."""
         with self._changed:
             parts = self._following()
         return _joined(parts) if len(parts) > 1 else next(iter(parts), None)
@@ -205,15 +205,15 @@ class Outbox:
                 self._repeated += answer.repeated
             self._answered(order, answer)
 
-        self._link.enqueue(self._way, order, answered)
+        self._link.enqueue(self._route, order, answered)
 
     def _answered(self, order: window.Send, answer: Taken | MillstreamError) -> None:
         if isinstance(answer, MillstreamError):
             self._fail(answer)
             return
         self._refused += answer.refused
-        told = window.Answer(order.request, answer.taken, answer.highest, answer.free)
-        self._window = window.answered(self._window, told, time.monotonic(), self._limits)
+        found = window.Answer(order.request, answer.taken, answer.highest, answer.free)
+        self._window = window.answered(self._window, found, time.monotonic(), self._limits)
         self._release(self._window.acked)
 
     def _release(self, acked: int) -> None:
@@ -239,7 +239,7 @@ class Outbox:
         self._window = window.lost(self._window, time.monotonic(), self._limits)
 
     def _fail(self, error: MillstreamError) -> None:
-        """Give up what is here: the other side has refused it for good."""
+        """Give up what is here: the other side has refused it permanently."""
         with self._changed:
             held, self._held = list(self._held), deque()
             # Noted while it is locked: who sees that nothing is left must see why.

@@ -44,7 +44,7 @@ class Router:
             raise LinkError("no inbox is in this process", hint="choose another policy than local")
 
     def enqueue(self, numbers: Any, events: Sequence[Event], ticket: Ticket) -> int:
-        """Hand on events with these numbers, a range or an array; return how many were taken from the front.
+        """Hand on events with these numbers, and return how many were taken from the front.
 
         An instruction goes to every outbox, after all rows before it. Fewer than were given: there
         is no room now.
@@ -120,7 +120,7 @@ class Router:
 
 
 def too_large(batch: pa.RecordBatch) -> int | None:
-    """Return the first row that is larger than a frame, which no inbox can be sent; None: there is none."""
+    """Return the first row that is larger than a frame and cannot be sent; None: there is none."""
     if batch.nbytes <= MOST_BYTES - _METADATA:
         return None
     if batch.num_rows == 1:

@@ -1,7 +1,7 @@
 """Which rows go to which outbox: pure rules.
 
-Rows are admitted from the front: the first row without room holds back all rows after it, also those
-for which there is room, so that a count tells which rows have gone, and the order per key is kept.
+Rows are admitted from the front: the first row without room holds back all rows after it, also
+those for which there is room. So a count tells which rows have gone, and keys keep their order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def admitted(places: Places, rooms: Sequence[int]) -> int:
 
 
 def in_turn(numbers: npt.NDArray[np.int64], outboxes: int) -> Places:
-    """Return the outbox of each row by its number, so that rows that are sent again go where they went before."""
+    """Return the outbox of each row by its number: rows that are sent again go there again."""
     return numbers % outboxes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from math import isnan
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -77,7 +78,7 @@ class _Into:
 
     def listed(self, rows: Any) -> list[Mapping[str, Any]]:
         if isinstance(rows, (str, bytes, bytearray)) or not isinstance(rows, Iterable):
-            msg = f'source "{self.source}" takes rows, and {_shown(rows)} is not rows'
+            msg = f'source "{self.source}" takes rows, and {_described(rows)} is not rows'
             raise RowsRefused(
                 msg, hint="give a dict, a list of dicts, a DataFrame or an Arrow table"
             )
@@ -89,7 +90,7 @@ class _Into:
     def mapping(self, row: object, number: int) -> Mapping[str, Any]:
         found = as_mapping(row)
         if found is None:
-            msg = f'row {number} for source "{self.source}" is {_shown(row)}'
+            msg = f'row {number} for source "{self.source}" is {_described(row)}'
             raise RowsRefused(msg, hint="a row is a dict or a dataclass instance")
         return found
 
@@ -116,16 +117,22 @@ class _Into:
         try:
             return python.column([value], field.type, field.name)
         except Unfit as exc:
-            msg = f'row {number} for source "{self.source}" has {_shown(exc.value)} in column "{exc.column}", which is {exc.wanted}'
+            msg = (
+                f'row {number} for source "{self.source}" has {_described(exc.value)} '
+                f'in column "{exc.column}", which is {exc.wanted}'
+            )
             raise RowsRefused(msg, hint=exc.hint) from exc
         except UnknownField as exc:
-            msg = f'row {number} for source "{self.source}" has field "{exc.field}" in column "{exc.column}", which has none of that name'
+            msg = (
+                f'row {number} for source "{self.source}" has field "{exc.field}" '
+                f'in column "{exc.column}", which has none of that name'
+            )
             raise RowsRefused(msg, hint=_meant(exc.field, exc.known, "fields")) from exc
 
     # columns
 
     def frame(self, frame: Any) -> pa.RecordBatch:
-        """Take a DataFrame: columns of objects hold Python values, all others are arrays already."""
+        """Take a DataFrame: columns of objects hold Python values, all others are arrays."""
         names = [str(name) for name in frame.columns]
         self.check_names(names)
         arrays = [
@@ -174,14 +181,20 @@ class _Into:
         ):
             return self.values(array.to_pylist(), field)
         if loses(array.type, field.type) or not _castable(array.slice(0, 0), field.type):
-            msg = f'column "{field.name}" for source "{self.source}" is {array.type}, which cannot become {field.type}'
+            msg = (
+                f'column "{field.name}" for source "{self.source}" is {array.type}, '
+                f"which cannot become {field.type}"
+            )
             raise RowsRefused(msg, hint="cast it first, so that you say what may be lost")
         try:
             return pc.cast(array, field.type)
         except pa.ArrowException as exc:
             number = _first_bad(array, field.type)
-            shown = _shown(array[number].as_py())
-            msg = f'row {number} for source "{self.source}" has {shown} in column "{field.name}", which cannot become {field.type}'
+            described = _described(array[number].as_py())
+            msg = (
+                f'row {number} for source "{self.source}" has {described} '
+                f'in column "{field.name}", which cannot become {field.type}'
+            )
             raise RowsRefused(msg, hint=str(exc)) from exc
 
     # both
@@ -190,7 +203,10 @@ class _Into:
         for array, field in zip(arrays, self.schema, strict=True):
             if not field.nullable and array.null_count:
                 number = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
-                msg = f'row {number} for source "{self.source}" has no value in column "{field.name}", which must not be null'
+                msg = (
+                    f'row {number} for source "{self.source}" has no value '
+                    f'in column "{field.name}", which must not be null'
+                )
                 raise RowsRefused(msg, hint="declare the column nullable, or leave such rows out")
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * count, type=pa.struct([])))
@@ -212,8 +228,7 @@ def _picked(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
 
 def _present(value: Any, *, floating: bool) -> Any:
     """Return None for what pandas puts where nothing is; NaN is a number among numbers."""
-    # A NaN is the one value that is not itself.
-    nothing = missing(value) or (not floating and isinstance(value, float) and value != value)  # noqa: PLR0124
+    nothing = missing(value) or (not floating and isinstance(value, float) and isnan(value))
     return None if nothing else value
 
 
@@ -244,6 +259,6 @@ def _meant(name: str, known: Sequence[str], what: str) -> str:
     return f"{meant}its {what} are {', '.join(known)}"
 
 
-def _shown(value: object) -> str:
+def _described(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""A source that a client sends to: where rows get their numbers, and single ones are gathered into batches."""
+"""A source that a client sends to: numbers rows, and gathers single ones into batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Ready = tuple[Any, Group]  # a record batch, which has no types, and those who 
 
 
 class Room(threading.Condition):
-    """Where senders wait for room. It counts its news, so that none is missed between a look and a wait."""
+    """Where senders wait for room; news between a look and a wait are not missed."""
 
     news = 0
 
@@ -51,7 +51,7 @@ class Target:
         room: Room,
         ring: Callable[[], None],
     ) -> None:
-        """Hand rows to `router`, waiting in `room` while it has none; `ring` wakes the thread that sends them."""
+        """Hand rows to `router`, waiting in `room` for it; `ring` wakes the thread that sends."""
         self.info = info
         self.schema = schema_of(info)
         self.router = router
@@ -75,7 +75,7 @@ class Target:
     def put(
         self, events: list[Event], ticket: Ticket, deadline: float, numbers: Numbers | None = None
     ) -> None:
-        """Number events, unless they have numbers, and hand them to the router, waiting for room."""
+        """Number events that have no numbers, and hand them to the router, waiting for room."""
         with self._turn:
             self._flush(deadline)
             self._hand_over(events, ticket, deadline, numbers)
@@ -140,7 +140,7 @@ class Target:
             self._flush(deadline)
 
     def flush_if_due(self, now: float) -> float | None:
-        """Send what has been gathered for long enough, if nobody else is at it; called on the loop's thread."""
+        """Send what was gathered long enough, unless another thread does; for the loop's thread."""
         if self.due is None or now < self.due:
             return self.due
         if not self._turn.acquire(blocking=False):
@@ -152,7 +152,7 @@ class Target:
         return self.due
 
     def _flush(self, deadline: float | None) -> None:
-        """Send what is gathered. Without a deadline there is no waiting: what finds no room stays."""
+        """Send what is gathered. Without a deadline it does not wait: what finds no room stays."""
         while (ready := self._ready or self._converted()) is not None:
             batch, group = ready
             if deadline is None and not self._fits(batch):
@@ -169,7 +169,7 @@ class Target:
         return all(outbox.room(each) >= batch.num_rows for outbox in self.router.outboxes)
 
     def _converted(self) -> _Ready | None:
-        """Return what is gathered as a batch; a row that does not fit is told so, and costs the others nothing."""
+        """Return what is gathered as a batch; the future of a row that does not fit says so."""
         gathered, self._gathered = self._gathered, []
         if not gathered:
             return None
@@ -219,6 +219,7 @@ def fitting(rows: Any, schema: pa.Schema, source: str) -> pa.RecordBatch:
     batch = to_batch(rows, schema, source=source)
     row = too_large(batch)
     if row is not None:
-        msg = f'row {row} for "{source}" is larger than the {envelope.MOST_BYTES >> 20} MB that can be sent at once'
+        limit = envelope.MOST_BYTES >> 20
+        msg = f'row {row} for "{source}" is larger than the {limit} MB that can be sent at once'
         raise RowsRefused(msg, hint="keep it in a file, and send where it is")
     return batch

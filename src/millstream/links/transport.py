@@ -1,8 +1,8 @@
 """Sockets: the only file that knows ZeroMQ.
 
-    Loop    one thread that waits for sockets, timers and tasks of other threads; idle, it costs nothing
-    ServerSocket    the sockets of a listener: a ROUTER on IPC and one on TCP, the latter with CURVE where there are keys
-    Wire    the DEALER of an outbox, made anew when it is lost
+    Loop    one thread that waits for sockets, timers and tasks of other threads
+    ServerSocket    a listener's ROUTERs on IPC and TCP, the latter with CURVE if it has keys
+    Wire    the DEALER of an outbox, made again when it is lost
 
 Whatever a peer does, a loop goes on: what a callback raises is logged.
 """
@@ -131,7 +131,7 @@ class Loop:
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except Exception:  # noqa: BLE001 (a peer's worst must not end the thread that serves the others)
+        except Exception:  # noqa: BLE001 (no peer may end the thread that serves the others)
             _log.exception("a link goes on after an unexpected error")
             return None
 
@@ -142,7 +142,7 @@ Reply = Callable[[Frames], None]
 """Sends an answer; any thread may call it, also after the peer has gone."""
 
 Handler = Callable[[list[Any], "str | None", Reply], None]
-"""Takes a request: its frames, the name of the producer (None: not over TCP with keys), and how to answer."""
+"""Takes a request: frames, the producer's name (None without keys), and how to answer."""
 
 
 class ServerSocket:
@@ -371,12 +371,12 @@ class Loss(Enum):
     """Nobody is there to connect to, and it is tried again."""
     REFUSED = "refused"
     UNGREETED = "ungreeted"
-    """The peer hung up on our greeting: it died just then, or it cannot read it, since it has another key."""
+    """The peer hung up on our greeting: it died just then, or has another key."""
 
 
 @functools.cache
 def _context(_process: int) -> Any:
-    """Return the context of all wires of a process: as many as it wants. A forked one needs its own."""
+    """Return the context of all wires of this process; a forked one gets its own."""
     context: Any = zmq.Context()
     context.max_sockets = 65536
     return context
@@ -397,7 +397,7 @@ class Wire:
         keys: KeyPair | None = None,
         server: bytes | None = None,
     ) -> None:
-        """Connect; over IPC if a folder is given. `on_lost` is called when the peer goes or turns us away."""
+        """Connect, over IPC if a folder is given; `on_lost` is called when the peer is gone."""
         self._loop = loop
         self._ip, self._port = ip, port
         self._folder = None if folder is None else _Folder(Path(folder))

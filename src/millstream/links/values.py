@@ -4,7 +4,7 @@ Arrow reads much of what it is given: 1.5 as the integer 1, 5 as five microsecon
 moment as its day. Here the types of a column's values are looked at first, all at once, and only
 those pass that mean the same afterwards:
 
-    bigint       int, not True, not 1.0          timestamp   datetime (without a zone: UTC), date, ISO text
+    bigint       int, not True, not 1.0          timestamp   datetime (no zone: UTC), date, ISO text
     double       float, int                      date        date, ISO text
     decimal      Decimal, int                    array       list, tuple, numpy array
     string       str                             map         dict, list of pairs
@@ -104,7 +104,7 @@ def _family(kind: pa.DataType) -> str | None:
 def _scalars(values: Values, kind: pa.DataType, name: str) -> pa.Array:
     family = _family(kind)
     if family is not None and not set(map(type, values)) <= {type(None), *_PLAIN[family]}:
-        values = [_plain(value, family, kind, name) for value in values]
+        values = [_held(value, family, kind, name) for value in values]
     try:
         return pa.array(values, type=kind)
     except _FAILURES:
@@ -122,7 +122,7 @@ def _one_by_one(values: Values, kind: pa.DataType, name: str) -> pa.Array:
     return pa.concat_arrays(found)
 
 
-def _plain(value: Any, family: str, kind: pa.DataType, name: str) -> Any:
+def _held(value: Any, family: str, kind: pa.DataType, name: str) -> Any:
     """Return a value of a type that Arrow reads as it is meant."""
     if missing(value):
         return None
@@ -140,7 +140,7 @@ def _plain(value: Any, family: str, kind: pa.DataType, name: str) -> Any:
 
 
 def _mistaken(value: Any, family: str) -> bool:
-    """Whether a value has the right class and means something else: True is an int, a datetime a date."""
+    """Tell whether a value of the right class means something else: True is an int."""
     if isinstance(value, bool):
         return family != "boolean"
     if isinstance(value, datetime):
@@ -188,7 +188,7 @@ def _advice(value: object, family: str) -> str | None:
             else "use decimal.Decimal"
         )
     if isinstance(value, (int, float)) and family in {"timestamp", "date"}:
-        return 'a number does not say its unit: send a datetime, or text such as "2024-05-04T09:00:00Z"'
+        return 'a number has no unit: send a datetime, or text such as "2024-05-04T09:00:00Z"'
     if isinstance(value, datetime):
         return (
             "send its .date()"

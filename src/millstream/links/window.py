@@ -28,7 +28,7 @@ UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be on its way, how long an answer may take, how long to leave an inbox alone that is full."""
+    """How much may be on its way, how long to wait for an answer, and after a full inbox."""
 
     requests: int = 8
     time_limit_s: float = 10.0
@@ -64,7 +64,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an inbox says to a request: rows taken, the highest number it has made durable, and its free room in rows."""
+    """An inbox's answer: rows taken, the highest number that is durable, free room in rows."""
 
     request: int
     taken: int
@@ -83,7 +83,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """All that an outbox knows. `acked` and `sent` are numbers of rows; `sent` goes back at a rewind."""
+    """All that an outbox knows; `acked` and `sent` are numbers, `sent` goes back at a rewind."""
 
     pieces: tuple[Piece, ...] = ()
     acked: int = NOTHING
@@ -149,7 +149,7 @@ def send(window: Window, now: float, limits: Limits) -> tuple[Window, list[Send]
 
 
 def _room(window: Window) -> int:
-    """Return how many rows may be sent; an inbox that is full, or unknown, is asked with one request."""
+    """Return how many rows may be sent; a full or unknown inbox gets a single request."""
     flying = sum(flight.rows for flight in window.flights)
     if window.free == UNKNOWN:
         return 0 if flying else 1 << 30
@@ -181,7 +181,7 @@ def answered(window: Window, answer: Answer, now: float, limits: Limits) -> Wind
 
 
 def expired(window: Window, now: float, limits: Limits) -> tuple[Window, bool]:
-    """Return the window, rewound if an answer is overdue, and whether it was: then the link is made anew."""
+    """Return the window, rewound if an answer is overdue, and whether to renew the link."""
     if not any(flight.deadline <= now for flight in window.flights):
         return window, False
     # What the inbox has room for is news of an earlier life.
