@@ -1,11 +1,11 @@
 """How far results reach: the horizon and the look-back of every stage.
 
-A switch of versions is cut at a moment T, a multiple of the flow's switch interval. A result belongs
-to the old version if it starts before T, to the new one otherwise. The *horizon* of a stage says
-how far past T a result that starts before T may read; the *look-back* how far before T a result
-that starts at or after it may read. None means that no bound is known. Along a chain both add up.
-Where a stage groups by the time of a window (its end), the window's size is added to the look-back:
-such a row was begun that long before its time.
+A switch of versions is cut at a moment T, a multiple of the flow's switch interval. A result
+belongs to the old version if it starts before T, to the new one otherwise. The *horizon* of a stage
+says how far past T a result that starts before T may read; the *look-back* how far before T a
+result that starts at or after it may read. None means that no bound is known. Along a chain both
+add up. Where a stage groups by the time of a window (its end), the window's size is added to the
+look-back: such a row was begun that long before its time.
 
 | stage | horizon | look-back |
 | --- | --- | --- |

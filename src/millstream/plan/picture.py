@@ -123,7 +123,8 @@ class _Picture:
             f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
             f'height="{height:.0f}" role="img" aria-label="{escape(title)}">\n'
             f"<style>{sheet('millstream', _RULES)}</style>\n{_MARKER}\n"
-            f'<rect class="page" width="{width:.0f}" height="{height:.0f}" rx="12"/>\n{body}\n</svg>\n'
+            f'<rect class="page" width="{width:.0f}" height="{height:.0f}" rx="12"/>\n'
+            f"{body}\n</svg>\n"
         )
 
     def parts(self, title: str, detail: str) -> Iterator[str]:
@@ -290,7 +291,8 @@ def _cylinder(box: Box) -> str:
     """Return a cylinder that lies on its side, as rows go through it."""
     bend, left, right, down = _BULGE, box.x, box.right, box.height
     outline = (
-        f"M{left + bend:.1f} {box.y:.1f}H{right - bend:.1f}a{bend} {down / 2:.1f} 0 0 1 0 {down:.1f}"
+        f"M{left + bend:.1f} {box.y:.1f}H{right - bend:.1f}"
+        f"a{bend} {down / 2:.1f} 0 0 1 0 {down:.1f}"
         f"H{left + bend:.1f}a{bend} {down / 2:.1f} 0 0 1 0 {-down:.1f}z"
     )
     rim = f"M{right - bend:.1f} {box.y:.1f}a{bend} {down / 2:.1f} 0 0 0 0 {down:.1f}"
