@@ -74,47 +74,6 @@ class Scheme:
         return "processor" if self.downstreams(name) else "sink"
 
 
-def runtime_arguments(
-    scheme: Scheme,
-    name: str,
-    *,
-    folder: Path,
-    addresses: dict[str, str] | None = None,
-    generation: int = 1,
-) -> list[str]:
-    """Return the arguments of `millstream runtime` for a node.
-
-    Args:
-        scheme: The scheme.
-        name: The node.
-        folder: Where runtimes keep their queues and service sockets.
-        addresses: Where nodes are that are not at their first address: spares.
-        generation: Which life of the node this is.
-    """
-    node, places = (
-        scheme.node(name),
-        {one.name: one.addresses[0] for one in scheme.nodes if one.addresses},
-    )
-    places |= addresses or {}
-    whole = f"{scheme.name}_{name}"
-    arguments = ["--action", node.action, "--name", whole, "--contract", node.contract]
-    # A queue belongs to a place: a spare has a disk of its own.
-    place = places.get(name, "here").replace(":", "-")
-    arguments += ["--queue", str(folder / whole / place), "--generation", str(generation)]
-    arguments += ["--service-sock", str(folder / f"{whole}.sock")]
-    if scheme.upstreams(name):
-        arguments += ["--in", places[name]]
-    for target in scheme.downstreams(name):
-        arguments += ["--out", places[target]]
-    for key, value in node.env:
-        arguments += ["--env", f"{key}={value}"]
-    if node.conn_whitelist == ():
-        arguments.append("--no-network")
-    for address in node.conn_whitelist or ():
-        arguments += ["--conn-whitelist", address]
-    return [*arguments, "--", *node.args] if node.args else arguments
-
-
 def described_in(path: Path) -> bool:
     """Tell whether a file holds a scheme, and not a flow; what cannot be read holds none."""
     if path.suffix not in (".yaml", ".yml", ".json"):
