@@ -76,7 +76,8 @@ def _member(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _left_out(path: Path) -> bool:
-    return any(path.match(pattern) for pattern in _LEFT_OUT)
+    # A folder of an engine is empty when it is started, and Spark's while a driver runs.
+    return "scratch" in path.parts or any(path.match(pattern) for pattern in _LEFT_OUT)
 
 
 def unpack(archive: Path, folder: Path) -> None:
