@@ -13,8 +13,8 @@ with warnings.catch_warnings():
     import schemathesis
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from millstream.engine.http.api import DESCRIPTION, OPERATIONS
 from millstream.engine.http.limits import RequestLimits
+from millstream.engine.http.operations import DESCRIPTION, OPERATIONS
 from millstream.engine.inboxes.intake import ARROW, NDJSON
 from millstream.engine.jobs import lifecycle as life
 from support.served import Served, serving

@@ -13,8 +13,8 @@ import pytest
 
 from millstream.cluster import Cluster
 from millstream.engine import tokens
-from millstream.engine.http.api import OPERATIONS
 from millstream.engine.http.limits import Held, Rate, RequestLimits
+from millstream.engine.http.operations import OPERATIONS
 from millstream.engine.http.server import Server, Serving, guard
 from millstream.errors import EngineAway, EngineError, InvalidAddress, OpenNetwork, TokenRefused
 from support.engine import PeerEngine

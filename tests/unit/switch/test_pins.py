@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from millstream.engine.http.api import Switching
+from millstream.engine.http.messages import Switching
 from millstream.engine.jobs.switch_record import Switch, SwitchState
 from millstream.engine.switch_service import switch_status
 from millstream.spark.switching.switch_log import SwitchLog

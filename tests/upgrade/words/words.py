@@ -20,7 +20,7 @@ import millstream as ms
 from millstream import errors
 from millstream.actions import queue
 from millstream.engine import tokens
-from millstream.engine.http.api import DESCRIPTION
+from millstream.engine.http.operations import DESCRIPTION
 from millstream.engine.jobs import lifecycle, package, store, switch_record
 from millstream.engine.schemes import supervisor
 from millstream.ingest import files, settings

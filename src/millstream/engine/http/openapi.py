@@ -1,8 +1,7 @@
 """What can be asked over HTTP, as data, and its description in OpenAPI 3.1.
 
-An `Operation` is a method and a path with the types of all that goes in and out. The API serves
-what the table of operations says, and the description is made from the same table: they cannot
-differ.
+An `Operation` is a method and a path with the types of all that goes in and out. The API
+serves the table of operations, and the description is made from the same table: they cannot differ.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ class Operation:
         status: Of an answer.
         refusals: What else may be answered.
         private: Whether it needs the token although it changes nothing.
+        sending: Whether it brings events, which have threads of their own.
     """
 
     method: str
@@ -69,6 +69,7 @@ class Operation:
     status: int = 200
     refusals: Sequence[int] = ()
     private: bool = False
+    sending: bool = False
 
     @property
     def needs_token(self) -> bool:

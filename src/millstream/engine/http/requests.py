@@ -26,9 +26,11 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream import errors
-from millstream.engine.http.api import OPERATIONS, Api, Asked, Ready, Text
+from millstream.engine.http.api import Api, Asked, Text
 from millstream.engine.http.limits import Held, Rate, RequestLimits
+from millstream.engine.http.messages import Ready
 from millstream.engine.http.openapi import JSON, Operation, Parameter, Problem
+from millstream.engine.http.operations import OPERATIONS
 from millstream.engine.tokens import same
 from millstream.errors import (
     FlowError,
