@@ -12,182 +12,57 @@ only some columns are wanted: batches are small, so their other columns are in m
 from __future__ import annotations
 
 import bisect
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import xxhash
 
 from millstream.errors import (
-    CorruptBatch,
-    CorruptIndex,
     JournalMissing,
-    PositionTrimmed,
     PositionUnwritten,
 )
 from millstream.journal.base import Description, Entry, Kind, PartitionState, Slice
-from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.entry_data import Described, EntryData
 from millstream.journal.kinds.files.index import (
     ENDED,
     NOBODY,
     NOTHING,
     maybe,
-    read_header,
-    some,
 )
 from millstream.journal.kinds.files.layout import (
-    data_file,
     description_file,
-    index_file,
     partition_folder,
-    segment_positions,
 )
-from millstream.journal.kinds.files.mark import Mark, MarkReader
-from millstream.journal.kinds.files.segments import CHECK_HINT, Maps, Segment, synced_without_mark
+from millstream.journal.kinds.files.segments import Segment
 from millstream.journal.kinds.files.senders import read_senders
+from millstream.journal.kinds.files.visible import Visible
 from millstream.journal.lateness import max_lag
-from millstream.journal.rows import times_of, widen
 
-_COPIED = 2**20
-_SEGMENTS = 16  # each holds a map of its index, and files held open
 _INSTRUCTIONS: Final = [int(kind) for kind in Kind if kind.instruction]
-
-
-class _Journal:
-    """What the partitions' readers share; it knows none of them, so that maps go when their last user does."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.description: Description = describe(path)
-
-    def schema(self, version: int) -> pa.Schema:
-        """Return one of the schemas under which batches were written."""
-        if version >= len(self.description.schemas):
-            self.description = describe(self.path)
-        return self.description.schemas[version]
 
 
 class PartitionReader:
     """Reads one partition; not safe for several threads."""
 
-    def __init__(self, journal: _Journal, partition: int, *, check: bool = True) -> None:
-        self._journal = journal
+    def __init__(self, described: Described, partition: int, *, check: bool = True) -> None:
         self.partition = partition
-        self._check = check
-        self._folder = partition_folder(journal.path, partition)
-        self._mark_reader = MarkReader(self._folder)
-        self._mark: Mark | None = None
-        self._firsts: list[int] = []
-        self._segments: OrderedDict[int, Segment] = OrderedDict()
-        self._maxima: dict[int, int] = {}
-        self._maps = Maps()
+        self._described = described
+        self._folder = partition_folder(described.path, partition)
+        self._name = f'partition {partition} of journal "{described.path}"'
+        self._visible = Visible(self._folder, self._name)
+        self._data = EntryData(described, self._visible.maps, check=check)
         self._senders: list[str] = []
-        self._unmarked = synced_without_mark(self._folder, self._mark_reader.read())
-
-    # where it begins and ends
 
     @property
     def begin(self) -> int:
         """The first position that is still there."""
-        self._refresh()
-        self._list()
-        return self._firsts[0] if self._firsts else 0
+        return self._visible.begin
 
     @property
     def end(self) -> int:
         """The position after the last durable one, now."""
-        self._refresh()
-        return 0 if self._mark is None else self._mark.end
-
-    def _refresh(self) -> None:
-        """Take over what was written since."""
-        mark = self._mark_reader.read()
-        if self._unmarked is not None:
-            if mark is None or mark.turn <= self._unmarked.turn:
-                mark = self._unmarked
-            else:
-                self._unmarked = None
-        if mark is self._mark or mark is None:
-            return
-        moved = self._mark is None or mark.segment != self._mark.segment
-        self._mark = mark
-        if moved:
-            self._list()
-        last = self._segments.get(mark.segment)
-        if last is not None:
-            if len(last.entries) == 0:
-                # An empty segment may have been begun again under another schema.
-                del self._segments[mark.segment]
-            else:
-                last.grow(mark.entries)
-
-    def _list(self) -> None:
-        """See which segments there are; forget those that were removed."""
-        if self._mark is None:
-            self._firsts = []
-            return
-        newest = self._mark.segment
-        self._firsts = [first for first in segment_positions(self._folder) if first <= newest]
-        kept = set(self._firsts)
-        for first in [first for first in self._segments if first not in kept]:
-            del self._segments[first]
-        self._maxima = {first: value for first, value in self._maxima.items() if first in kept}
-        self._maps.keep_only({data_file(self._folder, first) for first in kept})
-        for first, segment in self._segments.items():
-            if first != newest:
-                segment.finish()
-
-    def _segment(self, number: int) -> Segment:
-        first = self._firsts[number]
-        segment = self._segments.get(first)
-        if segment is None:
-            segment = self._segments[first] = Segment(self._folder, first)
-            if self._mark is not None and first == self._mark.segment:
-                segment.grow(self._mark.entries)
-            else:
-                segment.finish()
-            if len(self._segments) > _SEGMENTS:
-                self._segments.popitem(last=False)
-        self._segments.move_to_end(first)
-        return segment
-
-    def _max_before(self, number: int) -> int:
-        """Return the running maximum before a segment: its header says it, the segment need not be opened."""
-        first = self._firsts[number]
-        if first not in self._maxima:
-            self._maxima[first] = some(
-                read_header(index_file(self._folder, first)).state.running_max
-            )
-        return self._maxima[first]
-
-    def _max_after(self, number: int) -> int:
-        """Return the running maximum after a segment."""
-        if number + 1 < len(self._firsts):
-            return self._max_before(number + 1)
-        return self._segment(number).running_max
-
-    def _segment_of(self, position: int) -> Segment:
-        """Return the segment in which `position` lies, or would lie if it is the end."""
-        if not self._firsts or position < self._firsts[0]:
-            self._list()
-        if not self._firsts or position < self._firsts[0]:
-            first = self._firsts[0] if self._firsts else 0
-            msg = f"position {position} of {self._name} was removed, the first is {first}"
-            raise PositionTrimmed(
-                msg, hint="keep the journal for longer, or let the reader commit its positions"
-            )
-        try:
-            return self._segment(bisect.bisect_right(self._firsts, position) - 1)
-        except FileNotFoundError:  # retention was quicker
-            self._firsts = []
-            return self._segment_of(position)
-
-    @property
-    def _name(self) -> str:
-        return f'partition {self.partition} of journal "{self._journal.path}"'
+        return self._visible.end
 
     # finding
 
@@ -202,26 +77,15 @@ class PartitionReader:
         if position > end:
             msg = f"position {position} of {self._name} is not written, the end is {end}"
             raise PositionUnwritten(msg)
-        if self._mark is None:
+        if self._visible.mark is None:
             return PartitionState(None, None, ended=False, last_append_at=None)
-        segment = self._segment_of(position)
-        number = len(segment.entries) if position == end else self._find(segment, position)
+        segment = self._visible.segment_of(position)
+        number = len(segment.entries) if position == end else self._visible.find(segment, position)
         state = self._state_before(segment, number)
         if number == len(segment.entries) or position == int(segment.entries[number]["position"]):
             return state
         running_max = self._running_max_inside(segment, number, position, state.running_max)
         return PartitionState(running_max, state.floor, state.ended, state.last_append_at)
-
-    def _find(self, segment: Segment, position: int) -> int:
-        """Return the number of the entry that holds `position`."""
-        number = segment.find(position)
-        if number >= 0:
-            segment.check_entry(number)
-            entry = segment.entries[number]
-            if position < int(entry["position"]) + int(entry["count"]):
-                return number
-        msg = f"position {position} of {self._name} is missing from the index"
-        raise CorruptIndex(msg, file=str(segment.index_path), offset=0, hint=CHECK_HINT)
 
     def _state_before(self, segment: Segment, number: int) -> PartitionState:
         """Return the state before an entry, or after the last."""
@@ -244,10 +108,10 @@ class PartitionReader:
         entry = segment.entries[number]
         if entry["kind"] == Kind.LOST or entry["max_after"] == entry["max_before"]:
             return before
-        for start, batch in self._batches(segment, number, self._copied(segment, number)):
+        for start, batch in self._data.batches(segment, number, self._data.copied(segment, number)):
             if start >= position:
                 break
-            times = self._times(batch)[: position - start]
+            times = self._data.times(batch)[: position - start]
             if len(times):
                 highest = int(times.max())
                 before = highest if before is None else max(before, highest)
@@ -272,18 +136,20 @@ class PartitionReader:
         try:
             return self._find_lifting(moment, end)
         except FileNotFoundError:  # retention was quicker
-            self._list()
+            self._visible.list_segments()
             return self._find_lifting(moment, end)
 
     def _find_lifting(self, moment: int, end: int) -> int:
-        if not self._firsts:
+        if not self._visible.firsts:
             return end
-        if self._max_before(0) > moment:
-            return self._firsts[0]
-        found = bisect.bisect_right(range(len(self._firsts)), moment, key=self._max_after)
-        if found == len(self._firsts):
+        if self._visible.max_before(0) > moment:
+            return self._visible.firsts[0]
+        found = bisect.bisect_right(
+            range(len(self._visible.firsts)), moment, key=self._visible.max_after
+        )
+        if found == len(self._visible.firsts):
             return end
-        segment = self._segment(found)
+        segment = self._visible.segment(found)
         return self._lifting_inside(segment, segment.first_lifting(moment), moment)
 
     def _lifting_inside(self, segment: Segment, number: int, moment: int) -> int:
@@ -291,8 +157,8 @@ class PartitionReader:
         position = int(segment.entries[number]["position"])
         if segment.entries[number]["kind"] == Kind.LOST:
             return position  # one of the lost rows may have been the one
-        for start, batch in self._batches(segment, number, self._copied(segment, number)):
-            above = np.flatnonzero(self._times(batch) > moment)
+        for start, batch in self._data.batches(segment, number, self._data.copied(segment, number)):
+            above = np.flatnonzero(self._data.times(batch) > moment)
             if len(above):
                 return start + int(above[0])
         return position
@@ -308,8 +174,8 @@ class PartitionReader:
         """Return how many rows lie in [start, stop): instructions have positions too."""
         stop, found = min(stop, self.end), 0
         while start < stop:
-            segment = self._segment_of(start)
-            part = segment.entries[self._find(segment, start) : segment.find(stop - 1) + 1]
+            segment = self._visible.segment_of(start)
+            part = segment.entries[self._visible.find(segment, start) : segment.find(stop - 1) + 1]
             until = min(stop, int(part[-1]["position"]) + int(part[-1]["count"]))
             found += until - start - int(np.count_nonzero(np.isin(part["kind"], _INSTRUCTIONS)))
             start = until
@@ -335,8 +201,8 @@ class PartitionReader:
             return
         position = start
         while position < stop:
-            segment = self._segment_of(position)
-            number, count = self._find(segment, position), len(segment.entries)
+            segment = self._visible.segment_of(position)
+            number, count = self._visible.find(segment, position), len(segment.entries)
             while number < count and position < stop:
                 segment.check_entry(number)
                 yield segment, number
@@ -392,24 +258,24 @@ class PartitionReader:
             )
             return
         whole = start <= position and position + count <= stop and int(raw["parts"]) == 1
-        for begin, batch in self._batches(segment, number, self._mapped(segment, number)):
+        for begin, batch in self._data.batches(segment, number, self._data.mapped(segment, number)):
             if begin >= stop:
                 return
             cut = batch.slice(max(0, start - begin), max(0, stop - max(start, begin)))
             lag = maybe(raw["max_lag"])
-            if not whole and self._journal.description.time is not None:
-                times = self._times(batch)
+            if not whole and self._described.description.time is not None:
+                times = self._data.times(batch)
                 skipped = times[: max(0, start - begin)]
                 running_max = _raised(running_max, skipped)
                 if kind is Kind.ROWS:
-                    lag = max_lag(self._times(cut), running_max, before.floor)
+                    lag = max_lag(self._data.times(cut), running_max, before.floor)
             if cut.num_rows:
                 at = max(begin, start)
                 end = at + cut.num_rows
                 done = end == position + count
                 yield Slice(
                     position=at,
-                    batch=self._widened(cut, columns),
+                    batch=self._data.widened(cut, columns),
                     kind=kind,
                     max_lag=lag,
                     running_max_before=running_max,
@@ -419,70 +285,8 @@ class PartitionReader:
                     ended=ended and done,
                     stop=end,
                 )
-            if not whole and self._journal.description.time is not None:
-                running_max = _raised(running_max, self._times(cut))
-
-    def _widened(self, batch: pa.RecordBatch, columns: list[str] | None) -> pa.RecordBatch:
-        schema = self._journal.description.schema
-        if columns is None:
-            if batch.schema.equals(schema):
-                return batch
-            columns = schema.names
-        return widen(batch, schema, columns)
-
-    def _times(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        time = self._journal.description.time
-        assert time is not None
-        return times_of(batch, time)
-
-    def _batches(
-        self, segment: Segment, number: int, data: pa.Buffer
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield an entry's batches with their positions."""
-        raw = segment.entries[number]
-        position, schema = int(raw["position"]), self._journal.schema(int(raw["version"]))
-        if int(raw["parts"]) == 1:
-            yield position, pa.ipc.read_record_batch(data, schema)
-            return
-        source = pa.BufferReader(data)
-        for _ in range(int(raw["parts"])):
-            batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
-            yield position, batch
-            position += batch.num_rows
-
-    def _mapped(self, segment: Segment, number: int) -> pa.Buffer:
-        """Return an entry's bytes without copying them."""
-        raw = segment.entries[number]
-        offset, length = int(raw["offset"]), int(raw["length"])
-        mapped = self._maps.get(segment.data_path, offset + length)
-        return self._checked(
-            segment, number, None if mapped is None else mapped.slice(offset, length)
-        )
-
-    def _copied(self, segment: Segment, number: int) -> pa.Buffer:
-        """Return a copy of an entry's bytes, unless it is large: for a look at its times a map would cost more."""
-        raw = segment.entries[number]
-        if int(raw["length"]) > _COPIED:
-            return self._mapped(segment, number)
-        return self._checked(
-            segment, number, segment.read_data(int(raw["offset"]), int(raw["length"]))
-        )
-
-    def _checked(self, segment: Segment, number: int, data: pa.Buffer | None) -> pa.Buffer:
-        """Return an entry's bytes, compared with their checksum the first time."""
-        raw = segment.entries[number]
-        if self._check and data is not None and not segment.checked[number]:
-            if xxhash.xxh3_64_intdigest(data) == int(raw["data_checksum"]):
-                segment.checked[number] = 1
-            else:
-                data = None
-        if data is not None:
-            return data
-        position, offset = int(raw["position"]), int(raw["offset"])
-        msg = f'the batch at position {position} in "{segment.data_path}" is damaged, at byte {offset}'
-        raise CorruptBatch(
-            msg, file=str(segment.data_path), position=position, offset=offset, hint=CHECK_HINT
-        )
+            if not whole and self._described.description.time is not None:
+                running_max = _raised(running_max, self._data.times(cut))
 
 
 def _raised(
@@ -502,17 +306,17 @@ class Reader:
     """Reads a journal. Needs only the path, so executors open their own."""
 
     def __init__(self, path: Path | str, *, check: bool = True) -> None:
-        self._journal = _Journal(Path(path))
+        self._described = Described(Path(path))
         self._check = check
         self._partitions: dict[int, PartitionReader] = {}
 
     @property
     def path(self) -> Path:
-        return self._journal.path
+        return self._described.path
 
     @property
     def description(self) -> Description:
-        return self._journal.description
+        return self._described.description
 
     def partition(self, number: int) -> PartitionReader:
         """Return the reader of a partition; the same one each time."""
@@ -520,7 +324,7 @@ class Reader:
             msg = f'journal "{self.path}" has no partition {number}'
             raise JournalMissing(msg, hint=f"it has {self.description.partitions}")
         if number not in self._partitions:
-            self._partitions[number] = PartitionReader(self._journal, number, check=self._check)
+            self._partitions[number] = PartitionReader(self._described, number, check=self._check)
         return self._partitions[number]
 
     @classmethod
