@@ -34,8 +34,8 @@ import pyarrow as pa
 import zmq
 from benchmarks.common import Timing, folder, save, show
 
+import millstream as ms
 from millstream import ingest
-from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.journal.kinds.files.reader import Reader
 from millstream.links.client import Client, connect
@@ -92,7 +92,7 @@ def plain(batches: Batches) -> list[dict[str, Any]]:
 
 def declare(data: Path, partitions: int) -> None:
     flow = Flow("bench")
-    flow.source("events", sources.inbox(COLUMNS), time="at", key="origin", partitions=partitions)
+    flow.source("events", ms.inbox(COLUMNS), time="at", key="origin", partitions=partitions)
     ingest.declare(flow.stages["events"], data / "bench" / "journals" / "events")
 
 

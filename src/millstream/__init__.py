@@ -17,21 +17,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from millstream.connectors.console import console
+    from millstream.connectors.files import csv, files, jsonl, parquet, replay
+    from millstream.connectors.inbox import inbox
+    from millstream.connectors.memory import memory
+    from millstream.connectors.outbox import outbox
+    from millstream.connectors.postgres import postgres
+    from millstream.connectors.rate import rate
     from millstream.errors import MillstreamError
     from millstream.flow.flow import Flow
     from millstream.flow.load import load
-    from millstream.flow.sources import files, inbox, rate, replay
     from millstream.flow.stream import Stream
-    from millstream.flow.targets import (
-        console,
-        csv,
-        jsonl,
-        memory,
-        outbox,
-        parquet,
-        postgres,
-        table,
-    )
+    from millstream.flow.targets import table
     from millstream.links.async_client import AsyncClient, connect_async
     from millstream.links.client import Client, connect
     from millstream.patterns.pattern import Pattern, Phenomenon
@@ -70,21 +67,18 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "millstream.connectors.console": ("console",),
+    "millstream.connectors.files": ("csv", "files", "jsonl", "parquet", "replay"),
+    "millstream.connectors.inbox": ("inbox",),
+    "millstream.connectors.memory": ("memory",),
+    "millstream.connectors.outbox": ("outbox",),
+    "millstream.connectors.postgres": ("postgres",),
+    "millstream.connectors.rate": ("rate",),
     "millstream.errors": ("MillstreamError",),
     "millstream.flow.flow": ("Flow",),
     "millstream.flow.load": ("load",),
-    "millstream.flow.sources": ("files", "inbox", "rate", "replay"),
     "millstream.flow.stream": ("Stream",),
-    "millstream.flow.targets": (
-        "console",
-        "csv",
-        "jsonl",
-        "memory",
-        "outbox",
-        "parquet",
-        "postgres",
-        "table",
-    ),
+    "millstream.flow.targets": ("table",),
     "millstream.patterns.pattern": ("Pattern", "Phenomenon"),
     "millstream.spark.match": ("match", "sql"),
     "millstream.web.matches": ("plot",),

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+import millstream as ms
 from millstream import ingest
 from millstream.actions import hosted, wire
 from millstream.actions.program import Program
 from millstream.actions.settings import Settings
 from millstream.clock import SystemClock
 from millstream.engine.inboxes.inboxes import Inboxes
-from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
 from millstream.journal.kinds.files.layout import dead_folder
@@ -35,7 +35,7 @@ class Landed:
 
     def __init__(self, folder: Path, format: str, columns: str, partitions: int) -> None:
         self.at, self._folder = free_port(), folder
-        inbox = sources.inbox(columns, runtimes=self.at, format=format)
+        inbox = ms.inbox(columns, runtimes=self.at, format=format)
         stage = Flow("counts").source("events", inbox, partitions=partitions).flow.stages["events"]
         assert isinstance(stage, Source)
         self.journal = folder / "job" / "journals" / "events"

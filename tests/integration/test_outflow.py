@@ -18,14 +18,14 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
+import millstream as ms
+from millstream.connectors.outbox.target import InboxTarget, routed
 from millstream.errors import LinkClosed, SchemaConflict
-from millstream.flow import targets as t
 from millstream.journal.kinds.files.layout import staged_folder
 from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
 from millstream.links.listener import Security
-from millstream.spark.io.outflow import InboxTarget, routed
 from millstream.spark.io.targets import Epoch
 from support.links import NOON, TARGET, declare, entries, hosted, journal, letters, stored
 
@@ -43,7 +43,9 @@ def frame(spark: SparkSession, begin: int, end: int) -> DataFrame:
 
 
 def target(folder: Path, where: str | Path, **options: Any) -> InboxTarget:
-    made = InboxTarget(t.outbox(where, TARGET, **options), "out", folder, folder / "groups" / "out")
+    made = InboxTarget(
+        ms.outbox(where, TARGET, **options), "out", folder, folder / "groups" / "out"
+    )
     made.recover()
     return made
 
@@ -122,7 +124,7 @@ def test_what_was_decided_is_published_by_the_next_run(
             first.close()
             threading.Thread(target=out.interrupt).start()
 
-    monkeypatch.setattr("millstream.spark.io.outflow.passing", away)
+    monkeypatch.setattr("millstream.connectors.outbox.target.passing", away)
     with pytest.raises(LinkClosed):
         out.write(frame(spark, 0, 20), epoch(0))
     out.close()
@@ -158,9 +160,9 @@ def test_a_host_that_is_away_for_a_while_stops_nothing_for_good(
             away("staging")
         return routed(*found)
 
-    monkeypatch.setattr("millstream.spark.io.outflow.passing", away)
-    monkeypatch.setattr("millstream.spark.io.outflow.routed", gone)
-    monkeypatch.setattr("millstream.spark.io.outflow.TASK_S", 0.5)
+    monkeypatch.setattr("millstream.connectors.outbox.target.passing", away)
+    monkeypatch.setattr("millstream.connectors.outbox.target.routed", gone)
+    monkeypatch.setattr("millstream.connectors.outbox.target.TASK_S", 0.5)
     with closing(target(tmp_path, str(hosts[0].address))) as out:
         away("before")
         assert out.write(frame(spark, 0, 20), epoch(0)) == 20

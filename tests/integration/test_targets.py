@@ -21,11 +21,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millstream as ms
+from millstream.connectors.files.target import FilesTarget
+from millstream.connectors.memory.target import MemoryTarget
+from millstream.connectors.postgres import Postgres
+from millstream.connectors.postgres.target import PostgresTarget
 from millstream.errors import GroupFailed, RunError
-from millstream.flow import targets as t
 from millstream.journal import Kind
 from millstream.spark.flow_run import FlowRun, Options
-from millstream.spark.io.targets import Epoch, FilesTarget, MemoryTarget, PostgresTarget
+from millstream.spark.io.targets import Epoch
 
 pytestmark = pytest.mark.spark
 
@@ -213,7 +216,7 @@ def postgres() -> Iterator[str]:
 def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: str) -> None:
     import psycopg
 
-    target = PostgresTarget(t.Postgres(postgres, "results"))
+    target = PostgresTarget(Postgres(postgres, "results"))
     rows = spark.sql(
         "SELECT 1 AS n, 'ä\\t\\\\' AS text, timestamp '2020-01-01' AS at, 1.5D AS x, array('a', 'b') AS many, "
         "cast(2.25 AS decimal(9,2)) AS money, cast(null AS string) AS nothing, true AS yes, date '2020-02-02' AS day"
@@ -236,7 +239,7 @@ def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: s
 def test_postgresql_takes_results_back_from_a_moment_on(spark: SparkSession, postgres: str) -> None:
     import psycopg
 
-    target = PostgresTarget(t.Postgres(postgres, "moments"))
+    target = PostgresTarget(Postgres(postgres, "moments"))
     rows = spark.sql(
         "SELECT n, timestamp_seconds(n) AS `at` FROM VALUES (1), (2), (3), (4) AS t(n)"
     )
@@ -257,7 +260,7 @@ def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(
 
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE TABLE checked (n int CHECK (n < 10), text text)")
-    target = PostgresTarget(t.Postgres(postgres, "checked"))
+    target = PostgresTarget(Postgres(postgres, "checked"))
     target.recover()
     epoch = replace(FIRST, group="checked")
     with pytest.raises(psycopg.errors.CheckViolation):
@@ -267,4 +270,4 @@ def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(
 
 def test_a_postgresql_that_is_not_there_is_named() -> None:
     with pytest.raises(RunError, match="PostgreSQL cannot be reached"):
-        PostgresTarget(t.Postgres("postgresql://nobody@127.0.0.1:1/none", "x")).recover()
+        PostgresTarget(Postgres("postgresql://nobody@127.0.0.1:1/none", "x")).recover()

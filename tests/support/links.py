@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
+import millstream as ms
 from millstream import ingest
-from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
 from millstream.ingest import Settings
@@ -40,7 +40,7 @@ def declare(
     flow = Flow("f")
     flow.source(
         source,
-        sources.inbox(schema, producers=producers),
+        ms.inbox(schema, producers=producers),
         time=time,
         key=key,
         partitions=partitions,

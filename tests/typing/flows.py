@@ -4,9 +4,13 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 import millstream as ms
+from millstream.connectors.files import Files, Replay
+from millstream.connectors.inbox import Inbox
+from millstream.connectors.outbox import Outbox
+from millstream.connectors.postgres import Postgres
+from millstream.connectors.rate import Rate
 from millstream.flow.schema import Schema
-from millstream.flow.sources import Files, Inbox, Rate, Replay
-from millstream.flow.targets import Outbox, Postgres, Table
+from millstream.flow.targets import Table
 from millstream.plan.groups import Group, Plan, plan
 
 flow = ms.Flow("flights", window=timedelta(hours=1))

@@ -23,7 +23,6 @@ from millstream import ingest
 from millstream.cli.environment import engines_of_environment
 from millstream.errors import Ended, NotThere
 from millstream.flow.load import load
-from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
 from millstream.links.client import Client, connect
 
@@ -276,9 +275,7 @@ def _source(file: Path, name: str, source: str) -> Source:
             hint=f"millstream send {flow.name}.{source}",
         )
     found = [
-        key
-        for key, one in flow.stages.items()
-        if isinstance(one, Source) and isinstance(one.origin, Inbox)
+        key for key, one in flow.stages.items() if isinstance(one, Source) and one.origin.intake
     ]
     if not isinstance(stage, Source) or source not in found:
         raise NotThere(

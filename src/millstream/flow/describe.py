@@ -17,9 +17,9 @@ from millstream.flow import durations
 from millstream.flow.flow import Flow
 from millstream.flow.matching import Matchable
 from millstream.flow.schema import Schema
-from millstream.flow.sources import SourceSpec
+from millstream.flow.spec import Spec
 from millstream.flow.stages import Sink, Stage
-from millstream.flow.targets import Table, TargetSpec
+from millstream.flow.targets import Table
 
 # JSON values, whose types Python cannot express briefly.
 Data = Any
@@ -72,7 +72,7 @@ def _value(value: object) -> Data:
             return durations.format(value)
         case Schema():
             return [[field.name, field.type] for field in value]
-        case _ if isinstance(value, SourceSpec | TargetSpec | Table):
+        case _ if isinstance(value, Spec | Table):
             return _spec(value)
         case Matchable():
             return value.described()
@@ -83,9 +83,12 @@ def _value(value: object) -> Data:
     return value
 
 
-def _spec(spec: SourceSpec | TargetSpec | Table) -> dict[str, Data]:
-    fields = dataclasses.fields(spec)
-    data = {field.name: _value(getattr(spec, field.name)) for field in fields}
-    if "url" in data:
-        data["url"] = _PASSWORD.sub(r"\1:***@", str(data["url"]))
-    return {"kind": type(spec).__name__.lower()} | data
+def _spec(spec: Spec | Table) -> dict[str, Data]:
+    assert dataclasses.is_dataclass(spec)
+    data = {field.name: _value(getattr(spec, field.name)) for field in dataclasses.fields(spec)}
+    # Whichever field has an address in it: nobody knows the options of other packages' connectors.
+    shown = {
+        name: _PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
+        for name, value in data.items()
+    }
+    return {"kind": spec.kind, **shown}

@@ -9,10 +9,8 @@ import yaml
 
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
-from millstream.flow.sources import Files, Inbox, Rate, Replay
-from millstream.flow.stages import Reads, Sink, Source, forms
+from millstream.flow.stages import Reads, Source, forms
 from millstream.flow.stages.stage import Tree
-from millstream.flow.targets import Console, Memory, Outbox, Postgres
 
 
 def dump(flow: Flow) -> str:
@@ -33,7 +31,9 @@ def dump(flow: Flow) -> str:
             for stage in stages
             if not isinstance(stage, Source | Reads)
         },
-        "sinks": {sink.name: _sink(sink) for sink in flow.sinks.values()},
+        "sinks": {
+            sink.name: {"from": sink.input, **sink.target.to_yaml()} for sink in flow.sinks.values()
+        },
     }
     filled = {key: value for key, value in tree.items() if value}
     parts = [yaml.dump({key: value}, **_STYLE) for key, value in filled.items()]
@@ -92,37 +92,4 @@ def _source(stage: Source | Reads) -> Tree:
         "keep_for": stage.keep_for and shown(stage.keep_for),
         "keep_bytes": stage.keep_bytes,
     }
-    return forms.given({**_origin(stage), **common, **more})
-
-
-def _origin(stage: Source) -> Tree:
-    match stage.origin:
-        case Inbox(schema, producers, runtimes, format):
-            named = None if producers is None else list(producers)
-            plain = None if format == "json" else format
-            return {"inbox": schema.ddl, "producers": named, "runtimes": runtimes, "format": plain}
-        case Files(path, kind, schema, follow, options):
-            tree = {"files": path, "schema": schema.ddl, "format": kind}
-            return {**tree, "follow": follow or None, "options": dict(options) or None}
-        case Rate(rows_per_second, rows):
-            return {"rate": rows_per_second, "rows": rows}
-        case Replay(path, kind, schema, speed, _):
-            return {"replay": path, "schema": schema.ddl, "format": kind, "speed": speed}
-
-
-def _sink(sink: Sink) -> Tree:
-    match sink.target:
-        case Console(rows):
-            return {"from": sink.input, "console": rows}
-        case Memory():
-            return {"from": sink.input, "memory": None}
-        case Postgres(url, table):
-            return {"from": sink.input, "postgres": url, "table": table}
-        case Outbox(address, source, key, server, end):
-            options = forms.given({"key": key, "server": server, "end": end or None})
-            return {"from": sink.input, "outbox": address, "source": source, **options}
-        case target:
-            return {
-                "from": sink.input,
-                type(target).__name__.lower().replace("jsonlines", "jsonl"): target.path,
-            }
+    return forms.given({**stage.origin.to_yaml(), **common, **more})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import ceil, lcm
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 from millstream.clock import MICROSECOND
 from millstream.errors import (
@@ -24,7 +24,7 @@ from millstream.flow import query as queries
 from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
-from millstream.flow.sources import Replay, SourceSpec
+from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import Journal, Reads, Sink, Source, Stage
 from millstream.flow.stream import Stream
 
@@ -141,7 +141,7 @@ class Flow:
         """
         site = Site(self.name, name, "source", here())
         site.check_name()
-        if not isinstance(spec, get_args(SourceSpec)):
+        if not isinstance(spec, SourceSpec):
             fact = f"is made of {type(spec).__name__}"
             raise site.mistake(
                 InvalidOption,
@@ -165,10 +165,9 @@ class Flow:
                 InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes"
             )
         kept = None if keep_for is None else site.duration(keep_for, "keep_for")
-        origin = spec.timed_by(column) if isinstance(spec, Replay) else spec
         stage = Source(
             name,
-            origin,
+            spec.timed_by(column),
             spec.schema,
             column,
             late,

@@ -100,19 +100,17 @@ are written in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 
 from millstream.errors import CycleWithoutJournal, FlowError, NotLoadable, UnknownStream
-from millstream.flow import document, sources, stages, targets
+from millstream.flow import connector, document, stages
 from millstream.flow.document import Entry
 from millstream.flow.flow import Flow
 from millstream.flow.site import placed
-from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import EntryPoint, Stage
 from millstream.flow.stream import Stream
 from millstream.flow.targets import TargetSpec
@@ -240,12 +238,13 @@ class _Builder:
 
 
 def _source(flow: Flow, name: str, entry: Entry) -> None:
-    kind = entry.one_of(("inbox", "files", "rate", "replay", "reads"))
+    known = connector.sources()
+    kind = entry.one_of((*known, "reads"))
     if kind == "reads":
         journal, schema = entry.needed("reads", "a journal"), entry.needed("schema", "columns")
         flow.reads(journal, schema, time=entry.text("time"), name=name)
     else:
-        spec = _spec(kind, entry)
+        spec = known[kind].from_yaml(entry)
         given = {key: value for key in _OPTIONS if (value := entry.text(key)) is not None}
         partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
         flow.source(
@@ -258,52 +257,6 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
     entry.finish()
 
 
-def _spec(kind: str, entry: Entry) -> SourceSpec:
-    if kind == "inbox":
-        columns, producers = entry.needed("inbox", "columns"), entry.texts("producers")
-        runtimes, payload = entry.text("runtimes"), entry.text("format") or "json"
-        return sources.inbox(columns, producers=producers, runtimes=runtimes, format=payload)
-    if kind == "rate":
-        entry.needed("rate", "rows a second")
-        return sources.rate(entry.number("rate") or 0, rows=entry.whole("rows"))
-    path, schema, format_ = (
-        entry.needed(kind, "a path"),
-        entry.needed("schema", "columns"),
-        entry.text("format"),
-    )
-    if kind == "replay":
-        return sources.replay(path, schema, speed=entry.number("speed"), format=format_)
-    options = tuple(sorted((entry.named("options") or {}).items()))
-    return replace(
-        sources.files(path, schema, format=format_, follow=entry.flag("follow")), options=options
-    )
-
-
 def _target(entry: Entry) -> TargetSpec:
-    kind = entry.one_of(("parquet", "jsonl", "csv", "console", "memory", "postgres", "outbox"))
-    if kind == "console":
-        rows = entry.whole("console")
-        return targets.console() if rows is None else targets.console(rows=rows)
-    if kind == "memory":
-        entry.get("memory")
-        return targets.memory()
-    if kind == "postgres":
-        return targets.postgres(
-            entry.needed("postgres", "an address"), table=entry.needed("table", "its name")
-        )
-    if kind == "outbox":
-        where, source = (
-            entry.needed("outbox", "an address"),
-            entry.needed("source", '"flow.source"'),
-        )
-        return targets.outbox(
-            where, source, key=entry.text("key"), server=entry.text("server"), end=entry.flag("end")
-        )
-    return _FOLDERS[kind](entry.needed(kind, "a path"))
-
-
-_FOLDERS: dict[str, Callable[[str], TargetSpec]] = {
-    "parquet": targets.parquet,
-    "jsonl": targets.jsonl,
-    "csv": targets.csv,
-}
+    known = connector.targets()
+    return known[entry.one_of(tuple(known))].from_yaml(entry)

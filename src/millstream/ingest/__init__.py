@@ -1,8 +1,8 @@
-"""Ingest: from where events come from into journals, each row once.
+"""Ingest: from origins (`connectors/<system>/origin.py`) into journals, each row once.
 
-    origin (files, replay, rate, stdin) -> parse -> check -> route -> append
-                                             |        |
-                                             +--------+--> dead letters, with the reason and the place
+    origin -> parse -> check -> route -> append
+               |        |
+               +--------+--> dead letters, with the reason and the place
 
 An origin numbers its records by their place (a line of a file, a row of a
 recording), and the journal remembers the highest place that it has of every
@@ -12,6 +12,7 @@ sender. A restart goes on behind it: nothing is repeated and nothing is left out
 from millstream.ingest.feed import Feed
 from millstream.ingest.idle import Progress, left_over, proposals
 from millstream.ingest.ingest import Ingest, IngestStatistics, open, open_feed  # noqa: A004 (read as ingest.open)
+from millstream.ingest.origin import Origin, OriginContext
 from millstream.ingest.parse import parse_rows
 from millstream.ingest.rows import Refused, Rows
 from millstream.ingest.settings import Settings, declare, declared, grow
@@ -20,6 +21,8 @@ __all__ = [
     "Feed",
     "Ingest",
     "IngestStatistics",
+    "Origin",
+    "OriginContext",
     "Progress",
     "Refused",
     "Rows",

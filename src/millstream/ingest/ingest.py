@@ -7,20 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import MillstreamError, NotThere, SourceFailed
-from millstream.flow.sources import Files, Inbox, Rate, Replay
+from millstream.errors import MillstreamError, SourceFailed
 from millstream.flow.stages import Source
-from millstream.ingest import files
 from millstream.ingest.feed import Feed
-from millstream.ingest.origins import FilesOrigin, Origin, RateOrigin, ReplayOrigin
-from millstream.ingest.reading import layout
+from millstream.ingest.origin import OriginContext, open_origin
 from millstream.ingest.settings import Settings, declare, grow
 from millstream.journal import Description, journal_at
 from millstream.journal.partitioning import places
@@ -42,9 +39,9 @@ class IngestStatistics:
 def open(  # noqa: A001
     source: Source, folder: Path, *, root: Path = Path(), clock: Clock | None = None
 ) -> Ingest:
-    """Make what brings a source's events into its journal; `start` begins. The journal is made if it is not there.
+    """Make what brings a source's events into its journal; `start` begins.
 
-    It gets the partitions that the source wants, if it has fewer. A source that has ended before
+    The journal is created if it does not exist. It gets the partitions that the source wants, if it has fewer. A source that has ended before
     has nothing left to do. An inbox has no origin to read: programs send to it, and its host gives
     it more partitions.
 
@@ -63,7 +60,7 @@ def open(  # noqa: A001
     clock = clock or SystemClock()
     description, settings = declare(source, folder)
     _check_key(description, settings, max(description.partitions, source.partitions))
-    if isinstance(source.origin, Inbox):
+    if source.origin.reader is None:
         return Ingest(source, folder, None)
     description = grow(description, settings, source.partitions, clock)
     return Ingest(source, folder, _pumping(source, description, settings, root, clock))
@@ -90,7 +87,7 @@ def open_feed(
 
 
 Work = Callable[["Ingest"], bool]
-"""What the thread does, until there is no more to do (True) or it is told to stop (False)."""
+"""What the thread does, until there is no more to do (True) or it is stopped (False)."""
 
 
 class Ingest:
@@ -118,7 +115,7 @@ class Ingest:
     def _run(self, work: Work) -> None:
         try:
             work(self)
-        except Exception as exc:  # noqa: BLE001 (it is told to whoever asks next, by check)
+        except Exception as exc:  # noqa: BLE001 (`check` raises it)
             self._error = exc
 
     def stop(self) -> None:
@@ -128,7 +125,7 @@ class Ingest:
             self._thread.join()
 
     def outgrown(self, source: Source) -> bool:
-        """Tell whether the source, as it is now, wants more partitions than when this was opened, and has not been stopped."""
+        """Tell whether the source now wants more partitions than when this was opened, and runs."""
         return source.partitions > self._partitions and not self._stopping.is_set()
 
     def pause(self, seconds: float) -> bool:
@@ -162,12 +159,12 @@ class Ingest:
         if self._error is not None:
             hint = self._error.hint if isinstance(self._error, MillstreamError) else None
             raise SourceFailed(
-                f'source "{self.name}" has stopped: {_said(self._error)}', hint=hint
+                f'source "{self.name}" has stopped: {_text(self._error)}', hint=hint
             ) from self._error
 
     def statistics(self) -> IngestStatistics:
         """Return the numbers as they are now."""
-        error = None if self._error is None else _said(self._error)
+        error = None if self._error is None else _text(self._error)
         if self.feed is None:
             return IngestStatistics(0, 0, 0, self.ended, error)
         return IngestStatistics(
@@ -187,7 +184,7 @@ class Ingest:
         self.stop()
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
@@ -202,7 +199,10 @@ def _check_key(description: Description, settings: Settings, partitions: int) ->
 def _pumping(
     source: Source, description: Description, settings: Settings, root: Path, clock: Clock
 ) -> Work:
-    origin = _origin(source, description, root, clock)
+    context = OriginContext(
+        source.name, description.schema, source.time, description.path, root, clock
+    )
+    origin = open_origin(source.origin, context)
 
     def pump(ingest: Ingest) -> bool:
         with _feeding(ingest, open_feed(description, settings, clock)) as feed:
@@ -223,25 +223,3 @@ def _feeding(ingest: Ingest, feed: Feed) -> Iterator[Feed]:
         feed.abort()
         raise
     feed.close()
-
-
-def _origin(source: Source, description: Description, root: Path, clock: Clock) -> Origin:
-    log = description.path / "files.jsonl"
-    match source.origin:
-        case Files() as spec:
-            spec = replace(spec, path=str(root / spec.path))
-            files.there(spec)
-            how = layout(spec.format, description.schema, source.time, spec.options)
-            return FilesOrigin(spec, how, log, clock)
-        case Replay() as spec:
-            path = root / spec.path
-            if not path.is_file():
-                raise NotThere(
-                    f'the recording "{path}" does not exist', hint="a replay reads one file"
-                )
-            how = layout(spec.format, description.schema, spec.time or source.time, ())
-            return ReplayOrigin(path, spec.speed, how, log, clock)
-        case Rate() as spec:
-            return RateOrigin(spec, description.schema, clock)
-        case Inbox():
-            raise NotThere(f'the inbox "{source.name}" has no origin to read')

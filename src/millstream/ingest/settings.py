@@ -1,4 +1,4 @@
-"""What a source asks of its rows, kept beside its journal: `millstream send` knows it without the flow's file."""
+"""What a source asks of its rows, kept beside its journal, where `millstream send` finds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from millstream.clock import Clock
 from millstream.errors import NotThere
-from millstream.flow.sources import Inbox, Payload
+from millstream.flow.sources import Intake, Payload
 from millstream.flow.stages import Source
 from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
@@ -55,7 +55,8 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
     description = journal_at(folder).create(
         source.schema.arrow(), partitions=source.partitions, time=source.time
     )
-    inbox = source.origin if isinstance(source.origin, Inbox) else None
+    intake = source.origin.intake
+    options = intake or Intake()
     settings = Settings(
         source=source.name,
         time=source.time,
@@ -63,10 +64,10 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
         ahead=source.ahead,
         idle=source.idle,
         lateness=source.lateness,
-        inbox=inbox is not None,
-        producers=None if inbox is None or inbox.producers is None else list(inbox.producers),
-        runtimes=None if inbox is None else inbox.runtimes,
-        format="json" if inbox is None else inbox.format,
+        inbox=intake is not None,
+        producers=None if options.producers is None else list(options.producers),
+        runtimes=options.runtimes,
+        format=options.format,
     )
     Folder(folder).put(_FILE, msgspec.json.encode(settings))
     return description, settings

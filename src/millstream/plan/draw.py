@@ -11,7 +11,6 @@ from millstream.flow.describe import describe
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Reach, Written
-from millstream.flow.targets import Console, Memory, Outbox, Postgres, TargetSpec
 from millstream.plan.groups import Group, Plan
 from millstream.plan.picture import svg
 
@@ -139,7 +138,7 @@ def _block(flow: Flow, group: Group) -> _Block:
             )
         ]
     else:
-        outputs = [(name, target_text(flow.sinks[name].target)) for name in group.sinks]
+        outputs = [(name, flow.sinks[name].target.text) for name in group.sinks]
     return _Block(group.name, chain, outputs, _state(flow, group))
 
 
@@ -200,20 +199,6 @@ def _output_cells(block: _Block, row: int, names: int, targets: int) -> str:
     arrow = further if row else first
     name, target = block.outputs[row]
     return f"{arrow} {name.ljust(names)}   {target.ljust(targets)}"
-
-
-def target_text(target: TargetSpec) -> str:
-    """Return a target in two words."""
-    match target:
-        case Postgres():
-            return f"postgresql {target.table}"
-        case Outbox():
-            return f"outbox {target.source}"
-        case Console():
-            return "console"
-        case Memory():
-            return "memory"
-    return f"{type(target).__name__.lower().replace('jsonlines', 'jsonl')} {target.path}"
 
 
 def _state(flow: Flow, group: Group) -> str:

@@ -13,7 +13,7 @@ of an outbox is, passwords and keys, the switch interval.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
@@ -27,7 +27,7 @@ from millstream.plan.groups import Group, Plan
 # JSON values, whose types Python cannot express briefly.
 Data = Any
 _FORMAT = 1
-_UNIMPORTANT = ("keep_for", "keep_bytes", "rows", "address", "key_file", "server_file", "end")
+_UNIMPORTANT = ("keep_for", "keep_bytes")
 
 
 _Lines = Callable[[str, dict[str, Data], dict[str, Data]], Iterator[str]]
@@ -113,15 +113,17 @@ def _stage(plan: Plan, stage: Stage, functions: Functions, snapshots: Mapping[st
 def _output(plan: Plan, group: Group) -> Data:
     if group.journal is not None:
         journal = describe_stage(plan.flow.stages[group.journal])
-        return {"stage": group.output, "journal": _important(journal)}
-    sinks = {
-        name: _important(describe_stage(plan.flow.sinks[name])["target"]) for name in group.sinks
+        return {"stage": group.output, "journal": _without(journal, _UNIMPORTANT)}
+    sinks = {name: plan.flow.sinks[name] for name in group.sinks}
+    targets = {
+        name: _without(describe_stage(sink)["target"], sink.target.incidental)
+        for name, sink in sinks.items()
     }
-    return {"stage": group.output, "sinks": sinks}
+    return {"stage": group.output, "sinks": targets}
 
 
-def _important(described: dict[str, Data]) -> dict[str, Data]:
-    return {key: value for key, value in described.items() if key not in _UNIMPORTANT}
+def _without(described: dict[str, Data], names: Sequence[str]) -> dict[str, Data]:
+    return {key: value for key, value in described.items() if key not in names}
 
 
 def _normal_stage(meaning: dict[str, Data]) -> dict[str, Data]:

@@ -12,10 +12,9 @@ from html import escape
 
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
-from millstream.flow.sources import Files, Inbox, Rate, Replay
-from millstream.flow.stages import EntryPoint, Sink, Source, Stage
+from millstream.flow.spec import Spec
+from millstream.flow.stages import EntryPoint, Source, Stage
 from millstream.flow.stages.forms import end_of
-from millstream.flow.targets import Console, Memory, Outbox, Postgres
 from millstream.graph.layout import Box, Edge, Layout, Size, layers, place
 from millstream.graph.lines import rounded, text_width, through
 from millstream.graph.style import FONT, sheet
@@ -216,7 +215,7 @@ def _outer_cards(plan: Plan) -> Iterator[tuple[str, _Card]]:
                 _Card(use.name, _journal_detail(plan.flow.stages[use.name]), 2 * _BULGE),
             )
     for sink in plan.flow.sinks.values():
-        yield f"sink {sink.name}", _Card(sink.name, _target(sink))
+        yield f"sink {sink.name}", _Card(sink.name, _detail(sink.target))
 
 
 def _outer_edges(plan: Plan) -> tuple[list[Edge], list[Edge]]:
@@ -343,27 +342,9 @@ def _about(group: Group) -> str:
 
 def _journal_detail(stage: Stage) -> str:
     if isinstance(stage, Source):
-        match stage.origin:
-            case Inbox():
-                return "inbox"
-            case Files(path=path):
-                return f"files {end_of(path)}"
-            case Rate(rows_per_second=rate):
-                return f"{rate:g} rows/s"
-            case Replay(path=path):
-                return f"replay of {end_of(path)}"
+        return _detail(stage.origin)
     return "journal"
 
 
-def _target(sink: Sink) -> str:
-    match sink.target:
-        case Console():
-            return "console"
-        case Memory():
-            return "memory"
-        case Postgres(table=table):
-            return f"postgresql {table}"
-        case Outbox(source=source):
-            return f"outbox {end_of(source)}"
-        case target:
-            return f"{type(target).__name__.lower().replace('jsonlines', 'jsonl')} {end_of(target.path)}"
+def _detail(spec: Spec) -> str:
+    return f"{spec.title} {end_of(spec.place)}".rstrip()

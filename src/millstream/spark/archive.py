@@ -25,10 +25,9 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 
+import millstream as ms
 from millstream.errors import MillstreamError
 from millstream.flow.flow import Flow
-from millstream.flow.sources import rate
-from millstream.flow.targets import jsonl, parquet
 from millstream.spark.flow_run import FlowRun, Options
 from millstream.spark.session import home
 from millstream.spark.session.session import class_archive, session
@@ -124,14 +123,14 @@ def train(fresh: Path) -> None:
 def example() -> Flow:
     """Return a flow with the stages and sinks that most flows have."""
     flow = Flow("archive")
-    ticks = flow.source("ticks", rate(5_000, rows=5_000), time="at")
+    ticks = flow.source("ticks", ms.rate(5_000, rows=5_000), time="at")
     named = ticks.sql("named", "SELECT cast(value % 10 AS string) AS name, value, at FROM ticks")
     named.window("counted", every="1 second", by="name", rows="count(*)", mean="avg(value)").sink(
-        "counted", parquet("counted")
+        "counted", ms.parquet("counted")
     )
     output = "name string, rows long, at timestamp"
     named.fold("running", running, by="name", initial=0, output=output).sink(
-        "running", jsonl("running")
+        "running", ms.jsonl("running")
     )
     return flow
 

@@ -30,7 +30,7 @@ from millstream.journal import journal_at
 from millstream.links.host import Host, Listening
 from millstream.links.network import Address
 from millstream.plan.groups import Plan
-from millstream.spark.io.targets import MemoryTarget
+from millstream.spark.io.targets import Readable
 from millstream.spark.run.claim import claim as take_claim
 from millstream.spark.run.ends import notice_ends
 from millstream.spark.run.failure import cause
@@ -150,7 +150,7 @@ class FlowRun:
         return self._versions.queries
 
     @property
-    def memory(self) -> dict[str, MemoryTarget]:
+    def memory(self) -> dict[str, Readable]:
         """The rows of sinks in memory."""
         return self._ground.memory
 

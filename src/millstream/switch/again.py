@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millstream.flow.targets import Console, Outbox
 from millstream.plan.groups import Group, Plan
 from millstream.switch.changes import Change, GroupChange, Move, Version
 from millstream.switch.obstacle import Obstacle
@@ -39,17 +38,13 @@ def outputs(old: Plan, new: Plan, found: Iterable[GroupChange]) -> Outputs:
     before = [group for group in old.groups if group.name in changed]
     sinks = [name for group in before for name in group.sinks]
     stay = [name for name in sinks if not _same(old, new, name)]
-    appended = [name for name in sinks if isinstance(old.flow.sinks[name].target, Outbox)]
+    fate = {name: old.flow.sinks[name].target.reprocessing for name in sinks}
+    appended = [name for name in sinks if fate[name] == "repeated"]
     written = [
         group.journal for group in before if group.journal is not None and _outward(old, new, group)
     ]
-    kept = {*stay, *appended}
     return Outputs(
-        tuple(
-            name
-            for name in sinks
-            if name not in kept and not isinstance(old.flow.sinks[name].target, Console)
-        ),
+        tuple(name for name in sinks if fate[name] == "withdrawn" and name not in stay),
         (*(name for name in appended if name not in stay), *written),
         tuple(stay),
     )

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.clock import micros
+from millstream.connectors.inbox import Inbox
+from millstream.connectors.memory import Memory
 from millstream.errors import IngestError, RunError, UnknownStream
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.rewire import rewired
-from millstream.flow.sources import Inbox
 from millstream.flow.stages import Sink, Source
-from millstream.flow.targets import Memory
 from millstream.journal import Kind, journal_at
 from millstream.spark.flow_run import FlowRun, Options
 from millstream.spark.session.session import session

@@ -12,11 +12,11 @@ from typing import TextIO
 import pytest
 import typer
 
+import millstream as ms
 from millstream import ingest
 from millstream.cli import send as sending
 from millstream.cli.send import send
 from millstream.errors import AlreadyWriting, Ended, NoAnswer, NotThere
-from millstream.flow import sources
 from millstream.journal import Kind
 from millstream.journal.kinds.files.writer import Writer
 from millstream.links.client import Client, connect
@@ -62,7 +62,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def journal(data: Path) -> Path:
     folder = data / "flights" / "journals" / "departures"
-    ingest.declare(source(sources.inbox(DDL), key="origin", partitions=2), folder)
+    ingest.declare(source(ms.inbox(DDL), key="origin", partitions=2), folder)
     return folder
 
 

@@ -502,7 +502,7 @@ def reasons_found(folder: Path) -> set[str]:
 
 def test_every_reason_of_a_dead_letter_is_one_that_is_given(tmp_path: Path) -> None:
     found = reasons_found(tmp_path)
-    code = "".join(file.read_text() for file in (DOCS.parent / "src" / "millstream").glob("*/*.py"))
+    code = "".join(file.read_text() for file in (DOCS.parent / "src" / "millstream").rglob("*.py"))
     shown = reasons_shown()
     for reason in shown:
         pattern = ".*".join(re.escape(part) for part in reason.split("..."))

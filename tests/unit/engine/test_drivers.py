@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import millstream as ms
+from millstream.connectors.memory import memory
 from millstream.engine.driver import protocol
 from millstream.engine.driver.main import described
 from millstream.engine.driver.process import Log
 from millstream.engine.driver.protocol import Command, Described, Report, error_of, failure
 from millstream.engine.jobs.status import GroupStatus, SourceStatus
 from millstream.errors import DriverFailed, FlowError, GroupChanged, InvalidName, RunError, Where
-from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.rewire import renamed
-from millstream.flow.targets import memory
 from millstream.ingest import IngestStatistics
 from millstream.spark.run.query import GroupStatistics
 
@@ -55,8 +55,8 @@ def test_an_error_of_a_driver_is_told_as_it_was_raised() -> None:
 
 def flow() -> Flow:
     one = Flow("f")
-    one.source("events", sources.inbox("n long"), partitions=3).sink("rows", memory())
-    one.source("ticks", sources.rate(1)).sink("ticks", memory())
+    one.source("events", ms.inbox("n long"), partitions=3).sink("rows", memory())
+    one.source("ticks", ms.rate(1)).sink("ticks", memory())
     return one
 
 

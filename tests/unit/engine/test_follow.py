@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import millstream as ms
 from millstream import ingest
 from millstream.clock import SystemClock
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.engine.jobs.status import Place
 from millstream.errors import EngineAway
-from millstream.flow import sources
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
 from millstream.journal import Kind
@@ -26,9 +26,7 @@ from support.links import SCHEMA, batch, wait_for
 def declare(folder: Path, partitions: int, idle: str = "300 ms") -> Path:
     """Make the journal of a job's source, as deploying it does."""
     flow = Flow("f")
-    flow.source(
-        "s", sources.inbox(SCHEMA), time="at", key="origin", partitions=partitions, idle=idle
-    )
+    flow.source("s", ms.inbox(SCHEMA), time="at", key="origin", partitions=partitions, idle=idle)
     stage = flow.stages["s"]
     assert isinstance(stage, Source)
     ingest.declare(stage, folder / "f" / "journals" / "s")

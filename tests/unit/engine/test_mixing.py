@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from millstream.actions.scheme import Node, Scheme
+from millstream.connectors.inbox import Inbox
 from millstream.engine.schemes.egress import position_of, serial_of
 from millstream.engine.schemes.mixing import flow_of, sending, stages
 from millstream.errors import FlowError
-from millstream.flow.sources import Inbox
 from millstream.flow.stages import Action, Journal, Merge, Source
 from millstream.plan.groups import plan
 

@@ -13,7 +13,8 @@ import pytest
 
 import millstream as ms
 from millstream import errors
-from millstream.flow import schema, sources
+from millstream.connectors import inbox
+from millstream.flow import schema
 from millstream.plan.groups import plan as plan_of
 
 
@@ -67,7 +68,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is():
 
 
 def test_the_examples_in_the_docstrings_are_true():
-    for room in (schema, sources):
+    for room in (schema, inbox):
         found = doctest.testmod(room)
         assert found.attempted
         assert not found.failed

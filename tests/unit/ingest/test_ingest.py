@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import millstream as ms
 from millstream import ingest
 from millstream.clock import ManualClock
+from millstream.connectors.files import reading
 from millstream.errors import AlreadyWriting, FileChanged, NotThere, SourceFailed, UnplaceableKey
-from millstream.flow import sources
 from millstream.flow.stages import Source
-from millstream.ingest import reading
 from millstream.journal.base import Kind
 from millstream.journal.kinds.files.writer import Writer
 from support.ingest import (
@@ -71,7 +71,7 @@ def test_files_come_in_order_and_the_stream_ends(
     settled(tmp_path / "in/2.jsonl", event("c"))
     settled(tmp_path / "in/1.jsonl", event("a") + event("b"))
     statistics = run(
-        source(sources.files(tmp_path / "in", DDL, format="jsonl")), journal, clock
+        source(ms.files(tmp_path / "in", DDL, format="jsonl")), journal, clock
     ).statistics()
     assert [row["name"] for row in rows_of(journal)] == ["a", "b", "c"]
     assert kinds_of(journal) == [Kind.ROWS, Kind.ROWS, Kind.END_OF_STREAM]
@@ -89,7 +89,7 @@ def test_bad_records_go_to_the_dead_letters_with_reason_and_place(
 ) -> None:
     settled(tmp_path / "in/a.jsonl", event("a") + "{\n" + '{"name": "no time"}\n' + event("d"))
     assert (
-        run(source(sources.files(tmp_path / "in", DDL, format="jsonl")), journal, clock)
+        run(source(ms.files(tmp_path / "in", DDL, format="jsonl")), journal, clock)
         .statistics()
         .refused
         == 2
@@ -109,7 +109,7 @@ def test_a_source_that_has_ended_does_nothing_when_it_is_started_again(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     settled(tmp_path / "in/a.jsonl", event("a"))
-    stage = source(sources.files(tmp_path / "in", DDL, format="jsonl"))
+    stage = source(ms.files(tmp_path / "in", DDL, format="jsonl"))
     run(stage, journal, clock)
     assert run(stage, journal, clock).statistics().ended
     assert kinds_of(journal) == [Kind.ROWS, Kind.END_OF_STREAM]
@@ -129,9 +129,7 @@ def test_a_source_stopped_anywhere_goes_on_without_losing_or_repeating(
     lines = [event(f"{n:03}", n) if n % 5 else "{\n" for n in range(40)]
     for file in range(3):
         settled(tmp_path / f"in/{file}.jsonl", "".join(lines[file::3]))
-    stage = source(
-        sources.files(tmp_path / "in", DDL, format="jsonl"), key=key, partitions=partitions
-    )
+    stage = source(ms.files(tmp_path / "in", DDL, format="jsonl"), key=key, partitions=partitions)
     for stop_after in [*range(8), None]:
         # Blocks are cut elsewhere each time: what is repeated must not depend on them.
         monkeypatch.setattr(reading, "CHUNK", 2 + (stop_after or 0) % 3)
@@ -149,7 +147,7 @@ def test_rows_of_a_key_stay_together_and_in_order(
         "".join(event(name, n) for n in range(10) for name in ("JFK", "LGA", "EWR")),
     )
     run(
-        source(sources.files(tmp_path / "in", DDL, format="jsonl"), key="name", partitions=3),
+        source(ms.files(tmp_path / "in", DDL, format="jsonl"), key="name", partitions=3),
         journal,
         clock,
     )
@@ -172,7 +170,7 @@ def test_a_source_that_follows_takes_what_appears_and_what_grows(
     ]
     steps.between = lambda: things.pop(0)() if things else None  # type: ignore[return-value]
     found = run(
-        source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True)),
+        source(ms.files(tmp_path / "in", DDL, format="jsonl", follow=True)),
         journal,
         clock,
         steps,
@@ -197,7 +195,7 @@ def test_a_line_that_is_being_written_is_taken_when_it_is_whole(
     steps = Steps(clock, stop_after=12)
     steps.between = lambda: grow(whole)
     run(
-        source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True)),
+        source(ms.files(tmp_path / "in", DDL, format="jsonl", follow=True)),
         journal,
         clock,
         steps,
@@ -210,7 +208,7 @@ def test_a_file_that_was_changed_is_noticed_and_left_alone(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     path = settled(tmp_path / "in/a.jsonl", event("a"))
-    stage = source(sources.files(tmp_path / "in", DDL, format="jsonl", follow=True))
+    stage = source(ms.files(tmp_path / "in", DDL, format="jsonl", follow=True))
     run(stage, journal, clock, Steps(clock, 6))
     settled(path, event("z"))
     os.utime(path, ns=(0, NOON_US * 900))
@@ -226,16 +224,14 @@ def test_files_that_are_not_there_are_missed_at_once(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     with pytest.raises(NotThere, match="does not exist"):
-        ingest.open(source(sources.files("nowhere.csv", DDL)), journal, root=tmp_path, clock=clock)
+        ingest.open(source(ms.files("nowhere.csv", DDL)), journal, root=tmp_path, clock=clock)
     with pytest.raises(NotThere, match="recording"):
-        ingest.open(source(sources.replay("nowhere.csv", DDL)), journal, root=tmp_path, clock=clock)
+        ingest.open(source(ms.replay("nowhere.csv", DDL)), journal, root=tmp_path, clock=clock)
 
 
 def test_paths_are_relative_to_the_root(tmp_path: Path, journal: Path) -> None:
     settled(tmp_path / "in/a.jsonl", event("a"))
-    with ingest.open(
-        source(sources.files("in", DDL, format="jsonl")), journal, root=tmp_path
-    ) as found:
+    with ingest.open(source(ms.files("in", DDL, format="jsonl")), journal, root=tmp_path) as found:
         assert found.wait(120)
         found.check()
     assert names(journal) == ["a"]
@@ -256,7 +252,7 @@ def test_a_replay_without_speed_is_taken_at_once(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     path, steps = recording(tmp_path / "r.parquet", [0, 3600, 7200]), Steps(clock)
-    run(source(sources.replay(path, DDL)), journal, clock, steps)
+    run(source(ms.replay(path, DDL)), journal, clock, steps)
     assert len(rows_of(journal)) == 3
     assert steps.waited == []
 
@@ -265,7 +261,7 @@ def test_a_replay_hands_out_rows_when_they_are_due(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     path, steps = recording(tmp_path / "r.parquet", [0, 10, 5, 20]), Steps(clock)
-    run(source(sources.replay(path, DDL, speed=2.0)), journal, clock, steps)
+    run(source(ms.replay(path, DDL, speed=2.0)), journal, clock, steps)
     # In the recording's own order: the third row was late, and is so again.
     assert [row["name"] for row in rows_of(journal)] == ["0", "10", "5", "20"]
     assert sum(steps.waited) == pytest.approx(10, abs=1)
@@ -275,7 +271,7 @@ def test_a_replay_goes_on_at_its_pace_after_a_restart(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     path = recording(tmp_path / "r.parquet", list(range(0, 100, 10)))
-    stage = source(sources.replay(path, DDL, speed=10.0), partitions=2)
+    stage = source(ms.replay(path, DDL, speed=10.0), partitions=2)
     run(stage, journal, clock, Steps(clock, stop_after=6))
     taken = len(all_rows(journal))
     assert 0 < taken < 10
@@ -290,14 +286,14 @@ def test_a_row_that_will_be_refused_does_not_hold_up_a_replay(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
     path, steps = recording(tmp_path / "r.parquet", [0, 10**9, 10]), Steps(clock)
-    run(source(sources.replay(path, DDL, speed=1.0)), journal, clock, steps)
+    run(source(ms.replay(path, DDL, speed=1.0)), journal, clock, steps)
     assert sum(steps.waited) == pytest.approx(10, abs=1)
 
 
 def test_a_recording_that_was_changed_is_refused(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
-    stage = source(sources.replay(recording(tmp_path / "r.parquet", [0, 10]), DDL, speed=1.0))
+    stage = source(ms.replay(recording(tmp_path / "r.parquet", [0, 10]), DDL, speed=1.0))
     run(stage, journal, clock, Steps(clock, stop_after=2))
     recording(tmp_path / "r.parquet", [0, 10, 20])
     with pytest.raises(SourceFailed, match="was changed after its replay had begun") as caught:
@@ -309,7 +305,7 @@ def test_a_recording_that_was_changed_is_refused(
 
 
 def test_a_rate_counts_on_from_what_the_journal_has(journal: Path, clock: ManualClock) -> None:
-    stage = source(sources.rate(10, rows=25))
+    stage = source(ms.rate(10, rows=25))
     run(stage, journal, clock, Steps(clock, stop_after=20))
     taken = len(rows_of(journal))
     assert 0 < taken < 25
@@ -320,7 +316,7 @@ def test_a_rate_counts_on_from_what_the_journal_has(journal: Path, clock: Manual
 
 def test_a_rate_keeps_its_pace(journal: Path, clock: ManualClock) -> None:
     steps = Steps(clock)
-    run(source(sources.rate(1000, rows=5000), partitions=2), journal, clock, steps)
+    run(source(ms.rate(1000, rows=5000), partitions=2), journal, clock, steps)
     assert sum(steps.waited) == pytest.approx(5, abs=0.1)
     rows = sorted(all_rows(journal), key=lambda row: row["value"])
     assert [row["value"] for row in rows] == list(range(5000))
@@ -333,7 +329,7 @@ def test_a_rate_keeps_its_pace(journal: Path, clock: ManualClock) -> None:
 def test_an_inbox_has_no_thread_and_ends_when_its_journal_does(
     journal: Path, clock: ManualClock
 ) -> None:
-    found = ingest.open(source(sources.inbox(DDL)), journal, clock=clock)
+    found = ingest.open(source(ms.inbox(DDL)), journal, clock=clock)
     found.start()
     assert found._thread is None
     assert not found.statistics().ended
@@ -347,7 +343,7 @@ def test_idle_partitions_of_a_source_are_levelled_while_it_waits(
 ) -> None:
     settled(tmp_path / "in/a.jsonl", event("LGA"))
     stage = source(
-        sources.files(tmp_path / "in", DDL, format="jsonl", follow=True), key="name", partitions=3
+        ms.files(tmp_path / "in", DDL, format="jsonl", follow=True), key="name", partitions=3
     )
     steps = Steps(clock, stop_after=60)
     found = ingest.open(stage, journal, clock=clock)
@@ -365,7 +361,7 @@ def test_idle_partitions_of_a_source_are_levelled_while_it_waits(
 def test_a_second_process_is_told_that_the_source_is_taken(
     tmp_path: Path, journal: Path, clock: ManualClock
 ) -> None:
-    stage = source(sources.rate(10, rows=25))
+    stage = source(ms.rate(10, rows=25))
     ingest.declare(stage, journal)
     with Writer.open(journal, 0), pytest.raises(SourceFailed) as caught:
         run(stage, journal, clock)
@@ -380,8 +376,8 @@ def test_an_error_in_the_thread_surfaces_at_the_next_check(
     def broken(*_: object, **__: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("millstream.ingest.origins.read", broken)
-    with ingest.open(source(sources.files(tmp_path / "in", DDL, format="jsonl")), journal) as found:
+    monkeypatch.setattr("millstream.connectors.files.origin.read", broken)
+    with ingest.open(source(ms.files(tmp_path / "in", DDL, format="jsonl")), journal) as found:
         assert found.wait(120)
         with pytest.raises(SourceFailed, match='source "events" has stopped: the disk is gone'):
             found.check()
@@ -390,7 +386,7 @@ def test_an_error_in_the_thread_surfaces_at_the_next_check(
 
 
 def test_a_thread_stops_promptly(journal: Path) -> None:
-    with ingest.open(source(sources.rate(0.01)), journal) as found:
+    with ingest.open(source(ms.rate(0.01)), journal) as found:
         time.sleep(0.05)
         began = time.monotonic()
         found.stop()
@@ -400,11 +396,11 @@ def test_a_thread_stops_promptly(journal: Path) -> None:
 
 def test_a_key_without_a_place_is_refused_before_anything_runs(journal: Path) -> None:
     with pytest.raises(UnplaceableKey):
-        ingest.open(source(sources.inbox("x double, at timestamp"), key="x", partitions=2), journal)
+        ingest.open(source(ms.inbox("x double, at timestamp"), key="x", partitions=2), journal)
 
 
 def test_what_a_source_asks_of_its_rows_is_kept_beside_its_journal(journal: Path) -> None:
-    stage = source(sources.inbox(DDL), key="name", partitions=2)
+    stage = source(ms.inbox(DDL), key="name", partitions=2)
     assert ingest.declare(stage, journal) == ingest.declared(journal)
     _, settings = ingest.declared(journal)
     assert (settings.rules.key, settings.idleness.lateness) == ("name", timedelta(minutes=1))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import millstream as ms
 from millstream import ingest
 from millstream.clock import ManualClock, micros
-from millstream.flow import sources
 from millstream.journal import Kind
 from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Host, declared_inboxes
@@ -27,9 +27,7 @@ def test_idle_partitions_of_an_inbox_are_brought_level_with_the_others(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     journal = tmp_path / "f/journals/events"
-    description, _ = ingest.declare(
-        source(sources.inbox("n long, at timestamp"), partitions=2), journal
-    )
+    description, _ = ingest.declare(source(ms.inbox("n long, at timestamp"), partitions=2), journal)
     host = Host(tmp_path / "f", declared_inboxes(tmp_path / "f"), clock=clock)
     batch = pa.RecordBatch.from_pylist([{"n": 0, "at": NOON}], schema=description.schema)
     assert host.inbox("events", 0).enqueue("me", range(1), batch) == 1

@@ -12,17 +12,17 @@ import pytest
 from millstream.errors import InternalError
 from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.io.sink import GroupSink
-from millstream.spark.io.targets import Epoch
+from millstream.spark.io.targets import Epoch, Target
 
 
 class Rows:
     """A batch of which nobody looks at the rows."""
 
-    def drop(self, name: str) -> Rows:
+    def drop(self, *names: str) -> Rows:
         return self
 
 
-class SlowTarget:
+class SlowTarget(Target):
     """Writes when it is let go."""
 
     def __init__(self) -> None:
@@ -34,10 +34,6 @@ class SlowTarget:
         assert self.go.wait(120)
         self.written.append(epoch.batch)
         return 0
-
-    def recover(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture

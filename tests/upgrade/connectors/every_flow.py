@@ -14,7 +14,6 @@ from typing import Any
 import millstream as ms
 from millstream.flow.describe import describe
 from millstream.flow.dump import dump
-from millstream.plan.draw import target_text
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.groups import plan
 from millstream.plan.picture import svg
@@ -70,7 +69,7 @@ def written() -> dict[str, Any]:
         "described": described,
         "yaml": dump(flow),
         "fingerprints": prints,
-        "targets": {name: target_text(sink.target) for name, sink in flow.sinks.items()},
+        "targets": {name: sink.target.text for name, sink in flow.sinks.items()},
         "picture": sorted({text for text in drawn if "groups" not in text}),
     }
 

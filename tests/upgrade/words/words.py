@@ -23,7 +23,8 @@ from millstream.engine import tokens
 from millstream.engine.http.operations import DESCRIPTION
 from millstream.engine.jobs import lifecycle, package, store, switch_record
 from millstream.engine.schemes import supervisor
-from millstream.ingest import files, settings
+from millstream.connectors.files import taken
+from millstream.ingest import settings
 from millstream.links import envelope, host
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.groups import plan
@@ -41,7 +42,7 @@ KEPT: Final[Mapping[str, Any]] = {
     "inboxes.json": host._Note,
     "schemes": supervisor.Memory,
     "journal, source.json": settings.Settings,
-    "journal, files": files.Taken,
+    "journal, files": taken.Taken,
     "switch/record": record.Record,
     "switch/history": machine.Entry,
     "group, orders": control.Orders,

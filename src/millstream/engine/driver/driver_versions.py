@@ -23,7 +23,6 @@ from millstream.flow.apart import load_apart, visiting
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.rewire import renamed
-from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
 from millstream.switch import show
 from millstream.switch.progress import SwitchProgress, step_of
@@ -191,7 +190,7 @@ class Compares:
 def _declare(running: FlowRun, flow: Flow) -> None:
     """Make the journals of inboxes that a new version adds or widens, for its engine to open."""
     for name, stage in flow.stages.items():
-        if not (isinstance(stage, Source) and isinstance(stage.origin, Inbox)):
+        if not (isinstance(stage, Source) and stage.origin.intake):
             continue
         if running.flow.stages.get(name) != stage:
             ingest.declare(stage, running.folder / "journals" / name)

@@ -52,7 +52,6 @@ from millstream.errors import MillstreamError
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
 from millstream.flow.rewire import renamed
-from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
 from millstream.plan.groups import plan
 from millstream.switch.progress import SwitchProgress
@@ -80,7 +79,7 @@ def described(flow: Flow) -> Described:
 
 def _inboxes(flow: Flow) -> dict[str, Source]:
     sources = {name: stage for name, stage in flow.stages.items() if isinstance(stage, Source)}
-    return {name: stage for name, stage in sources.items() if isinstance(stage.origin, Inbox)}
+    return {name: stage for name, stage in sources.items() if stage.origin.intake}
 
 
 class Driver:

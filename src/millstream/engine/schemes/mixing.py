@@ -10,7 +10,7 @@ What the stages of a scheme are is a flow like any other; its rows are messages,
 from __future__ import annotations
 
 from millstream.actions.scheme import Scheme
-from millstream.flow import sources
+from millstream.connectors.inbox import inbox
 from millstream.flow.flow import Flow
 from millstream.flow.stream import Stream
 
@@ -84,6 +84,6 @@ class _Building:
         upstreams = self._scheme.upstreams(name)
         inputs = [self.stream(one) for one in upstreams if one in self._inside]
         if any(one not in self._inside for one in upstreams):
-            inbox = sources.inbox("value binary", runtimes=":0", format="raw")
-            inputs.append(self.flow.source(source_of(name), inbox))
+            messages = inbox("value binary", runtimes=":0", format="raw")
+            inputs.append(self.flow.source(source_of(name), messages))
         return inputs[0] if len(inputs) == 1 else self.flow.merge(f"{name}_all", *inputs)

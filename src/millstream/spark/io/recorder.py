@@ -1,4 +1,4 @@
-"""Takes down the results of a group, beside what the group does with them, in a journal of its own.
+"""Records the results of a group in a journal of its own, beside what the group does with them.
 
 An epoch is there once, as in any journal: a batch that is run again adds nothing. The journal is
 removed with the shadow that it is for, so nothing of it outlives the process.
@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millstream.journal import journal_at
+from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.schemas import arrow_schema
 from millstream.spark.io.source import PLACE
-from millstream.spark.io.targets import Epoch, JournalTarget
+from millstream.spark.io.targets import Epoch
 from millstream.switch.starts import MATCH_START
 
 #: When a result started, in microseconds since 1970.

@@ -24,7 +24,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.owned import owned
 from millstream.spark.io.sink_order import SinkOrder
-from millstream.spark.io.source import Offset, has_late, late_rows
+from millstream.spark.io.source import PLACE, Offset, has_late, late_rows
 from millstream.spark.io.targets import Epoch, Target
 from millstream.switch.cut import newest
 from millstream.switch.starts import MATCH_START
@@ -117,7 +117,8 @@ class GroupSink:
         if several:
             frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            written = [target.write(frame.drop(MATCH_START), epoch) for target in self.targets]
+            rows = frame.drop(MATCH_START, PLACE)
+            written = [target.write(rows, epoch) for target in self.targets]
             if recorder is not None:
                 self._take_down(frame, epoch, recorder)
         finally:

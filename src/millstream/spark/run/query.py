@@ -25,10 +25,8 @@ from millstream.journal.align import FOREVER_US
 from millstream.plan.groups import Group, journal_read
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
-from millstream.spark.io.outflow import InboxTarget
 from millstream.spark.io.sink import GroupSink, Input
 from millstream.spark.io.source import MARKER, Settings, padded, watermark_ms
-from millstream.spark.io.targets import JournalTarget
 from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
@@ -129,8 +127,7 @@ class GroupQuery:
         if self.sink.turns is not None:
             self.sink.turns.end()  # a batch that waits for another version would let the query wait too
         for target in self.sink.targets:
-            if isinstance(target, InboxTarget):
-                target.interrupt()  # a batch that waits for another host would let the query wait too
+            target.interrupt()  # a batch that waits for another host would let the query wait too
         if self.query is not None:
             self.query.stop()
         # What Python still publishes would write the same small files as we do now, and to targets
@@ -180,10 +177,8 @@ class GroupQuery:
         """Note the end, and tell those who read this group's journal that nothing more will come."""
         self.halt()
         for target in self.sink.targets:
-            if isinstance(target, JournalTarget | InboxTarget):
-                # An epoch after all others, under a sender of its own: the group's numbers are
-                # Spark's.
-                target.end(f"{self.checkpoint.sender(self.flow.name)}/end", 0)
+            # An epoch after all others, under a sender of its own: the group's numbers are Spark's.
+            target.end(f"{self.checkpoint.sender(self.flow.name)}/end", 0)
 
     def statistics(self, now_us: int) -> GroupStatistics:
         """Return the numbers as they are now."""

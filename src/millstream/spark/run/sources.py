@@ -11,7 +11,6 @@ from typing import Final
 from millstream import ingest
 from millstream.clock import Clock
 from millstream.errors import AlreadyWriting
-from millstream.flow.sources import Inbox
 from millstream.flow.stages import Source
 from millstream.links.host import Host, Listening, declared_inboxes
 from millstream.links.host import Source as HostedSource
@@ -61,7 +60,7 @@ class RunSources:
 
     @property
     def _inboxes(self) -> list[str]:
-        return [name for name, stage in self._wanted.items() if isinstance(stage.origin, Inbox)]
+        return [name for name, stage in self._wanted.items() if stage.origin.intake]
 
     def start(self) -> None:
         """Start the sources that are wanted, and stop those that no version has any more."""

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.types import StructType
 from rich.console import Console
 
 from millstream.errors import InvalidOption
@@ -29,16 +30,11 @@ from millstream.plan import fingerprint
 from millstream.plan.groups import Group, plan
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint
+from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.schemas import arrow_schema
 from millstream.spark.io.sink import GroupSink
-from millstream.spark.io.targets import (
-    FilesTarget,
-    JournalTarget,
-    MemoryTarget,
-    PostgresTarget,
-    Target,
-    open_target,
-)
+from millstream.spark.io.source import PLACE
+from millstream.spark.io.targets import Readable, SinkContext, Target, open_target
 from millstream.spark.run.query import GroupQuery, inputs_of
 from millstream.spark.stages.analyse import Analysis, analyse
 from millstream.switch.changes import Version
@@ -64,7 +60,7 @@ class RunContext:
     state: str | None = None
     terminal: Console | None = None
     binaries: Mapping[str, Path] = field(default_factory=dict)
-    memory: dict[str, MemoryTarget] = field(default_factory=dict)
+    memory: dict[str, Readable] = field(default_factory=dict)
     _journals: dict[Path, JournalTarget] = field(default_factory=dict)
     _sinks: dict[tuple[str, str], Target] = field(default_factory=dict)
 
@@ -82,10 +78,11 @@ class RunContext:
         known = self._sinks.get((name, repr(spec)))
         if known is not None:
             return known
-        target = open_target(flow.name, name, spec, self.root, folder, self.terminal)
-        if isinstance(target, FilesTarget | MemoryTarget):
+        context = SinkContext(flow.name, name, self.root, folder, self.terminal)
+        target = open_target(spec, context)
+        if target.shared:
             self._sinks[name, repr(spec)] = target
-        if isinstance(target, MemoryTarget):
+        if isinstance(target, Readable):
             self.memory[name] = target
         return target
 
@@ -266,8 +263,8 @@ class FlowVersion:
         targets = []
         for name in group.sinks:
             target = self.ground.sink_target(self.flow, name, self.group_folder(group.name))
-            if isinstance(target, PostgresTarget):
-                target.prepare(self.analysis.schemas[self.flow.sinks[name].input])
+            schema = self.analysis.schemas[self.flow.sinks[name].input]
+            target.prepare(StructType([field for field in schema if field.name != PLACE]))
             targets.append(target)
         return targets
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace as changed
 
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Logged
+from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.sink_order import SinkOrder
-from millstream.spark.io.targets import JournalTarget
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.run.version import found_nothing
 from millstream.spark.switching.pair import VersionPair, settle, start

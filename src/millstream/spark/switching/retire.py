@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.spark.failpoints import passing
-from millstream.spark.io.targets import JournalTarget
+from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.run.version import remove_unless
 from millstream.spark.switching import reprocess

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.clock import micros
-from millstream.spark.io.targets import FilesTarget
-from millstream.spark.io.withdraw import withdraw
+from millstream.connectors.files.target import FilesTarget
+from millstream.connectors.files.withdraw import withdraw
 
 AT = [datetime(2026, 3, 8, hour, tzinfo=UTC) for hour in (10, 11, 12, 13)]
 SINCE = micros(AT[2])

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import millstream as ms
+from millstream.connectors.files import taken
+from millstream.connectors.files.reading import Place
+from millstream.connectors.files.taken import TakenLog, begun
 from millstream.errors import NotThere
-from millstream.flow import sources
-from millstream.ingest import files
-from millstream.ingest.files import TakenLog, begun
-from millstream.ingest.reading import Place
 
 DDL = "name string, at timestamp"
 
@@ -22,20 +22,20 @@ def touch(path: Path, text: str = "x", modified: int = 1000) -> Path:
 
 
 def found_names(path: Path | str, format: str = "jsonl", *, follow: bool = False) -> list[str]:
-    return [one.name for one in files.find(sources.files(path, DDL, format=format, follow=follow))]
+    return [one.name for one in taken.find(ms.files(path, DDL, format=format, follow=follow))]
 
 
 def state(path: Path, log: TakenLog, *, settled: bool = True) -> str:
-    found = files.found(path, path.parent)
-    return files.state_of(found, log.get(found.name), settled=settled)
+    found = taken.found(path, path.parent)
+    return taken.state_of(found, log.get(found.name), settled=settled)
 
 
 def done(path: Path, log: TakenLog) -> None:
-    found = files.found(path, path.parent)
-    taken = begun(found, Place(1, found.size))
+    found = taken.found(path, path.parent)
+    line = begun(found, Place(1, found.size))
     log.put(
-        files.Taken(
-            **{name: getattr(taken, name) for name in taken.__struct_fields__ if name != "done"},
+        taken.Taken(
+            **{name: getattr(line, name) for name in line.__struct_fields__ if name != "done"},
             done=True,
         )
     )
@@ -66,17 +66,17 @@ def test_a_single_file_has_its_own_name(tmp_path: Path) -> None:
 
 def test_a_source_that_does_not_wait_wants_its_files_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(NotThere, match="does not exist"):
-        files.there(sources.files(tmp_path / "nowhere.csv", DDL))
+        taken.there(ms.files(tmp_path / "nowhere.csv", DDL))
     with pytest.raises(NotThere, match="no file matches"):
-        files.there(sources.files(tmp_path / "*.csv", DDL))
-    files.there(sources.files(tmp_path, DDL, format="csv"))
-    files.there(sources.files(tmp_path / "nowhere.csv", DDL, follow=True))
+        taken.there(ms.files(tmp_path / "*.csv", DDL))
+    taken.there(ms.files(tmp_path, DDL, format="csv"))
+    taken.there(ms.files(tmp_path / "nowhere.csv", DDL, follow=True))
 
 
 def test_a_file_is_new_then_begun_then_done(tmp_path: Path) -> None:
     path, log = touch(tmp_path / "a.jsonl", "line\n"), TakenLog(tmp_path / "log")
     assert state(path, log) == "new"
-    log.put(begun(files.found(path, tmp_path)))
+    log.put(begun(taken.found(path, tmp_path)))
     assert state(path, log) == "begun"
     done(path, log)
     assert state(path, log) == "done"
@@ -106,10 +106,10 @@ def test_a_file_that_says_something_else_was_changed(tmp_path: Path, text: str) 
 
 def test_a_last_line_without_its_end_counts_once_the_file_has_settled(tmp_path: Path) -> None:
     path, log = touch(tmp_path / "a.jsonl", "line\nhalf"), TakenLog(tmp_path / "log")
-    taken = begun(files.found(path, tmp_path))
+    line = begun(taken.found(path, tmp_path))
     log.put(
-        files.Taken(
-            taken.file, taken.size, taken.modified, taken.digest, records=1, offset=5, done=True
+        taken.Taken(
+            line.file, line.size, line.modified, line.digest, records=1, offset=5, done=True
         )
     )
     assert state(path, log, settled=False) == "done"
@@ -144,5 +144,5 @@ def test_a_change_between_the_beginning_and_the_end_of_a_long_file_is_not_looked
     path = touch(tmp_path / "a.jsonl", text)
     same = touch(tmp_path / "b.jsonl", text[:150_000] + "y" + text[150_001:])
     other = touch(tmp_path / "c.jsonl", text[:-1] + "y")
-    assert files.digest(path, 300_000) == files.digest(same, 300_000)
-    assert files.digest(path, 300_000) != files.digest(other, 300_000)
+    assert taken.digest(path, 300_000) == taken.digest(same, 300_000)
+    assert taken.digest(path, 300_000) != taken.digest(other, 300_000)

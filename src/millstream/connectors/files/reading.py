@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from millstream.errors import UnknownFormat
 from millstream.ingest.checks import record
+from millstream.ingest.origin import CHUNK
 from millstream.ingest.parse import (
     BadRecord,
     CsvOptions,
@@ -32,8 +33,6 @@ from millstream.ingest.parse import (
 )
 from millstream.ingest.rows import Numbers, Refused, Rows, empty, joined, numbered
 
-#: Rows in one batch on the way into a journal.
-CHUNK: Final = 16_384
 _BYTES: Final = 4 << 20
 _MARK: Final = b"\xef\xbb\xbf"
 #: What a damaged file raises while it is read.

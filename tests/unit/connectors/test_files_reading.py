@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from millstream.connectors.files import reading
+from millstream.connectors.files.reading import Block, Place, layout, read
 from millstream.errors import UnknownFormat, UnsupportedColumn
-from millstream.ingest import reading
-from millstream.ingest.reading import Block, Place, layout, read
 from support.ingest import NOON, SCHEMA
 
 JSONL = layout("jsonl", SCHEMA.arrow(), "at", ())

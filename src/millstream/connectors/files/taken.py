@@ -20,15 +20,11 @@ from typing import Final, Literal
 import msgspec
 import xxhash
 
+from millstream.connectors.files import Files
+from millstream.connectors.files.reading import BEGINNING, Place, packed
 from millstream.errors import NotThere
-from millstream.flow.sources import Files
-from millstream.ingest.reading import BEGINNING, Place, packed
+from millstream.flow.formats import SUFFIXES
 
-SUFFIXES: Final = {
-    "parquet": (".parquet",),
-    "jsonl": (".jsonl", ".ndjson", ".json"),
-    "csv": (".csv",),
-}
 _END: Final = 64 << 10
 _WILD: Final = frozenset("*?[")
 
@@ -81,7 +77,7 @@ def find(spec: Files) -> list[Found]:
 
 
 def root_of(path: str) -> str:
-    """Return the folder that names are given below: the fixed beginning of a glob, or where a single file lies."""
+    """Return the folder that names are relative to: the fixed part of a glob, or a file's folder."""
     fixed = Path(path)
     while _WILD & set(str(fixed)):
         fixed = fixed.parent
@@ -175,7 +171,7 @@ def digest(path: Path, size: int) -> str:
 
 
 def begun(found: Found, place: Place = BEGINNING) -> Taken:
-    """Return the line that says that a file, as it is now, was begun, or is read on from a place."""
+    """Return the line for a file that is begun as it is now, or read on from a place."""
     content = digest(found.path, found.size)
     return Taken(found.name, found.size, found.modified, content, place.records, place.offset)
 

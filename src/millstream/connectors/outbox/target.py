@@ -27,17 +27,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions
 
+from millstream.connectors.outbox import Outbox
 from millstream.errors import AlreadyWriting, LinkClosed, MillstreamError, NoAnswer, SchemaConflict
-from millstream.flow import targets as t
 from millstream.journal import Staged
-from millstream.links import envelope as e
+from millstream.links import envelope
 from millstream.links.client import Client
 from millstream.links.delivery import Delivery
 from millstream.links.keys import KeyPair, read_key, read_public
@@ -46,11 +45,8 @@ from millstream.links.network import Address
 from millstream.spark.daemon import settle
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import write_whole
-from millstream.spark.io.source import PLACE
 from millstream.spark.io.staging import run_through
-
-if TYPE_CHECKING:
-    from millstream.spark.io.targets import Epoch
+from millstream.spark.io.targets import Epoch, SinkContext, Target
 
 _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
@@ -76,10 +72,10 @@ class Place:
         )
 
 
-class InboxTarget:
+class InboxTarget(Target):
     """The inboxes of a source of another flow; see the module's first lines."""
 
-    def __init__(self, target: t.Outbox, name: str, root: Path, folder: Path) -> None:
+    def __init__(self, target: Outbox, name: str, root: Path, folder: Path) -> None:
         """Write to `target`, which is called `name` in the flow; keep decisions in `folder`."""
         self._target = target
         self._name = name
@@ -100,7 +96,7 @@ class InboxTarget:
                 self._until(lambda: self._publish(record))
             return 0
         sender = f"{epoch.sender}/{self._name}"
-        staged = self._stage(frame.drop(PLACE), sender, epoch.batch)
+        staged = self._stage(frame, sender, epoch.batch)
         passing("staged")
         if staged:
             decision = {
@@ -137,18 +133,20 @@ class InboxTarget:
             )
             self._stopping.wait(1.0)
 
-    def _card(self) -> e.SourceInfo:
+    def _card(self) -> envelope.SourceInfo:
         """Ask all inboxes whether they are there: a task that waits for one holds a core."""
         client, source = self._opened(), self._target.source
         card = client.info(source)
         places: dict[Any, int] = {place: number for number, place in enumerate(card.inboxes)}
         for partition in places.values():
-            answer = client.ask(source, partition, lambda n: e.Ask(n, source), time_limit_s=TRY_S)
-            assert isinstance(answer, e.SourceInfo)
+            answer = client.ask(
+                source, partition, lambda n: envelope.Ask(n, source), time_limit_s=TRY_S
+            )
+            assert isinstance(answer, envelope.SourceInfo)
             card = answer
         return card
 
-    def _reached(self, card: e.SourceInfo) -> Place:
+    def _reached(self, card: envelope.SourceInfo) -> Place:
         """Return where tasks find the inboxes: they do not look for who has a data folder, or open it themselves."""
         if not isinstance(self._place.where, Path):
             return self._place
@@ -259,7 +257,7 @@ def _done(record: Path) -> Path:
     return record.with_suffix(".done")
 
 
-def _place(target: t.Outbox, root: Path) -> Place:
+def _place(target: Outbox, root: Path) -> Place:
     where = target.address if target.address.startswith("tcp://") else root / target.address
     if target.key_file is None or target.server_file is None:
         return Place(where)
@@ -270,7 +268,7 @@ def _place(target: t.Outbox, root: Path) -> Place:
     )
 
 
-def routed(frame: DataFrame, card: e.SourceInfo, source: str) -> DataFrame:
+def routed(frame: DataFrame, card: envelope.SourceInfo, source: str) -> DataFrame:
     """Return the rows with those of each partition in one task, in the order of the receiving source's time.
 
     Raises:
@@ -282,14 +280,19 @@ def routed(frame: DataFrame, card: e.SourceInfo, source: str) -> DataFrame:
     if card.key is None or count == 1:
         spread = frame.repartition(count)
     else:
-        place = F.pmod(F.xxhash64(F.col(_quoted(card.key)).cast("string")), F.lit(count)).cast(
-            "int"
-        )
+        place = functions.pmod(
+            functions.xxhash64(functions.col(_quoted(card.key)).cast("string")),
+            functions.lit(count),
+        ).cast("int")
         spread = frame.repartitionById(count, place)
-    return spread if card.time is None else spread.sortWithinPartitions(F.col(_quoted(card.time)))
+    return (
+        spread
+        if card.time is None
+        else spread.sortWithinPartitions(functions.col(_quoted(card.time)))
+    )
 
 
-def _check_columns(columns: Sequence[str], card: e.SourceInfo, source: str) -> None:
+def _check_columns(columns: Sequence[str], card: envelope.SourceInfo, source: str) -> None:
     known = schema_of(card).names
     unknown = [name for name in columns if name not in known]
     if unknown:
@@ -307,6 +310,11 @@ def _check_columns(columns: Sequence[str], card: e.SourceInfo, source: str) -> N
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def open_outbox(spec: Outbox, context: SinkContext) -> InboxTarget:
+    """Open the inboxes that a sink writes to."""
+    return InboxTarget(spec, context.sink, context.root, context.folder)
 
 
 # In the executors

@@ -1,43 +1,32 @@
-"""Where rows come from: each origin pumps its rows into a feed until it has none left or is told to stop."""
+"""Rows of files: folders, which may be followed, and recordings, which are replayed in event time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from millstream.clock import Clock
-from millstream.errors import FileChanged
-from millstream.flow.sources import Files, Rate
-from millstream.ingest import files
+from millstream.connectors.files import Files, Replay, taken
+from millstream.connectors.files.reading import BEGINNING, Layout, layout, packed, read
+from millstream.connectors.files.taken import Found, TakenLog
+from millstream.errors import FileChanged, NotThere
 from millstream.ingest.checks import times_us
 from millstream.ingest.feed import Feed
-from millstream.ingest.files import Found, TakenLog
-from millstream.ingest.reading import BEGINNING, CHUNK, Layout, packed, read
+from millstream.ingest.origin import OriginContext, Pause
 from millstream.ingest.rows import Refused, Rows
 
-Pause = Callable[[float], bool]
-"""Waits so many seconds; False means that the source is being stopped."""
-
+_LOG: Final = "files.jsonl"
 _POLL_S: Final = 0.5
 _LINGER_S: Final = 0.02
 _LONGEST_S: Final = 1.0
 _SECOND_US: Final = 1_000_000
 #: A file that nobody has touched for so long is taken to be whole.
 _SETTLED_US: Final = 2 * _SECOND_US
-
-
-class Origin(Protocol):
-    """Something that brings rows."""
-
-    def pump(self, feed: Feed, pause: Pause) -> bool:
-        """Bring rows until there are no more (True) or `pause` says stop (False)."""
-        ...
 
 
 class FilesOrigin:
@@ -53,7 +42,7 @@ class FilesOrigin:
         # Read only now: the feed's locks keep other processes away from it.
         self._log = TakenLog(self._path)
         while True:
-            for found in files.find(self._spec):
+            for found in taken.find(self._spec):
                 if not pause(0) or not self._take(found, feed, pause):
                     return False
             if not self._spec.follow:
@@ -65,8 +54,7 @@ class FilesOrigin:
         settled = (
             not self._spec.follow or self._clock.now_us() - found.modified // 1000 >= _SETTLED_US
         )
-        taken = self._log.get(found.name)
-        match files.state_of(found, taken, settled=settled):
+        match taken.state_of(found, self._log.get(found.name), settled=settled):
             case "changed":
                 self._refuse_changed(found, feed)
                 return True
@@ -77,7 +65,7 @@ class FilesOrigin:
     def _read(self, found: Found, feed: Feed, pause: Pause, *, settled: bool) -> bool:
         earlier = self._log.get(found.name)
         place = BEGINNING if earlier is None else earlier.place
-        begun = files.begun(found, place)
+        begun = taken.begun(found, place)
         self._log.put(begun)
         known = feed.highest(found.sender)
         size = None if settled or packed(found.path) else found.size
@@ -93,18 +81,21 @@ class FilesOrigin:
         return True
 
     def _refuse_changed(self, found: Found, feed: Feed) -> None:
-        reason = "the file was changed after it had been taken; what it says now was not: give a new file a new name"
-        now = files.begun(found)
+        reason = (
+            "the file was changed after it had been taken; what it says now was not: "
+            "give a new file a new name"
+        )
+        now = taken.begun(found)
         feed.refuse(f"{found.sender}@{now.digest}", [Refused(0, reason, found.name)])
         self._log.put(msgspec.structs.replace(now, done=True, left_alone=True))
 
 
-#: A recording may hold times that are refused, but none so far ahead that the others would wait for it.
+#: A recording may hold times that are refused, but none so far ahead that the others wait for it.
 _YEAR_US: Final = 366 * 86_400 * _SECOND_US
 
 
 class ReplayOrigin:
-    """One recorded file, in its own order; `speed` times as fast as it happened, or as fast as it can be read.
+    """One recorded file, in its own order; `speed` times as fast as it happened, or at once.
 
     A row is due when the highest time up to it is: rows that were late when they were recorded are
     late again.
@@ -133,12 +124,12 @@ class ReplayOrigin:
         return True
 
     def _refuse_changed(self) -> None:
-        found = files.found(self._path, self._path.parent)
+        found = taken.found(self._path, self._path.parent)
         log = TakenLog(self._log)
-        taken = log.get(found.name)
-        if taken is None:
-            log.put(files.begun(found))
-        elif files.state_of(found, taken, settled=True) == "changed":
+        known = log.get(found.name)
+        if known is None:
+            log.put(taken.begun(found))
+        elif taken.state_of(found, known, settled=True) == "changed":
             msg = f'the recording "{self._path}" was changed after its replay had begun'
             raise FileChanged(msg, hint="replay it under another name, or into a new --data folder")
 
@@ -173,34 +164,28 @@ class ReplayOrigin:
         return due
 
 
-class RateOrigin:
-    """Rows `value, at` at a steady rate; the values go on from what the journal has."""
+def open_files(spec: Files, context: OriginContext) -> FilesOrigin:
+    """Open the files of a source.
 
-    sender: Final = "rate"
+    Raises:
+        NotThere: There are none, and the source does not wait for them.
+        UnsupportedColumn: The format cannot hold a column.
+    """
+    spec = replace(spec, path=str(context.root / spec.path))
+    taken.there(spec)
+    how = layout(spec.format, context.schema, context.time, spec.options)
+    return FilesOrigin(spec, how, context.journal / _LOG, context.clock)
 
-    def __init__(self, spec: Rate, schema: pa.Schema, clock: Clock) -> None:
-        self._spec = spec
-        self._schema = schema
-        self._clock = clock
 
-    def pump(self, feed: Feed, pause: Pause) -> bool:
-        value = feed.highest(self.sender) + 1
-        began, first = self._clock.now_us(), value
-        per_us = self._spec.rows_per_second / _SECOND_US
-        while self._spec.rows is None or value < self._spec.rows:
-            due = first + int((self._clock.now_us() - began) * per_us)
-            stop = min(due, value + CHUNK, due if self._spec.rows is None else self._spec.rows)
-            if stop > value:
-                feed.take(self.sender, self._rows(value, stop, began - first / per_us))
-                value = stop
-            wait_s = 0 if due > value else max(_LINGER_S, 1 / self._spec.rows_per_second / 2)
-            if not pause(min(wait_s, _LONGEST_S)):
-                return False
-        feed.flush()
-        return True
+def open_replay(spec: Replay, context: OriginContext) -> ReplayOrigin:
+    """Open the recording of a source.
 
-    def _rows(self, start: int, stop: int, zero_us: float) -> Rows:
-        values = np.arange(start, stop, dtype=np.int64)
-        moments = (zero_us + values * (_SECOND_US / self._spec.rows_per_second)).astype(np.int64)
-        columns = [pa.array(values), pa.array(moments).cast(self._schema.field("at").type)]
-        return Rows(pa.RecordBatch.from_arrays(columns, schema=self._schema), values)
+    Raises:
+        NotThere: It does not exist.
+        UnsupportedColumn: The format cannot hold a column.
+    """
+    path = context.root / spec.path
+    if not path.is_file():
+        raise NotThere(f'the recording "{path}" does not exist', hint="a replay reads one file")
+    how = layout(spec.format, context.schema, spec.time or context.time, ())
+    return ReplayOrigin(path, spec.speed, how, context.journal / _LOG, context.clock)

@@ -1,0 +1,137 @@
+"""Writes a folder of files: an epoch is staged, decided by one record, and renamed into place.
+
+Promised: each epoch once. Not promised: that it appears at once; a reader that lists the folder while
+files are being renamed may see a part of an epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, functions
+
+from millstream.connectors.files import Folder
+from millstream.connectors.files.withdraw import withdraw
+from millstream.errors import RunError
+from millstream.spark.failpoints import passing
+from millstream.spark.io.checkpoint import write_whole
+from millstream.spark.io.staging import StageFiles, run_through
+from millstream.spark.io.targets import Epoch, SinkContext, Target
+
+
+class FilesTarget(Target):
+    """A folder of Parquet, JSON lines or CSV files.
+
+    Files are staged in `_millstream/<owner>/staged`, named in a decision record
+    under `_millstream/<owner>/epochs`, and renamed into the folder. The owner is
+    the flow and its sink: what others do in the same folder is not touched.
+    Spark, pandas and most readers pass over names that begin with an underscore.
+    """
+
+    # What one version has staged the other must not remove.
+    shared = True
+
+    def __init__(self, path: Path, format: str, owner: str) -> None:
+        self._path = path
+        self._format = format
+        self._owner = owner
+        self._staged = path / "_millstream" / owner / "staged"
+        self._decided = path / "_millstream" / owner / "epochs"
+        self._recovered = False
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        name = f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
+        record = self._decided / f"{name}.json"
+        if record.exists():
+            # A repeated epoch: what was decided stands, whatever would be staged now.
+            self._publish(record)
+            run_through(frame)
+            return 0
+        work = StageFiles(str(self._staged), name, self._format)
+        staged = _lines(frame, self._format).mapInArrow(work, "file string, rows long").collect()
+        passing("staged")
+        if staged:
+            write_whole(record, json.dumps(sorted(row.file for row in staged)))
+        passing("decided")
+        self._publish(record)
+        self._forget(epoch)
+        passing("published")
+        return sum(row.rows for row in staged)
+
+    def recover(self) -> None:
+        try:
+            self._decided.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"the folder {self._path} of a sink cannot be made: {error.strerror}",
+                hint="give the sink another path",
+            ) from error
+        for record in sorted(self._decided.glob("*.json")):
+            self._publish(record)
+        if not self._recovered:
+            # Later, what is staged may be another version's.
+            shutil.rmtree(self._staged, ignore_errors=True)
+        self._recovered = True
+        self._staged.mkdir(parents=True, exist_ok=True)
+
+    def withdraw(self, column: str, since_us: int) -> None:
+        mine = re.compile(
+            rf"{re.escape(self._owner)}-[0-9a-f]+-\d{{9,}}-[0-9a-f]{{8}}\.{self._format}"
+        )
+        for file in sorted(one for one in self._path.iterdir() if mine.fullmatch(one.name)):
+            withdraw(file, column, since_us, self._staged / f"withdrawn.{self._format}")
+            passing("withdrawn-file")
+        _sync_folder(self._path)
+
+    def _publish(self, record: Path) -> None:
+        if not record.exists():
+            return
+        for name in json.loads(record.read_text()):
+            staged = self._staged / name
+            if staged.exists():
+                staged.rename(self._path / name)
+        _sync_folder(self._path)
+
+    def _forget(self, epoch: Epoch) -> None:
+        """Remove decisions that can no longer be repeated: Spark repeats the last batch only."""
+        old = self._decided / f"{self._owner}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json"
+        old.unlink(missing_ok=True)
+
+
+#: Spark's own format would cut microseconds off.
+_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def _lines(frame: DataFrame, format: str) -> DataFrame:
+    """Let the JVM turn rows into text where the format is text."""
+    everything = functions.struct(*(functions.col(f"`{name}`") for name in frame.columns))
+    if format == "jsonl":
+        return frame.select(functions.to_json(everything, _TIMES).alias("line"))
+    if format == "csv":
+        header = functions.lit(",".join(_quoted(name) for name in frame.columns))
+        return frame.select(
+            functions.to_csv(everything, _TIMES).alias("line"), header.alias("header")
+        )
+    return frame
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(c in name for c in ',"\n') else name
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def open_folder(spec: Folder, context: SinkContext) -> FilesTarget:
+    """Open the folder of a sink."""
+    return FilesTarget(context.root / spec.path, spec.format, context.owner)

@@ -1,0 +1,117 @@
+"""Inboxes: events that programs send. What takes them are links and the engine, not an origin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, cast, get_args
+
+from millstream.errors import InvalidOption
+from millstream.flow.connector import Connector
+from millstream.flow.schema import Schema
+from millstream.flow.sources import Intake, Payload, SourceSpec
+from millstream.flow.spec import Tree
+
+if TYPE_CHECKING:
+    from millstream.flow.document import Entry
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]*):[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox(SourceSpec):
+    """Events that programs send: `millstream send FLOW.SOURCE`, or `ms.connect`.
+
+    `producers` are the names of the keys that may send over a network; None: all that the host
+    knows. At `runtimes`, host:port, runtimes send messages too, each a row of `format`.
+    """
+
+    kind: ClassVar[str] = "inbox"
+
+    schema: Schema
+    producers: tuple[str, ...] | None = None
+    runtimes: str | None = None
+    format: Payload = "json"
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    @property
+    def intake(self) -> Intake:
+        return Intake(self.producers, self.runtimes, self.format)
+
+    @classmethod
+    def from_yaml(cls, entry: Entry) -> Inbox:
+        return inbox(
+            entry.needed("inbox", "columns"),
+            producers=entry.texts("producers"),
+            runtimes=entry.text("runtimes"),
+            format=entry.text("format") or "json",
+        )
+
+    def to_yaml(self) -> Tree:
+        return {
+            "inbox": self.schema.ddl,
+            "producers": None if self.producers is None else list(self.producers),
+            "runtimes": self.runtimes,
+            "format": None if self.format == "json" else self.format,
+        }
+
+
+def inbox(
+    ddl: str,
+    *,
+    producers: Sequence[str] | None = None,
+    runtimes: str | None = None,
+    format: str = "json",
+) -> Inbox:
+    """Events of this schema, sent by programs.
+
+    Args:
+        ddl: The columns, as in Spark SQL.
+        producers: The names of the keys that may send over a network; without it, all that the host
+            knows.
+        runtimes: host:port, where runtimes send to (`millstream runtime --out`): plain TCP, without
+            keys.
+        format: What their messages hold: "json", an object each, or "raw", the bytes of the one
+            column of binary or string; a timestamp beside it gets the moment of arrival.
+
+    >>> inbox("flight string, delay double, at timestamp").schema.names
+    ('flight', 'delay', 'at')
+    """
+    schema = Schema.parse(ddl)
+    if runtimes is not None and (
+        not _ADDRESS.fullmatch(runtimes) or int(runtimes.rpartition(":")[2]) > 65535
+    ):
+        raise InvalidOption(f'runtimes cannot send to "{runtimes}"', hint="expected host:port")
+    allowed = None if producers is None else tuple(producers)
+    return Inbox(schema, allowed, runtimes, _payload(schema, format))
+
+
+def _payload(schema: Schema, format: str) -> Payload:
+    if format not in get_args(Payload):
+        raise InvalidOption(
+            f'messages cannot be of format "{format}"', hint='formats are "json" and "raw"'
+        )
+    if format == "raw" and raw_column(schema) is None:
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        msg = f"raw messages do not fit the columns {columns}"
+        raise InvalidOption(
+            msg, hint="one column of binary or string, and if you like one of timestamp"
+        )
+    return cast("Payload", format)
+
+
+def raw_column(schema: Schema) -> str | None:
+    """Return the column that takes the bytes of raw messages; None if the columns are others."""
+    bytes_, moments = (
+        [field.name for field in schema if field.type in types]
+        for types in (("binary", "string"), ("timestamp",))
+    )
+    fits = len(bytes_) == 1 and len(moments) <= 1 and len(bytes_) + len(moments) == len(schema)
+    return bytes_[0] if fits else None
+
+
+connector = Connector(sources=(Inbox,))

@@ -1,0 +1,142 @@
+"""Writes a table of PostgreSQL, each epoch once: its key and its rows are one transaction."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, StructType
+
+from millstream.clock import moment_of
+from millstream.connectors.postgres import Postgres
+from millstream.errors import RunError
+from millstream.spark.failpoints import passing
+from millstream.spark.io.targets import Epoch, SinkContext, Target
+
+
+class PostgresTarget(Target):
+    """A table in PostgreSQL.
+
+    The epoch's key goes into the table `millstream_epochs` in the same
+    transaction as its rows, so a repeated epoch adds nothing.
+    """
+
+    def __init__(self, target: Postgres) -> None:
+        self._target = target
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        rows = frame.toArrow()
+        if rows.num_rows == 0:
+            return 0
+        from psycopg import sql
+
+        with (
+            self._connected() as connection,
+            connection.transaction(),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(
+                "INSERT INTO millstream_epochs (job, flow_group, checkpoint, batch) "
+                "VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (epoch.job, epoch.group, epoch.checkpoint, epoch.batch),
+            )
+            if cursor.rowcount == 0:
+                return 0
+            names = sql.SQL(", ").join(sql.Identifier(name) for name in rows.column_names)
+            table = sql.Identifier(*self._target.table.split("."))
+            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names)) as copy:
+                columns = [column.to_pylist() for column in rows.columns]
+                for values in zip(*columns, strict=True):
+                    copy.write_row(values)
+            passing("staged")
+        passing("published")
+        return int(rows.num_rows)
+
+    def recover(self) -> None:
+        with self._connected() as connection:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS millstream_epochs (job text, flow_group text, "
+                "checkpoint text, batch bigint, written_at timestamptz DEFAULT now(), "
+                "PRIMARY KEY (job, flow_group, checkpoint, batch))"
+            )
+
+    def prepare(self, schema: StructType) -> None:
+        """Create the table if it does not exist."""
+        from psycopg import sql
+
+        columns = [
+            sql.SQL("{} {}").format(
+                sql.Identifier(field.name), sql.SQL(_postgres_type(field.dataType))
+            )
+            for field in schema.fields
+        ]
+        table = sql.Identifier(*self._target.table.split("."))
+        with self._connected() as connection:
+            connection.execute(
+                sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
+                    table, sql.SQL(", ").join(columns)
+                )
+            )
+
+    def withdraw(self, column: str, since_us: int) -> None:
+        from psycopg import sql
+
+        table = sql.Identifier(*self._target.table.split("."))
+
+        with self._connected() as connection, connection.transaction():
+            connection.execute(
+                sql.SQL("DELETE FROM {} WHERE {} >= %s").format(table, sql.Identifier(column)),
+                (moment_of(since_us),),
+            )
+
+    def _connected(self) -> Any:
+        # psycopg is an extra; its types are not always there.
+        try:
+            import psycopg
+        except ImportError as error:
+            raise RunError(
+                "writing to PostgreSQL needs the package psycopg",
+                hint="pip install 'millstream[postgres]'",
+            ) from error
+        try:
+            return psycopg.connect(self._target.url)
+        except psycopg.OperationalError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise RunError(
+                f"PostgreSQL cannot be reached: {reason}", hint="check the url of the sink"
+            ) from error
+
+
+_POSTGRES_TYPES: Final = {
+    "boolean": "boolean",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+
+
+def _postgres_type(kind: DataType) -> Any:
+    name = kind.simpleString()
+    if name.startswith("decimal"):
+        return name.replace("decimal", "numeric")
+    if isinstance(kind, ArrayType):
+        return f"{_postgres_type(kind.elementType)}[]"
+    if name in _POSTGRES_TYPES:
+        return _POSTGRES_TYPES[name]
+    raise RunError(
+        f'a PostgreSQL sink cannot hold a column of type "{name}"',
+        hint="turn it into text with to_json in a sql stage",
+    )
+
+
+def open_postgres(spec: Postgres, _: SinkContext) -> PostgresTarget:
+    """Open the table of a sink."""
+    return PostgresTarget(spec)

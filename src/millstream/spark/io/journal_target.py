@@ -1,0 +1,103 @@
+"""A journal as the target of a group: staged, decided by one record, published (journal/kinds/files)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from millstream.journal import DeadLetter, Staged, journal_at
+from millstream.spark.failpoints import passing
+from millstream.spark.io.staging import StageJournal
+from millstream.spark.io.targets import Epoch, Target
+
+
+class JournalTarget(Target):
+    """A journal that other groups read; while versions are switched, two groups write it."""
+
+    def __init__(self, path: Path, *, key: str | None) -> None:
+        self._path = path
+        self._key = key
+        self._log = journal_at(path).epochs()
+        self._users = 1
+        self._recovered = False
+        self._floors: dict[str, int | None] = {}
+        self._least: dict[str, int] = {}
+        self._guard = threading.Lock()
+
+    def share(self) -> JournalTarget:
+        """Let one more group write; the journal is let go when all have closed."""
+        self._users += 1
+        return self
+
+    @property
+    def closed(self) -> bool:
+        return self._users == 0
+
+    def expect(self, sender: str, at_least: int | None) -> None:
+        """Count with a writer before its first epoch, whose rows lie at or above `at_least`, if known."""
+        with self._guard:
+            if at_least is not None:
+                self._least[sender] = at_least
+            self._floors.setdefault(sender, at_least)
+
+    def dismiss(self, sender: str) -> None:
+        """Count no more with a writer."""
+        with self._guard:
+            self._floors.pop(sender, None)
+            self._least.pop(sender, None)
+
+    def _floor(self, epoch: Epoch) -> int | None:
+        """Return the lowest time that may still come from anybody who writes here."""
+        least = self._least.get(epoch.sender)
+        floor = epoch.floor if least is None else max(least, epoch.floor or least)
+        if floor is not None or epoch.sender in self._floors:
+            self._floors[epoch.sender] = floor
+        floors = [*self._floors.values()]
+        known = [one for one in floors if one is not None]
+        return min(known) if known and len(known) == len(floors) else None
+
+    def write(self, frame: DataFrame, epoch: Epoch) -> int:
+        work = StageJournal(str(self._path), self._key)
+        found = frame.mapInArrow(work, "staged string, keyless string").collect()
+        staged = [Staged(**json.loads(row.staged)) for row in found if row.staged]
+        passing("staged")
+        self._bury([row.keyless for row in found if row.keyless], epoch)
+        with self._guard:
+            self._log.decide(epoch.sender, epoch.batch, staged, self._floor(epoch))
+            passing("decided")
+            self._log.publish()
+        passing("published")
+        return sum(one.rows for one in staged)
+
+    def _bury(self, records: list[str], epoch: Epoch) -> None:
+        """Keep rows without a key as dead letters; a repeated epoch adds none."""
+        if records:
+            first = epoch.batch << 32
+            letters = [
+                DeadLetter(
+                    f"group:{epoch.sender}", first + number, f'key "{self._key}" is null', record
+                )
+                for number, record in enumerate(sorted(records))
+            ]
+            with journal_at(self._path).dead_letters() as dead:
+                dead.put_all(letters)
+
+    def end(self, sender: str, epoch: int) -> None:
+        """Say that nothing more will come."""
+        with self._guard:
+            self._log.decide(sender, epoch, [], None, ended=True)
+            self._log.publish()
+
+    def recover(self) -> None:
+        with self._guard:
+            # Later, what is staged may be another group's.
+            _ = self._log.publish() if self._recovered else self._log.recover()
+            self._recovered = True
+
+    def close(self) -> None:
+        self._users -= 1
+        if self.closed:
+            self._log.close()
