@@ -8,10 +8,14 @@ whatever passes only then is listed as FLAKY at the end, and is fixed before the
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:  # most tests need no Spark
+    from pyspark.sql import SparkSession
 
 CANNOT = "cannot here:"
 """How the reason of a skip begins when this machine lacks what the test needs."""
@@ -34,6 +38,24 @@ settings.load_profile(os.environ.get("PROFILE") or ("ci" if os.environ.get("CI")
 #: Tests in these folders, and with these markers, start real processes.
 PROCESS_FOLDERS = frozenset({"integration"})
 PROCESS_MARKERS = ("spark", "postgres", "cluster", "process")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark session for all tests of a process that need it."""
+    from support.services import spark_session
+
+    with spark_session(tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server of our own."""
+    from support.services import postgres_server
+
+    with postgres_server() as url:
+        yield url
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

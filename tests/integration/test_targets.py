@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -174,42 +169,6 @@ def test_memory_keeps_an_epoch_once(spark: SparkSession) -> None:
     target.write(frame(spark, (1, "a")), FIRST)
     target.write(frame(spark, (1, "a")), FIRST)
     assert target.rows() == [{"n": 1, "text": "a"}]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """A PostgreSQL server of our own, as the user postgres."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        pytest.skip("cannot here: no PostgreSQL server is installed and it could not be")
-    # Not below pytest's own folder, which other users may not enter.
-    programs, folder = found[-1].parent, Path(tempfile.mkdtemp(prefix="millstream-postgres-"))
-    # The server refuses to run as root.
-    as_postgres = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-    folder.chmod(0o777)
-    run = [
-        *as_postgres,
-        str(programs / "initdb"),
-        "-A",
-        "trust",
-        "-U",
-        "postgres",
-        str(folder / "data"),
-    ]
-    subprocess.run(run, check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    control = [*as_postgres, str(programs / "pg_ctl"), "-D", str(folder / "data"), "-w"]
-    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-    subprocess.run(
-        [*control, "-o", options, "-l", str(folder / "log"), "start"],
-        check=True,
-        capture_output=True,
-    )
-    yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
-    subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True)
-    shutil.rmtree(folder)
 
 
 @pytest.mark.postgres

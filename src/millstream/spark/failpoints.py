@@ -1,19 +1,24 @@
 """Named points at which a test can make the process die at once.
 
 `MILLSTREAM_FAIL_AT=decided:3` kills the process, as kill -9 would, the third
-time that it passes the point "decided".
+time that it passes the point "decided". In one process, `watched` calls a function instead.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _passed: Counter[str] = Counter()
+_watchers: list[Callable[[str], None]] = []
 
 
 def passing(point: str) -> None:
     """Die here if a test asked for it."""
+    for seen in _watchers:
+        seen(point)
     wanted = os.environ.get("MILLSTREAM_FAIL_AT")
     if wanted is None:
         return
@@ -21,6 +26,16 @@ def passing(point: str) -> None:
     _passed[point] += 1
     if name == point and _passed[point] == int(count or 1):
         die()
+
+
+@contextmanager
+def watched(seen: Callable[[str], None]) -> Iterator[None]:
+    """Call a function with every point that is passed meanwhile; what it raises is raised there."""
+    _watchers.append(seen)
+    try:
+        yield
+    finally:
+        _watchers.remove(seen)
 
 
 def die() -> None:

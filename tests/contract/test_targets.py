@@ -1,0 +1,221 @@
+"""Every target publishes each epoch once: the checks that authors of connectors run on theirs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console as Terminal
+
+import millstream as ms
+from millstream import journal
+from millstream.flow import connector
+from millstream.flow.schema import Schema
+from millstream.flow.targets import TargetSpec
+from millstream.journal import Reader
+from millstream.spark.io.journal_target import JournalTarget
+from millstream.spark.io.targets import Epoch, SinkContext, Target, Withdrawing, open_target
+from millstream.testing.connectors import TARGET_CHECKS, check_target
+from millstream.testing.connectors.targets import COLUMNS, Trial, trial
+from support import links
+
+pytestmark = pytest.mark.spark
+
+_numbers = count()
+
+
+@dataclass
+class Place:
+    """A target of ours, opened as a flow does it."""
+
+    root: Path
+    spark: SparkSession
+    spec: TargetSpec
+    terminal: Terminal | None = None
+
+    def open(self) -> Target:
+        context = SinkContext("flow", "out", self.root, self.root / "group", self.terminal)
+        return open_target(self.spec, context)
+
+
+@dataclass
+class FolderPlace(Place):
+    @property
+    def folder(self) -> Path:
+        return self.root / self.spec.place
+
+    def rows(self) -> list[dict[str, Any]]:
+        files = sorted(self.folder.glob(f"*.{self.spec.word()}"))
+        if self.spec.word() == "parquet":
+            return [row for file in files for row in pq.read_table(file).to_pylist()]
+        if self.spec.word() == "jsonl":
+            lines = [line for file in files for line in file.read_text().split("\n") if line]
+            return [{"text": None, **json.loads(line)} for line in lines]
+        if not files:
+            return []
+        reader = self.spark.read.schema("n long, text string, at string").option("header", True)
+        frame = reader.option("multiLine", True).csv([str(file) for file in files])
+        return [row.asDict() for row in frame.collect()]
+
+
+@dataclass
+class PostgresPlace(Place):
+    def rows(self) -> list[dict[str, Any]]:
+        import psycopg
+        from psycopg.rows import dict_row
+
+        with psycopg.connect(self.spec.url, row_factory=dict_row) as connection:  # type: ignore[attr-defined]
+            return connection.execute(f"SELECT * FROM {self.spec.place}").fetchall()  # type: ignore[arg-type]
+
+
+@dataclass
+class MemoryPlace(Place):
+    """Memory lives as long as the process, so the next one in it is the same."""
+
+    target: Target | None = None
+
+    def open(self) -> Target:
+        self.target = self.target or super().open()
+        return self.target
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.target.rows()  # type: ignore[union-attr]
+
+
+@dataclass
+class ConsolePlace(Place):
+    shown: io.StringIO = field(default_factory=io.StringIO)
+
+    def __post_init__(self) -> None:
+        self.terminal = Terminal(file=self.shown, width=3000)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {"n": int(n)} for n in re.findall(r"^│ +(\d+) +│", self.shown.getvalue(), re.MULTILINE)
+        ]
+
+
+@dataclass
+class OutboxPlace(Place):
+    def __post_init__(self) -> None:
+        links.declare(self.root / "data", COLUMNS, partitions=2, key=None, time=None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return _read(links.journal(self.root / "data"))
+
+
+@dataclass
+class JournalPlace:
+    path: Path
+
+    def __post_init__(self) -> None:
+        schema = Schema.parse(COLUMNS).arrow()
+        journal.create(self.path, schema, partitions=2, time=None, written_by="group")
+
+    def open(self) -> Target:
+        return JournalTarget(self.path, key=None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return _read(self.path)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    reader = Reader(path)
+    views = [reader.partition(number) for number in range(reader.description.partitions)]
+    parts = [part for view in views for part in view.read(view.begin, view.end)]
+    return [row for part in parts if part.batch is not None for row in part.batch.to_pylist()]
+
+
+@pytest.fixture(
+    params=[
+        "parquet",
+        "jsonl",
+        "csv",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        "memory",
+        "console",
+        "outbox",
+        "journal",
+    ]
+)
+def make(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Callable[[], Any]:
+    kind = request.param
+    url = request.getfixturevalue("postgres") if kind == "postgres" else ""
+
+    def made() -> Any:
+        number = next(_numbers)
+        root = tmp_path / str(number)
+        match kind:
+            case "journal":
+                return JournalPlace(root)
+            case "postgres":
+                return PostgresPlace(root, spark, ms.postgres(url, table=f"contract_{number}"))
+            case "memory":
+                return MemoryPlace(root, spark, ms.memory())
+            case "console":
+                return ConsolePlace(root, spark, ms.console(rows=5000))
+            case "outbox":
+                return OutboxPlace(root, spark, ms.outbox("data", links.TARGET))
+        return FolderPlace(root, spark, getattr(ms, kind)("out"))
+
+    made.kind = kind  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.mark.parametrize("check", TARGET_CHECKS)
+def test_every_target_keeps_to_the_contract(
+    spark: SparkSession, make: Callable[[], Any], check: Callable[[Trial], None]
+) -> None:
+    shown = make.kind == "console"  # type: ignore[attr-defined]
+    with trial(make, spark, at_least_once=shown, huge_bytes=1000 if shown else 5 << 20) as one:
+        check(one)
+
+
+def test_a_target_withdraws_exactly_if_its_description_says_so(
+    spark: SparkSession, make: Callable[[], Any]
+) -> None:
+    place = make()
+    if isinstance(place, Place):
+        target = place.open()
+        assert isinstance(target, Withdrawing) == (place.spec.reprocessing == "withdrawn")
+        target.close()
+
+
+def test_every_target_that_is_installed_is_checked(request: pytest.FixtureRequest) -> None:
+    checked = {"parquet", "jsonl", "csv", "postgres", "memory", "console", "outbox"}
+    assert set(connector.targets()) == checked
+
+
+@dataclass
+class Careless:
+    """A target that forgets what it has published: the checks must find that."""
+
+    found: list[dict[str, Any]] = field(default_factory=list)
+
+    def open(self) -> Target:
+        place = self
+
+        class Forgetful(Target):
+            def write(self, frame: Any, epoch: Epoch) -> int:
+                rows = frame.toArrow().to_pylist()
+                place.found += rows
+                return len(rows)
+
+        return Forgetful()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.found
+
+
+def test_the_checks_find_a_target_that_publishes_twice(spark: SparkSession) -> None:
+    with pytest.raises(AssertionError, match="expected"):
+        check_target(Careless, spark)
