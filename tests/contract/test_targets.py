@@ -17,11 +17,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console as Terminal
 
 import millstream as ms
-from millstream import journal
 from millstream.flow import connector
 from millstream.flow.schema import Schema
 from millstream.flow.targets import TargetSpec
-from millstream.journal import Reader
+from millstream.journal import journal_at
 from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.targets import Epoch, SinkContext, Target, Withdrawing, open_target
 from millstream.testing.connectors import TARGET_CHECKS, check_target
@@ -43,7 +42,10 @@ class Place:
     terminal: Terminal | None = None
 
     def open(self) -> Target:
-        context = SinkContext("flow", "out", self.root, self.root / "group", self.terminal)
+        # The sinks of a flow may be in one database: their names tell them apart.
+        context = SinkContext(
+            "flow", f"out_{self.root.name}", self.root, self.root / "group", self.terminal
+        )
         return open_target(self.spec, context)
 
 
@@ -119,7 +121,7 @@ class JournalPlace:
 
     def __post_init__(self) -> None:
         schema = Schema.parse(COLUMNS).arrow()
-        journal.create(self.path, schema, partitions=2, time=None, written_by="group")
+        journal_at(self.path).create(schema, partitions=2, time=None, written_by="group")
 
     def open(self) -> Target:
         return JournalTarget(self.path, key=None)
@@ -129,7 +131,7 @@ class JournalPlace:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    reader = Reader(path)
+    reader = journal_at(path).reader()
     views = [reader.partition(number) for number in range(reader.description.partitions)]
     parts = [part for view in views for part in view.read(view.begin, view.end)]
     return [row for part in parts if part.batch is not None for row in part.batch.to_pylist()]

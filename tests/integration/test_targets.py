@@ -175,7 +175,7 @@ def test_memory_keeps_an_epoch_once(spark: SparkSession) -> None:
 def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: str) -> None:
     import psycopg
 
-    target = PostgresTarget(Postgres(postgres, "results"))
+    target = PostgresTarget(Postgres(postgres, "results"), "out")
     rows = spark.sql(
         "SELECT 1 AS n, 'ä\\t\\\\' AS text, timestamp '2020-01-01' AS at, 1.5D AS x, array('a', 'b') AS many, "
         "cast(2.25 AS decimal(9,2)) AS money, cast(null AS string) AS nothing, true AS yes, date '2020-02-02' AS day"
@@ -195,10 +195,45 @@ def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: s
 
 
 @pytest.mark.postgres
+def test_two_sinks_of_a_group_in_one_database_both_get_an_epoch(
+    spark: SparkSession, postgres: str
+) -> None:
+    import psycopg
+
+    rows, epoch = frame(spark, (1, "a"), (2, "b")), replace(FIRST, group="two")
+    for table in ("first", "second"):
+        target = PostgresTarget(Postgres(postgres, table), table)
+        target.recover()
+        target.prepare(rows.schema)
+        assert target.write(rows, epoch) == 2
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute("SELECT count(*) FROM second").fetchall() == [(2,)]
+
+
+@pytest.mark.postgres
+def test_postgresql_knows_an_epoch_that_the_version_before_has_written(
+    spark: SparkSession, postgres: str
+) -> None:
+    import psycopg
+
+    epoch = replace(FIRST, group="before")
+    target = PostgresTarget(Postgres(postgres, "before"), "out")
+    target.recover()
+    target.prepare(frame(spark).schema)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO millstream_epochs (job, flow_group, checkpoint, batch) "
+            "VALUES ('job', 'before', 'abc', 0)"
+        )
+    assert target.write(frame(spark, (1, "a")), epoch) == 0
+    assert target.write(frame(spark, (2, "b")), replace(epoch, batch=1)) == 1
+
+
+@pytest.mark.postgres
 def test_postgresql_takes_results_back_from_a_moment_on(spark: SparkSession, postgres: str) -> None:
     import psycopg
 
-    target = PostgresTarget(Postgres(postgres, "moments"))
+    target = PostgresTarget(Postgres(postgres, "moments"), "out")
     rows = spark.sql(
         "SELECT n, timestamp_seconds(n) AS `at` FROM VALUES (1), (2), (3), (4) AS t(n)"
     )
@@ -219,7 +254,7 @@ def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(
 
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE TABLE checked (n int CHECK (n < 10), text text)")
-    target = PostgresTarget(Postgres(postgres, "checked"))
+    target = PostgresTarget(Postgres(postgres, "checked"), "out")
     target.recover()
     epoch = replace(FIRST, group="checked")
     with pytest.raises(psycopg.errors.CheckViolation):
@@ -229,4 +264,4 @@ def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(
 
 def test_a_postgresql_that_is_not_there_is_named() -> None:
     with pytest.raises(RunError, match="PostgreSQL cannot be reached"):
-        PostgresTarget(Postgres("postgresql://nobody@127.0.0.1:1/none", "x")).recover()
+        PostgresTarget(Postgres("postgresql://nobody@127.0.0.1:1/none", "x"), "out").recover()

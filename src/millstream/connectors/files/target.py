@@ -105,6 +105,12 @@ class FilesTarget(Target):
 
 #: Spark's own format would cut microseconds off.
 _TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+#: Spark would remove the spaces around a text.
+_CSV: Final = {
+    **_TIMES,
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
 
 
 def _lines(frame: DataFrame, format: str) -> DataFrame:
@@ -115,7 +121,7 @@ def _lines(frame: DataFrame, format: str) -> DataFrame:
     if format == "csv":
         header = functions.lit(",".join(_quoted(name) for name in frame.columns))
         return frame.select(
-            functions.to_csv(everything, _TIMES).alias("line"), header.alias("header")
+            functions.to_csv(everything, _CSV).alias("line"), header.alias("header")
         )
     return frame
 

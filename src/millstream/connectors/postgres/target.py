@@ -17,12 +17,13 @@ from millstream.spark.io.targets import Epoch, SinkContext, Target
 class PostgresTarget(Target):
     """A table in PostgreSQL.
 
-    The epoch's key goes into the table `millstream_epochs` in the same
-    transaction as its rows, so a repeated epoch adds nothing.
+    The key of the epoch and the sink goes into the table `millstream_epochs` in the same transaction
+    as its rows, so a repeated epoch adds nothing.
     """
 
-    def __init__(self, target: Postgres) -> None:
+    def __init__(self, target: Postgres, sink: str) -> None:
         self._target = target
+        self._sink = sink
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         rows = frame.toArrow()
@@ -35,12 +36,7 @@ class PostgresTarget(Target):
             connection.transaction(),
             connection.cursor() as cursor,
         ):
-            cursor.execute(
-                "INSERT INTO millstream_epochs (job, flow_group, checkpoint, batch) "
-                "VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                (epoch.job, epoch.group, epoch.checkpoint, epoch.batch),
-            )
-            if cursor.rowcount == 0:
+            if not self._decided(cursor, epoch):
                 return 0
             names = sql.SQL(", ").join(sql.Identifier(name) for name in rows.column_names)
             table = sql.Identifier(*self._target.table.split("."))
@@ -51,6 +47,21 @@ class PostgresTarget(Target):
             passing("staged")
         passing("published")
         return int(rows.num_rows)
+
+    def _decided(self, cursor: Any, epoch: Epoch) -> bool:
+        """Write down the epoch; tell whether it was not yet.
+
+        Before, the key had no sink in it: an epoch that such a key stands for is not repeated.
+        """
+        key = (epoch.job, f"{epoch.group}/{self._sink}", epoch.checkpoint, epoch.batch)
+        cursor.execute(
+            "INSERT INTO millstream_epochs (job, flow_group, checkpoint, batch) "
+            "SELECT %s, %s, %s, %s WHERE NOT EXISTS (SELECT 1 FROM millstream_epochs "
+            "WHERE job = %s AND flow_group = %s AND checkpoint = %s AND batch = %s) "
+            "ON CONFLICT DO NOTHING",
+            (*key, epoch.job, epoch.group, epoch.checkpoint, epoch.batch),
+        )
+        return bool(cursor.rowcount)
 
     def recover(self) -> None:
         with self._connected() as connection:
@@ -137,6 +148,6 @@ def _postgres_type(kind: DataType) -> Any:
     )
 
 
-def open_postgres(spec: Postgres, _: SinkContext) -> PostgresTarget:
+def open_postgres(spec: Postgres, context: SinkContext) -> PostgresTarget:
     """Open the table of a sink."""
-    return PostgresTarget(spec)
+    return PostgresTarget(spec, context.sink)

@@ -16,8 +16,7 @@ from millstream.flow.sources import SourceSpec
 from millstream.flow.stages import Source
 from millstream.ingest import Feed, Rows, declare, open_feed
 from millstream.ingest.origin import OriginContext, open_origin
-from millstream.journal import Reader
-from millstream.journal.kinds.files.layout import dead_folder
+from millstream.journal import Journal, journal_at
 
 #: How often a source that does not end may wait for more before it counts as idle.
 _IDLE_WAITS: Final = 8
@@ -121,13 +120,13 @@ class OriginTrial:
     def expect_all(self) -> None:
         """Check that the journal holds every row once, and every refused record."""
         columns = list(self.case.rows[0]) if self.case.rows else []
-        found = Counter(_comparable(row, columns) for row in _rows_in(self.journal))
+        found = Counter(_comparable(row, columns) for row in _rows_in(journal_at(self.journal)))
         wanted = Counter(_comparable(row, columns) for row in self.case.rows)
         missing, extra = wanted - found, found - wanted
         assert not missing, f"{missing.total()} rows are missing: {next(iter(missing))[:200]}"
         assert not extra, f"{extra.total()} rows should not be there: {next(iter(extra))[:200]}"
-        dead = dead_folder(self.journal)
-        refused = len(_rows_in(dead)) if dead.exists() else 0
+        letters = journal_at(self.journal).dead_journal()
+        refused = len(_rows_in(letters)) if letters.exists() else 0
         assert refused == self.case.refused, f"{refused} records were refused"
 
 
@@ -152,8 +151,8 @@ class _Pause:
         return not self.idle and (self._left is None or self._left >= 0)
 
 
-def _rows_in(journal: Path) -> list[dict[str, Any]]:
-    reader = Reader(journal)
+def _rows_in(journal: Journal) -> list[dict[str, Any]]:
+    reader = journal.reader()
     views = [reader.partition(number) for number in range(reader.description.partitions)]
     return [
         row
