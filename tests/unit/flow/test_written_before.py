@@ -22,5 +22,5 @@ def test_what_is_written_of_sources_and_sinks_is_the_same_as_before(what: str) -
 
 def test_the_yaml_of_the_version_before_loads_to_the_same_flow(tmp_path: Path) -> None:
     file = tmp_path / "flow.yaml"
-    file.write_text(RECORDED["yaml"])
+    file.write_text(f"name: everything\nwindow: 1 hour\n\nsources:{RECORDED['yaml']}")
     assert load(file) == every_flow()

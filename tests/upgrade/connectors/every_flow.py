@@ -67,7 +67,7 @@ def written() -> dict[str, Any]:
     drawn = re.findall(r">([^<>]+)</text>", svg(planned))
     return {
         "described": described,
-        "yaml": dump(flow),
+        "yaml": dump(flow).partition("\nsources:")[2],
         "fingerprints": prints,
         "targets": {name: sink.target.text for name, sink in flow.sinks.items()},
         "picture": sorted({text for text in drawn if "groups" not in text}),

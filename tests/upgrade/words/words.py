@@ -19,11 +19,11 @@ import msgspec
 import millstream as ms
 from millstream import errors
 from millstream.actions import queue
+from millstream.connectors.files import taken
 from millstream.engine import tokens
 from millstream.engine.http.operations import DESCRIPTION
 from millstream.engine.jobs import lifecycle, package, store, switch_record
 from millstream.engine.schemes import supervisor
-from millstream.connectors.files import taken
 from millstream.ingest import settings
 from millstream.links import envelope, host
 from millstream.plan.fingerprint import fingerprint
