@@ -24,7 +24,7 @@ class LettersTarget(Target):
         if self._folder.read(name) is not None:
             run_through(frame)
             return 0
-        rows = frame.toJSON().collect()
+        rows = [json.dumps(row, default=str) for row in frame.toArrow().to_pylist()]
         passing("staged")
         if rows:
             text = "\n".join([f"{self._greeting},", *rows]) + "\n"
