@@ -145,10 +145,10 @@ class Child:
             self._gone(grace_s)
         return self._end()
 
-    def finish(self, time_limit_s: float) -> int:
+    def finish(self, timeout: float) -> int:
         """Close the program's input and let it end by itself; killed after the time limit."""
         self.close_input()
-        self._gone(time_limit_s)
+        self._gone(timeout)
         return self._end()
 
     def _end(self) -> int:
@@ -178,9 +178,9 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
-    def _gone(self, wait_s: float) -> bool:
+    def _gone(self, timeout: float) -> bool:
         """Tell if the program has ended, waiting for it while it may write."""
-        until = time.monotonic() + wait_s
+        until = time.monotonic() + timeout
         poller = select.poll()
         for fd in (self.ended, self.stdout, self.stderr):
             poller.register(fd, select.POLLIN)

@@ -148,12 +148,12 @@ class Worker:
             child, self._child = self._child, None
             child.stop(grace_s=0.5)
 
-    def finish(self, time_limit_s: float = 5.0) -> int | None:
+    def finish(self, timeout: float = 5.0) -> int | None:
         """Let the program end by itself; return its exit code, None if there is none."""
         if self._child is None:
             return None
         child, self._child = self._child, None
-        return child.finish(time_limit_s)
+        return child.finish(timeout)
 
 
 class _Batch:

@@ -138,20 +138,20 @@ class Follower:
             error=self._error,
         )
 
-    def met(self, timeout_s: float = 0.0) -> bool:
+    def met(self, timeout: float = 0.0) -> bool:
         """Wait until the begin of the original is known, and all is here that readers have read."""
-        return self._met.wait(timeout_s)
+        return self._met.wait(timeout)
 
-    def catch_up(self, timeout_s: float) -> bool:
+    def catch_up(self, timeout: float) -> bool:
         """Wait until all is here that the owner has now; False if that takes longer."""
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + timeout
         while (left := until - time.monotonic()) > 0 and not self._stopping:
             if self._complete(left):
                 return True
             time.sleep(_SHORTEST_S)
         return False
 
-    def _complete(self, timeout_s: float) -> bool:
+    def _complete(self, timeout: float) -> bool:
         link, reached = self._link, self._reached
         if link is None:
             return False
@@ -161,7 +161,7 @@ class Follower:
                     n, self.source, self.partition, follow.CopyReached.of(reached), 0.0
                 )
             )
-            answer = asked.result(timeout_s)
+            answer = asked.result(timeout)
         except (MillstreamError, TimeoutError):
             return False
         return isinstance(answer, follow.Followed) and answer.piece().empty
