@@ -1,4 +1,4 @@
-"""`millstream engine`: one node of a cluster, or all there is."""
+"""`millstream engine`: an engine, alone or as a node of a cluster."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ _DRAIN_S: Final = 10.0
 
 
 def engine(
-    node: Annotated[int, typer.Option(min=0, help="Which of the engines this is, from 0.")] = 0,
-    of: Annotated[int, typer.Option(min=1, help="How many engines there are.")] = 1,
+    node: Annotated[
+        int, typer.Option(min=0, help="The number of this engine in the cluster, from 0.")
+    ] = 0,
+    of: Annotated[int, typer.Option(min=1, help="The number of engines in the cluster.")] = 1,
     data: Annotated[
-        Path, typer.Option(help="Where jobs, journals, checkpoints and the token are kept.")
+        Path, typer.Option(help="The folder of jobs, journals, checkpoints and the token.")
     ] = DATA,
-    host: Annotated[
-        str, typer.Option(help="The IP address to be asked at over HTTP.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The IP address of the HTTP interface.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port for HTTP; 0: any that is free.")
+        int,
+        typer.Option(min=0, max=65535, help="The port of the HTTP interface; 0 is any free port."),
     ] = 8340,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="A certificate: be asked over HTTPS.")
+    tls_cert: Annotated[Path | None, typer.Option(help="The certificate for HTTPS.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key of the certificate.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The certificate's private key.")] = None,
     open_without_tls: Annotated[
-        bool, typer.Option("--open-without-tls", help="Let tokens travel to --host in the clear.")
+        bool,
+        typer.Option("--open-without-tls", help="Allow tokens to be sent to --host unencrypted."),
     ] = False,
     inbox_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of the inboxes; any that is free.")
+        int, typer.Option(min=0, max=65535, help="The port of the inboxes; 0 is any free port.")
     ] = 0,
     network: Annotated[
-        str | None, typer.Option(help="Take events from this network too: 10.0. or 10.0.0.0/16.")
+        str | None, typer.Option(help="Accept events from this network too: 10.0. or 10.0.0.0/16.")
     ] = None,
     key: Annotated[
         Path | None, typer.Option(help="The key of the inboxes; producers need keys too.")
@@ -60,19 +62,20 @@ def engine(
         Path, typer.Option(help="The folder with the producers' public keys.")
     ] = Path("keys"),
     open_without_keys: Annotated[
-        bool, typer.Option("--open-without-keys", help="Let everybody in that network send.")
+        bool,
+        typer.Option("--open-without-keys", help="Accept events from everybody in that network."),
     ] = False,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; this machine's cores by default.")
+        str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")
     ] = None,
     warm: Annotated[
-        int, typer.Option(min=0, max=64, help="Drivers that wait, started, for the next job.")
+        int, typer.Option(min=0, max=64, help="How many drivers to keep ready for the next jobs.")
     ] = 0,
     json: Annotated[
-        bool, typer.Option("--json", help="Print where it is as a line of JSON.")
+        bool, typer.Option("--json", help="Print its addresses as a line of JSON.")
     ] = False,
 ) -> None:
-    """Run an engine until you press Ctrl-C or stop it; jobs that are deployed on it go on at the next start.
+    """Run an engine until you stop it; at the next start, its jobs continue.
 
     It hosts the inboxes of its jobs, keeps their list, and runs a driver for each, which it starts
     again after a crash.
@@ -124,7 +127,7 @@ def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:
 
 
 def _until(interrupted: threading.Event, server: Server) -> None:
-    """Wait until a signal or a request says that it is enough."""
+    """Wait for a signal or a request to stop."""
     while not interrupted.wait(0.2) and not server.stopped.is_set():
         pass
 

@@ -25,31 +25,30 @@ if TYPE_CHECKING:
 FAILED: Final = 5
 TIME_OVER: Final = 4
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name or id.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The name or id of the job.")]
 Engines = Annotated[
     list[str] | None,
     typer.Option(
         "--engine",
         metavar="URL",
-        help="The engine, or all engines of the cluster; MILLSTREAM_ENGINE.",
+        help="The engine, or all engines of a cluster; default MILLSTREAM_ENGINE.",
     ),
 ]
 TokenFile = Annotated[
-    Path | None, typer.Option(help="The file with the engine's token; or MILLSTREAM_TOKEN.")
+    Path | None, typer.Option(help="The file with the engine's token; default MILLSTREAM_TOKEN.")
 ]
-Timeout = Annotated[float | None, typer.Option(min=0.0, help="Seconds to wait at most.")]
-Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
+Timeout = Annotated[float | None, typer.Option(min=0.0, help="The most seconds to wait.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def deploy(
-    flow: Annotated[
-        Path, typer.Argument(help="The flow, .py or .yaml; or a scheme, .yaml or .json.")
-    ],
+    flow: Annotated[Path, typer.Argument(help="A flow (.py, .yaml) or a scheme (.yaml, .json).")],
     name: Annotated[
-        str | None, typer.Option(help="The job's name; the flow's if left out.")
+        str | None, typer.Option(help="The name of the job; by default, that of the flow.")
     ] = None,
     rows_per_batch: Annotated[
-        int | None, typer.Option(min=1, help="The most rows that a micro-batch reads of a journal.")
+        int | None,
+        typer.Option(min=1, help="The most rows that a micro-batch reads from a journal."),
     ] = None,
     state: Annotated[
         str | None,
@@ -59,7 +58,7 @@ def deploy(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Deploy a flow or a scheme as a job, on one engine or on all of a cluster."""
+    """Deploy a flow or a scheme as a job, on one engine or a cluster."""
     _check(flow)
     options = {"rows_per_batch": rows_per_batch, "state": state}
     with cluster(engine, token_file) as found:
@@ -71,7 +70,7 @@ def deploy(
 
 
 def _check(flow: Path) -> None:
-    """Tell mistakes here, where the file is, with their line."""
+    """Report mistakes here, where the file is, with their line."""
     from millstream.actions import scheme
 
     if scheme.described_in(flow):
@@ -98,7 +97,7 @@ def jobs(engine: Engines = None, token_file: TokenFile = None, json: Json = Fals
 def status(
     job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False
 ) -> None:
-    """Show how a job is doing."""
+    """Show a job in detail."""
     with cluster(engine, token_file) as found:
         shown = found.status(job)
     if json:
@@ -110,10 +109,11 @@ def status(
 def logs(
     job: Job,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, max=10_000, help="How many of the last lines.")
+        int,
+        typer.Option("--lines", "-n", min=1, max=10_000, help="The number of lines, from the end."),
     ] = 100,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue until you press Ctrl-C.")
     ] = False,
     engine: Engines = None,
     token_file: TokenFile = None,
@@ -144,14 +144,17 @@ def wait(
 def drain(
     job: Job,
     flush: Annotated[
-        bool, typer.Option("--flush", help="End the job for good: sources end, open windows close.")
+        bool,
+        typer.Option(
+            "--flush", help="End the sources too: open windows close, and the job finishes."
+        ),
     ] = False,
     timeout: Timeout = None,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Let a job take nothing more, process what it has, and stop; `resume` lets it go on, unless it was flushed."""
+    """Close the inboxes of a job, process what it has, and stop it; `resume` continues it."""
     with cluster(engine, token_file) as found:
         found.drain(job, flush=flush)
         _wait(found, job, timeout, json=json)
@@ -160,7 +163,7 @@ def drain(
 def resume(
     job: Job, engine: Engines = None, token_file: TokenFile = None, json: Json = False
 ) -> None:
-    """Let a drained or failed job go on."""
+    """Continue a drained or failed job."""
     with cluster(engine, token_file) as found:
         resumed = found.resume(job)
     told(resumed, f"resumed {resumed.name} (job {resumed.id})", json=json)
@@ -169,7 +172,7 @@ def resume(
 def undeploy(
     job: Job,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if it runs; says what is not processed.")
+        bool, typer.Option("--force", help="Even if it is running; reports what is not processed.")
     ] = False,
     purge: Annotated[
         bool, typer.Option("--purge", help="Remove its journals and checkpoints too.")
@@ -178,7 +181,7 @@ def undeploy(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Remove a job that is finished, drained or failed."""
+    """Remove a finished, drained or failed job."""
     with cluster(engine, token_file) as found:
         if force:
             _warn(found.status(job), purge=purge)
@@ -189,13 +192,14 @@ def undeploy(
 
 def stop(
     force: Annotated[
-        bool, typer.Option("--force", help="Even if jobs run; they go on at the next start.")
+        bool,
+        typer.Option("--force", help="Even if jobs are running; they continue at the next start."),
     ] = False,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Stop an engine, or all of a cluster, that runs no jobs."""
+    """Stop an engine, or all engines of a cluster."""
     with cluster(engine, token_file) as found:
         if force:
             _warn_of_stop(found.jobs())
@@ -216,7 +220,7 @@ def stop(
 
 @contextmanager
 def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Cluster]:
-    """Return the engines that the command, or else the environment, names."""
+    """Return the engines from the command or the environment."""
     from millstream.cluster import DEFAULT, Cluster
     from millstream.engine.tokens import read_token
 
@@ -274,7 +278,7 @@ _STATES: Final = {
 
 @contextmanager
 def _progress(job: str) -> Iterator[Callable[[JobStatus], None] | None]:
-    """Show a person what is left to process: the bar is full when nothing is."""
+    """Show a progress bar on a terminal; it is full when nothing is left."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -341,7 +345,7 @@ def _warn_of_stop(listed: list[JobStatus]) -> None:
 
 
 def width() -> int | None:
-    """Return None for a person's terminal, and enough for a pipe."""
+    """Return None for a terminal, and a large width for a pipe."""
     return None if Console().is_terminal else 140
 
 
@@ -391,7 +395,7 @@ def _head(job: JobStatus) -> str:
 
 
 def _version(job: JobStatus) -> str:
-    """Return which version of a job runs, if it was ever switched, and where a switch stands."""
+    """Return the version of a job, if it was ever switched, and the progress of a switch."""
     if job.switch is None:
         return ""
     going = (

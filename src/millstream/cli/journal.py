@@ -1,4 +1,4 @@
-"""`millstream journal ls | show | cat | verify | repair`: look into journals, and mend them.
+"""`millstream journal ls | show | cat | verify | repair`: look into journals, and repair them.
 
 A journal is named FLOW.JOURNAL and lies in DATA/FLOW/journals/JOURNAL; its dead letters are
 FLOW.JOURNAL.dead.
@@ -47,13 +47,13 @@ Data = Annotated[Path, typer.Option("--data", help="The data folder.")]
 Name = Annotated[
     str, typer.Argument(help="FLOW.JOURNAL, or FLOW.JOURNAL.dead for its dead letters.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print it for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DATA = Path(".millstream")
 
 
 @app.callback()
 def journals() -> None:
-    """Look into journals, and mend them."""
+    """Look into journals, and repair them."""
 
 
 # finding
@@ -126,7 +126,7 @@ def list_journals(data: Data = _DATA, json: Json = False) -> None:
 
 
 def _summaries(data: Path) -> tuple[dict[str, Summary], dict[str, JournalError]]:
-    """Return the journals in numbers, and those that are damaged: one of them must not hide the others."""
+    """Return the summaries of the journals, and the damaged ones, which must not hide the others."""
     found: dict[str, Summary] = {}
     damaged: dict[str, JournalError] = {}
     for name, journal in named(data).items():
@@ -233,10 +233,10 @@ def cat(
     data: Data = _DATA,
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
     start: Annotated[int | None, typer.Option("--from", help="The first position.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(help="The most rows to print.")] = None,
     columns: Annotated[str | None, typer.Option(help="Only these columns: a,b,c.")] = None,
     positions: Annotated[
-        bool, typer.Option("--positions", help="Add partition and position.")
+        bool, typer.Option("--positions", help="Add the partition and the position of each row.")
     ] = False,
 ) -> None:
     """Print rows as JSON lines."""
@@ -304,7 +304,7 @@ def _jsonable(value: object) -> object:
 
 @app.command()
 def verify(name: Name, data: Data = _DATA, json: Json = False) -> None:
-    """Check every checksum of a journal; exit with 1 and the places if something is damaged."""
+    """Check every checksum of a journal; list what is damaged, and exit with status 1."""
     report = _verified(find(name, data), quiet=json)
     if json:
         print(jsonlib.dumps(asdict(report), indent=2, default=str))
@@ -344,7 +344,7 @@ def _print_report(name: str, report: Verification) -> None:
 
 @app.command()
 def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
-    """Put what is damaged aside, so that readers go on; the loss is counted and shown."""
+    """Move damaged bytes aside, so that readers continue; the loss is counted and shown."""
     done = find(name, data).repair()
     if json:
         print(jsonlib.dumps([asdict(one) for one in done], indent=2, default=str))
@@ -386,7 +386,7 @@ def _table(*columns: str) -> Table:
 
 
 def _console() -> Console:
-    """Return the terminal; into a file or a pipe, lines are as long as they need to be."""
+    """Return the console; in a file or a pipe, lines are not wrapped."""
     return Console() if sys.stdout.isatty() else Console(width=240)
 
 

@@ -34,7 +34,7 @@ _BAR: Final = 10
 JobOrFlow = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="The job's name or id; with --plan also an old flow's file."
+        metavar="JOB", help="The name or id of the job; with --plan, also the file of the old flow."
     ),
 ]
 NewFlow = Annotated[Path | None, typer.Argument(help="The new version: a .py or .yaml file.")]
@@ -72,7 +72,7 @@ Probation = Annotated[
 ]
 OnFailure = Annotated[
     str | None,
-    typer.Option(metavar="back", help="What to do if it fails its probation: go back."),
+    typer.Option(metavar="back", help="Go back if the new version fails its probation."),
 ]
 DeadLetters = Annotated[
     int, typer.Option(min=0, help="The most dead letters that a version on probation may cause.")
@@ -85,7 +85,7 @@ def switch(
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what it would do, and do nothing.")
     ] = False,
-    back: Annotated[bool, typer.Option("--back", help="Go back to the version before.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Go back to the previous version.")] = False,
     abort: Annotated[
         bool, typer.Option("--abort", help="Abort a switch that has not made its cut yet.")
     ] = False,
@@ -94,11 +94,11 @@ def switch(
     consent: Consent = None,
     since: Since = None,
     limit: Annotated[
-        str, typer.Option(metavar="TIME", help="How long it may take until the cut.")
+        str, typer.Option(metavar="TIME", help="Abort the switch if it has no cut after this time.")
     ] = "5 min",
     shadow: Shadow = False,
     duration: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long it runs in the shadow.")
+        str, typer.Option("--for", metavar="TIME", help="How long a shadow runs.")
     ] = shadows.LENGTH,
     end: Annotated[
         bool, typer.Option("--end", help="With --shadow: end it, and show what it has found.")
@@ -112,7 +112,7 @@ def switch(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Replace the running version of a job: nothing lost, nothing twice, no pause."""
+    """Replace the running version of a job; no result is lost or published twice."""
     abort = abort or give_up
     _check_arguments(flow, back=back, abort=abort or end, plan=plan, share=share)
     request = _request(
