@@ -228,7 +228,7 @@ class Switches:
             asked_at=now,
             back_to=new.back_to,
             consent=request.consent,
-            limit_s=request.timeout.total_seconds(),
+            timeout_s=request.timeout.total_seconds(),
             trial=request.trial,
             shadow=Comparison() if request.shadow else None,
             since=request.since,

@@ -267,15 +267,15 @@ def drained(watermark: int | None, cut: int, horizon: int) -> bool:
 
 
 def goes_out(
-    mine: int | None, other: int | None, cut: int, *, newer: bool, waited: float, limit: float
+    mine: int | None, other: int | None, cut: int, *, newer: bool, waited: float, timeout: float
 ) -> bool:
     """Tell whether a batch may be published while two versions run, in the order of completion.
 
     The version that is ahead waits for the other; the new version counts as having reached the cut.
-    Of two batches that are ready at least one may go, so nobody waits forever; and after `limit`
+    Of two batches that are ready at least one may go, so nobody waits forever; and after `timeout`
     seconds nobody waits at all.
     """
-    if waited >= limit or mine is None:
+    if waited >= timeout or mine is None:
         return True
     theirs = other if newer else max(cut, other or cut)
     return theirs is not None and mine <= theirs

@@ -12,7 +12,7 @@ import pytest
 from millstream.spark.io.sink_order import SinkOrder
 
 #: Longer than any of these tests may wait, and a wait that is in vain still ends.
-LIMIT_S = 60.0
+TIMEOUT = 60.0
 WARNING = "out of order"
 
 
@@ -22,13 +22,13 @@ def waiting(turns: SinkOrder, version: str, reached: int | None) -> threading.Th
     return thread
 
 
-def turns(limit_s: float = LIMIT_S) -> SinkOrder:
-    return SinkOrder("hourly", "old", "new", 100_000, limit_s=limit_s)
+def turns(timeout: float = TIMEOUT) -> SinkOrder:
+    return SinkOrder("hourly", "old", "new", 100_000, timeout=timeout)
 
 
 def ended(*threads: threading.Thread) -> bool:
     for thread in threads:
-        thread.join(2 * LIMIT_S)
+        thread.join(2 * TIMEOUT)
     return not any(thread.is_alive() for thread in threads)
 
 
@@ -71,7 +71,7 @@ def test_of_two_that_are_ready_one_may_always_go(caplog: pytest.LogCaptureFixtur
 
 
 def test_after_the_limit_nobody_waits_any_more(caplog: pytest.LogCaptureFixture) -> None:
-    mine = turns(limit_s=0.05)
+    mine = turns(timeout=0.05)
     mine.wait("new", 500_000)
     assert caplog.text.count(WARNING) == 1
     mine.wait("new", 600_000)
@@ -80,7 +80,7 @@ def test_after_the_limit_nobody_waits_any_more(caplog: pytest.LogCaptureFixture)
 
 
 def test_after_another_cut_the_order_matters_again(caplog: pytest.LogCaptureFixture) -> None:
-    mine = turns(limit_s=0.01)
+    mine = turns(timeout=0.01)
     mine.wait("old", 90_000)
     mine.wait("new", 200_000)
     mine.wait("new", 250_000)

@@ -177,21 +177,21 @@ def test_the_old_version_reads_on_until_nothing_that_it_owns_can_come():
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
 def test_of_two_batches_that_are_ready_at_least_one_goes_out(old, new, cut):
-    first = goes_out(old, new, cut, newer=False, waited=0, limit=5)
-    second = goes_out(new, old, cut, newer=True, waited=0, limit=5)
+    first = goes_out(old, new, cut, newer=False, waited=0, timeout=5)
+    second = goes_out(new, old, cut, newer=True, waited=0, timeout=5)
     assert first or second
 
 
 def test_the_version_that_is_ahead_waits_but_not_for_good():
-    assert not goes_out(120, 110, 100, newer=True, waited=0, limit=5)
-    assert not goes_out(120, 110, 100, newer=False, waited=0, limit=5)
-    assert goes_out(120, 110, 100, newer=True, waited=5, limit=5)
-    assert goes_out(110, 120, 100, newer=True, waited=0, limit=5)
+    assert not goes_out(120, 110, 100, newer=True, waited=0, timeout=5)
+    assert not goes_out(120, 110, 100, newer=False, waited=0, timeout=5)
+    assert goes_out(120, 110, 100, newer=True, waited=5, timeout=5)
+    assert goes_out(110, 120, 100, newer=True, waited=0, timeout=5)
 
 
 def test_the_old_version_never_waits_for_what_completes_before_the_cut():
-    assert goes_out(100, None, 100, newer=False, waited=0, limit=5)
-    assert goes_out(90, 20, 100, newer=False, waited=0, limit=5)
+    assert goes_out(100, None, 100, newer=False, waited=0, timeout=5)
+    assert goes_out(90, 20, 100, newer=False, waited=0, timeout=5)
 
 
 # what groups own, cut by cut

@@ -129,7 +129,7 @@ SWITCH = Switch(
     left_s=4.0,
     steps=(SwitchStep(1.75, "preparing", "it is prepared"),),
     consent=("s",),
-    limit_s=30.0,
+    timeout_s=30.0,
     trial=Trial(60.0, Limits(1, 2, 3.0, 4.0), back=True),
     shadow=Comparison(),
     since=datetime(2026, 1, 1, tzinfo=UTC),

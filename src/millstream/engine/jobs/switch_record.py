@@ -66,7 +66,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[SwitchStep, ...] = ()
     ended_at: float | None = None
     consent: tuple[str, ...] = ()
-    limit_s: float = TIMEOUT.total_seconds()
+    timeout_s: float = msgspec.field(default=TIMEOUT.total_seconds(), name="limit_s")
     trial: Trial | None = None
     #: How the new version compares, if it only runs in the shadow of the old one.
     shadow: Comparison | None = None

@@ -17,7 +17,7 @@ from millstream.switch.cut import goes_out
 _log = logging.getLogger(__name__)
 
 #: How long a batch waits for the other version at most.
-LIMIT_S: Final = 10.0
+TIMEOUT: Final = 10.0
 #: Watermarks of versions with other stages may differ by so much: see `source.watermark_ms`.
 _SLACK_US: Final = 1000
 
@@ -26,13 +26,13 @@ class SinkOrder:
     """Whose turn it is, of two versions of one group."""
 
     def __init__(
-        self, group: str, old: str, new: str, cut_us: int, *, limit_s: float = LIMIT_S
+        self, group: str, old: str, new: str, cut_us: int, *, timeout: float = TIMEOUT
     ) -> None:
         self._group = group
         self._other = {old: new, new: old}
         self._new = new
         self._cut_us = cut_us
-        self._limit_s = limit_s
+        self._timeout = timeout
         self._reached: dict[str, int | None] = {}
         self._over = False
         self._changed = threading.Condition()
@@ -44,7 +44,7 @@ class SinkOrder:
             self._reached[version] = reached
             self._changed.notify_all()
             while not self._over and not self._may_go(version, reached, 0.0):
-                left = began + self._limit_s - time.monotonic()
+                left = began + self._timeout - time.monotonic()
                 if left <= 0:
                     self._give_up()
                     return
@@ -59,7 +59,7 @@ class SinkOrder:
             self._cut_us,
             newer=version == self._new,
             waited=waited,
-            limit=self._limit_s,
+            timeout=self._timeout,
         )
 
     def _give_up(self) -> None:
