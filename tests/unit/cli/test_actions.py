@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from millstream import cluster as clusters
 from millstream.cli.app import app
 from millstream.cluster import Cluster
 from millstream.engine.programs.contents import MOST_BYTES
@@ -109,7 +108,7 @@ def test_a_file_that_is_none_empty_or_too_large_is_not_sent(served: Served, tmp_
 def test_it_is_sent_in_pieces_and_goes_on_where_it_stopped(
     served: Served, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clusters, "_PIECE", 10_000)
+    monkeypatch.setattr("millstream.cluster.client.PIECE", 10_000)
     contents = served.engine.binaries.contents
     contents.receive(HASH, PROGRAM[:7_000], offset=0, total=len(PROGRAM))
     told: list[tuple[int, int]] = []

@@ -118,7 +118,7 @@ def test_logs_are_shown_and_followed(
         with log.open("a") as more:
             more.write("news\n")
 
-    monkeypatch.setattr("millstream.cluster.time.sleep", sleep)
+    monkeypatch.setattr("millstream.cluster.cluster.time.sleep", sleep)
     assert run("logs", "f", "-n", "1", "-f") == "f line 19\nnews\n"
 
 

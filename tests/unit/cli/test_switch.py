@@ -264,7 +264,7 @@ def test_ctrl_c_leaves_the_switch_and_says_how_to_look_and_to_abort(
             raise KeyboardInterrupt
         sleep(seconds)  # the engine's own threads
 
-    monkeypatch.setattr("millstream.cluster.time.sleep", interrupted)
+    monkeypatch.setattr("millstream.cluster.switches.time.sleep", interrupted)
     assert app(["switch", "f", str(new)], standalone_mode=False) == 130
     said = capsys.readouterr().err
     assert said == (
@@ -296,7 +296,7 @@ def test_a_way_back_and_a_probation_are_asked_for(served: Served, new: Path, run
 def test_what_is_impossible_is_an_error(
     served: Served, new: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.cluster.pack", lambda _: b"bad")
+    monkeypatch.setattr("millstream.cluster.switches.pack", lambda _: b"bad")
     with pytest.raises(SwitchImpossible, match="it is another flow"):
         run("f", str(new))
     assert "impossible: it is another flow" in run("f", str(new), "--plan", status=1)

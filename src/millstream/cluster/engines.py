@@ -1,0 +1,178 @@
+"""The engines of a cluster: which of them answer, which has a job, and whether they are one cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from millstream.cluster.client import DEFAULT, PAUSE_S, EngineClient, job_path
+from millstream.engine.jobs.status import (
+    EngineStatus,
+    JobStatus,
+)
+from millstream.errors import (
+    EngineAway,
+    EnginesDiffer,
+    NoSuchJob,
+)
+from millstream.links.network import Address, spanning
+
+
+class Engines:
+    """One or several engines, found and asked."""
+
+    def __init__(
+        self,
+        urls: Sequence[str] = (DEFAULT,),
+        token: str | Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Name the engines; nothing is asked yet.
+
+        Args:
+            urls: All engines of the cluster, in any order.
+            token: The token of all of them, or of each by its URL; None: those of engines on this
+                host are looked up.
+            timeout_s: How long an engine may take to answer.
+        """
+        given = token if isinstance(token, Mapping) else dict.fromkeys(urls, token)
+        self._engines = [EngineClient(url, given.get(url), timeout_s=timeout_s) for url in urls]
+        self._away: dict[EngineClient, EngineAway] = {}
+
+    # engines
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(engine.url for engine in self._engines)
+
+    def engines(self) -> list[EngineStatus]:
+        """Return what the engines say of themselves, by node number.
+
+        Raises:
+            EngineAway: One of them does not answer.
+            WrongNodes: Their numbers are not 0 to N-1, each once.
+            LoopbackInCluster: They are on several hosts, and one listens on its own alone.
+            EnginesDiffer: They are some of another number of engines.
+        """
+        found = self._ask_all()
+        if self._away:
+            raise next(iter(self._away.values()))
+        return found
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """The engines that did not answer when they were last asked."""
+        return tuple(engine.url for engine in self._away)
+
+    def _ask_all(self) -> list[EngineStatus]:
+        """Ask all engines who they are, and bring them into the order of their nodes, those that are away last."""
+        told: list[tuple[EngineStatus, EngineClient]] = []
+        self._away = {}
+        for engine in self._engines:
+            try:
+                told.append((engine.about(), engine))
+            except EngineAway as error:
+                self._away[engine] = error
+        told.sort(key=lambda one: one[0].node)
+        found = [about for about, _ in told]
+        if not self._away:
+            self._check(found)
+        self._engines = [*(engine for _, engine in told), *self._away]
+        return found
+
+    def _there(self) -> list[EngineClient]:
+        """Return the engines that answer, node 0 first, which has the drivers.
+
+        Raises:
+            EngineAway: It does not answer.
+        """
+        if len(self._engines) == 1:
+            return self._engines
+        found = self._ask_all()
+        if self._away and (not found or found[0].node != 0):
+            raise next(iter(self._away.values()))
+        return [engine for engine in self._engines if engine not in self._away]
+
+    def _whole(self) -> list[EngineClient]:
+        """Return all engines, node 0 first.
+
+        Raises:
+            EngineAway: One of them does not answer.
+        """
+        found = self._there()
+        if self._away:
+            raise next(iter(self._away.values()))
+        return found
+
+    def _check(self, found: Sequence[EngineStatus]) -> None:
+        spanning([Address(one.inbox.ip, one.inbox.port, one.node) for one in found])
+        for one in found:
+            if one.of != len(found):
+                raise EnginesDiffer(
+                    f"the engine at {one.url} is node {one.node} of {one.of}, and not of {len(found)}",
+                    hint="name every engine of the cluster, each with --engine",
+                )
+
+    def _complain(self) -> None:
+        for error in self._away.values():
+            raise error
+
+    def gone(self, timeout_s: float = 60.0) -> bool:
+        """Wait until no engine answers any more; return whether that is so."""
+        until = time.monotonic() + timeout_s
+        for engine in self._engines:
+            while self._answers(engine):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(PAUSE_S)
+        return True
+
+    def _answers(self, engine: EngineClient) -> bool:
+        try:
+            engine.get("/health", dict[str, Any])
+        except EngineAway:
+            return False
+        return True
+
+    # finding
+
+    def _with(self, job: str) -> list[tuple[EngineClient, JobStatus]]:
+        """Return the engines that answer and have a job, that of its driver first.
+
+        Raises:
+            NoSuchJob: None of them has it.
+        """
+        missing: NoSuchJob | None = None
+        found: list[tuple[EngineClient, JobStatus]] = []
+        for engine in self._there():
+            try:
+                found.append((engine, engine.get(job_path(job), JobStatus)))
+                job = found[0][1].name  # ids are each engine's own
+            except NoSuchJob as error:
+                missing = error
+        if not found and missing is not None:
+            raise missing
+        return found
+
+    def _driver(self, job: str) -> EngineClient:
+        return self._with(job)[0][0]
+
+    # closing
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,140 @@
+"""The switches of a job on a cluster: planned, begun, aborted, waited for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from millstream.cluster.client import PATIENCE_S, PAUSE_S, PLANNING_S, Progress, job_path
+from millstream.cluster.engines import Engines
+from millstream.engine.jobs.lifecycle import SETTLED
+from millstream.engine.jobs.package import pack
+from millstream.engine.jobs.status import (
+    JobStatus,
+    SwitchStatus,
+    VersionStatus,
+)
+from millstream.engine.jobs.switch_record import OVER
+from millstream.errors import (
+    EngineAway,
+)
+from millstream.switch.cut import WHOLE
+from millstream.switch.request import SwitchRequest
+
+
+class SwitchPlanned(msgspec.Struct, frozen=True):
+    """What a switch would do: as data, and as people read it."""
+
+    plan: dict[str, Any]
+    text: str
+
+
+class JobSwitches(Engines):
+    """What a cluster is asked about switches."""
+
+    def plan_switch(
+        self, job: str, flow: Path | None, request: SwitchRequest | None = None
+    ) -> SwitchPlanned:
+        """Return what a switch of a job to another version, without a flow to the one before, would do.
+
+        Nothing is touched.
+
+        Raises:
+            FlowError: The new version has a mistake.
+            InvalidTransition: The job does not run.
+        """
+        body, driver = _body(flow, request or SwitchRequest()), self._driver(job)
+        return driver.post(job_path(job, "switch/plan"), SwitchPlanned, body, patience_s=PLANNING_S)
+
+    def switch(
+        self, job: str, flow: Path | None, request: SwitchRequest | None = None
+    ) -> JobStatus:
+        """Begin to replace the running version of a job; `wait_switch` waits until that is done.
+
+        Args:
+            job: Its name or id.
+            flow: The new version; None goes back, or gives the one that shares the keys another
+                share.
+            request: What is asked for.
+
+        Raises:
+            FlowError: The new version has a mistake.
+            SwitchImpossible: It cannot replace the running version.
+            SwitchRefused: A switch is going on, there is nothing to switch, or no version to go
+                back to.
+        """
+        body, driver = _body(flow, request or SwitchRequest()), self._driver(job)
+        return driver.post(job_path(job, "switch"), JobStatus, body, patience_s=PLANNING_S)
+
+    def abort_switch(self, job: str) -> JobStatus:
+        """Abort a switch before its cut, or end a shadow.
+
+        Raises:
+            SwitchRefused: There is none, or it is past its cut.
+        """
+        return self._driver(job).delete(job_path(job, "switch"), JobStatus)
+
+    def versions(self, job: str) -> list[VersionStatus]:
+        """Return the versions of a job, oldest first, each with the switch that led to it."""
+        return self._driver(job).get(job_path(job, "versions"), list[VersionStatus])
+
+    def wait_switch(
+        self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None
+    ) -> JobStatus:
+        """Wait until no switch of a job is going on, or the time is over; return the job as it is then.
+
+        A new version that is to have a share of the keys is waited for until it has it. An engine
+        that is away meanwhile is waited for, for a minute.
+        """
+        engine, heard_at = self._driver(job), time.monotonic()
+        until = None if timeout_s is None else heard_at + timeout_s
+        while True:
+            try:
+                status = engine.get(job_path(job), JobStatus)
+            except EngineAway:
+                if time.monotonic() - heard_at > PATIENCE_S:
+                    raise
+                time.sleep(PAUSE_S)
+                continue
+            heard_at = time.monotonic()
+            if progress is not None:
+                progress(status)
+            over = status.switch is None or status.switch.state in OVER or _shared(status.switch)
+            if over or status.state in SETTLED or (until is not None and heard_at >= until):
+                return status
+            time.sleep(PAUSE_S)
+
+
+def _shared(switch: SwitchStatus) -> bool:
+    """Tell whether the new version has the share of the keys that it is to have."""
+    return switch.phase == "sharing" and switch.share == switch.wanted
+
+
+def _body(flow: Path | None, request: SwitchRequest) -> dict[str, Any]:
+    """Return a request as an engine gets it."""
+    body: dict[str, Any] = {
+        "consent": request.consent,
+        "limit": request.timeout.total_seconds(),
+    }
+    if flow is not None:
+        body |= {"package": pack(flow), "root": str(flow.resolve().parent)}
+    elif request.share is None:
+        body["back"] = True
+    if request.share is not None:
+        body["share"] = request.share / WHOLE
+    if request.since is not None:
+        body["since"] = request.since
+    if request.duration is not None:
+        body["shadow"] = request.duration.total_seconds()
+    if (trial := request.trial) is not None:
+        body["probation"] = {
+            "seconds": trial.seconds,
+            "back": trial.back,
+            "errors": trial.limits.errors,
+            "dead_letters": trial.limits.dead_letters,
+            "lag_seconds": trial.limits.lag_s,
+        }
+    return body
