@@ -78,32 +78,16 @@ class Pipe:
 
     def start(self, *names: str) -> None:
         for name in names or self.generations:
-            command = [sys.executable, "-m", "millstream", "runtime", *self.arguments(name)]
+            arguments = runtime_arguments(
+                self.scheme,
+                name,
+                folder=self.folder,
+                addresses=self.addresses,
+                generation=self.generations[name],
+            )
+            command = [sys.executable, "-m", "millstream", "runtime", *arguments]
             with (self.folder / f"{name}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(command, cwd=self.cwd, stderr=log)
-
-    def arguments(self, name: str) -> list[str]:
-        """Return the arguments of `millstream runtime` for a node."""
-        scheme, node = self.scheme, self.scheme.node(name)
-        places = {one.name: one.addresses[0] for one in scheme.nodes if one.addresses}
-        places |= self.addresses
-        whole = f"{scheme.name}_{name}"
-        # A queue belongs to a place: a spare has a disk of its own.
-        queue = self.folder / whole / places.get(name, "here").replace(":", "-")
-        arguments = ["--action", node.action, "--name", whole, "--contract", node.contract]
-        arguments += ["--queue", str(queue), "--generation", str(self.generations[name])]
-        arguments += ["--service-sock", str(self.folder / f"{whole}.sock")]
-        if scheme.upstreams(name):
-            arguments += ["--in", places[name]]
-        for target in scheme.downstreams(name):
-            arguments += ["--out", places[target]]
-        for key, value in node.env:
-            arguments += ["--env", f"{key}={value}"]
-        if node.conn_whitelist == ():
-            arguments.append("--no-network")
-        for address in node.conn_whitelist or ():
-            arguments += ["--conn-whitelist", address]
-        return [*arguments, "--", *node.args] if node.args else arguments
 
     def kill(self, *names: str) -> None:
         for name in names or self.generations:
