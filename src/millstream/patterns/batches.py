@@ -83,33 +83,20 @@ class Found:
 
     def prefixes(self) -> Found:
         """Return for every event of every match what the match was up to there."""
-        lengths = self.ends - self.starts
-        owners = np.repeat(np.arange(len(self)), lengths)
-        upto = np.arange(len(owners)) - self.starts[owners] + 1
-        ends = np.cumsum(upto)
-        starts = ends - upto
-        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(
-            starts - self.starts[owners], upto
-        )
-        return Found(
-            self.keys.take(pa.array(owners)),
-            self.at[owners],
-            self.started[owners],
-            self.late[owners],
-            ends,
-            self.blocks[places],
-            self.rows.take(pa.array(places)),
-            None if self.numbers is None else self.numbers[owners],
-        )
+        owners = np.repeat(np.arange(len(self)), self.ends - self.starts)
+        return self._beginnings(owners, np.arange(len(owners)) - self.starts[owners] + 1)
 
     def repeated(self) -> Found:
         """Return every match as often as it has events."""
-        owners = np.repeat(np.arange(len(self)), self.ends - self.starts)
-        lengths = (self.ends - self.starts)[owners]
+        lengths = self.ends - self.starts
+        owners = np.repeat(np.arange(len(self)), lengths)
+        return self._beginnings(owners, lengths[owners])
+
+    def _beginnings(self, owners: Numbers, lengths: Numbers) -> Found:
+        """Return the first events, so many of each, of some matches."""
         ends = np.cumsum(lengths)
-        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(
-            ends - lengths - self.starts[owners], lengths
-        )
+        before = ends - lengths - self.starts[owners]
+        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(before, lengths)
         return Found(
             self.keys.take(pa.array(owners)),
             self.at[owners],

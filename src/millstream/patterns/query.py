@@ -69,7 +69,7 @@ class Query:
         """Return the recipe of the clause over events with these columns."""
         made = recognition_recipe(read(self.sql, schema)[1], schema, time)
         made = replace(made, certain=self.certain(time)) if self.all_rows else made
-        if any(name.lower() == made.certain.lower() for name in made.courses[0].outputs.names):
+        if any(name.lower() == made.certain.lower() for name in made.plans[0].outputs.names):
             msg = f'the MATCH_RECOGNIZE clause emits "{made.certain}", which is the moment at which a match is certain'
             raise DuplicateName(
                 msg, hint=f"name it otherwise: ... AS own_{made.certain}", where=self.where

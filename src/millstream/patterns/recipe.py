@@ -59,7 +59,7 @@ class Recipe:
     """Patterns over one stream.
 
     Attributes:
-        courses: The patterns.
+        plans: The patterns.
         keys: The columns that make a key.
         time: The time column.
         masks: SQL of each mask.
@@ -73,7 +73,7 @@ class Recipe:
             another is named.
     """
 
-    courses: tuple[PatternPlan, ...]
+    plans: tuple[PatternPlan, ...]
     keys: tuple[str, ...]
     time: str
     masks: tuple[str, ...]
@@ -91,32 +91,30 @@ class Recipe:
     @property
     def quiet(self) -> bool:
         """Whether rows that meet no test may be left out beforehand."""
-        return all(course.automaton.quiet for course in self.courses)
+        return all(plan.automaton.quiet for plan in self.plans)
 
     @property
     def asks_python(self) -> bool:
         """Whether a condition is a Python function, which is given whole rows."""
         return any(
-            test.functions or test.alone
-            for course in self.courses
-            for test in course.automaton.tests
+            test.functions or test.alone for plan in self.plans for test in plan.automaton.tests
         )
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(warning for course in self.courses for warning in course.automaton.warnings)
+        return tuple(warning for plan in self.plans for warning in plan.automaton.warnings)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of the results."""
-        own = self.courses[0].outputs.names
+        own = self.plans[0].outputs.names
         letters = (DEAD_LETTER, EVENT) if self.letters else ()
         extra = (*((PATTERN,) if self.named else ()), *((TIMED_OUT,) if self.late else ()))
         return (*own, *extra, *letters, *(() if self._has_time else (self.certain,)))
 
     @property
     def _has_time(self) -> bool:
-        return any(name.lower() == self.certain.lower() for name in self.courses[0].outputs.names)
+        return any(name.lower() == self.certain.lower() for name in self.plans[0].outputs.names)
 
 
 def recipe(
@@ -246,7 +244,7 @@ def _joined(
     masks: list[list[str]] = [[]]
     values: list[str] = []
     rows: list[str] = []
-    courses = []
+    plans = []
     for automaton, outputs in found:
         tests = [test.event for test in automaton.tests]
         if len(tests) > BITS:
@@ -262,14 +260,12 @@ def _joined(
             _placed(values, sql) for sql in _filled(automaton.values, automaton.lags)
         )
         own_rows = tuple(_placed(rows, sql) for sql in _filled(outputs.values, outputs.lags))
-        courses.append(PatternPlan(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
+        plans.append(PatternPlan(automaton, outputs, len(masks) - 1, shift, own_values, own_rows))
     sql = tuple(
         "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)"
         for mask in masks
     )
-    return Recipe(
-        tuple(courses), keys, time, sql, tuple(values), tuple(rows), late=late, named=named
-    )
+    return Recipe(tuple(plans), keys, time, sql, tuple(values), tuple(rows), late=late, named=named)
 
 
 def _bit(test: str | None, bit: int) -> str:
@@ -346,7 +342,7 @@ def output_schema(made: Recipe, schema: Schema) -> Schema:
     """Return the columns of the results, with types where they are plain to see."""
     fields = [
         Field(output.name, _type_of(output, made, schema))
-        for output in made.courses[0].outputs.columns
+        for output in made.plans[0].outputs.columns
     ]
     known = {field.name.lower() for field in fields}
     extra = {
@@ -362,7 +358,7 @@ def output_schema(made: Recipe, schema: Schema) -> Schema:
 
 def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
     """Return the type of an output that is one piece and no more."""
-    pieces = made.courses[0].outputs.pieces
+    pieces = made.plans[0].outputs.pieces
     for number, piece in enumerate(pieces):
         if output.sql == PIECE.format(number):
             return piece_type(
@@ -374,7 +370,7 @@ def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
 
 def _sql(made: Recipe, piece: Piece) -> str:
     assert piece.value is not None
-    return made.courses[0].outputs.sql_of(piece.value)
+    return made.plans[0].outputs.sql_of(piece.value)
 
 
 def piece_type(piece: Piece, value: str | None) -> str | None:

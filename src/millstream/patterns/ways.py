@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from millstream.patterns.blocks import Block, Contiguity
 from millstream.patterns.checks import check_sight
@@ -120,19 +120,11 @@ class Ways:
     # Places
 
     def _then(self, sequence: tuple[Block, ...], at: int, after: Place) -> Place:
-        number = next((n for n, known in enumerate(self._sequences) if known is sequence), None)
-        if number is None:
-            number = len(self._sequences)
-            self._sequences.append(sequence)
-        return ("then", number, at, after)
+        return ("then", _number(self._sequences, sequence), at, after)
 
     def _again(self, loop: Block, taken: int, after: Place) -> Place:
-        number = next((n for n, known in enumerate(self._loops) if known is loop), None)
-        if number is None:
-            number = len(self._loops)
-            self._loops.append(loop)
         highest = max(loop.least, 1) if loop.most is None else loop.most
-        return ("again", number, min(taken, highest), after)
+        return ("again", _number(self._loops, loop), min(taken, highest), after)
 
     def _place_ways(
         self, place: Place, barriers: frozenset[Barrier], once: frozenset[Guard]
@@ -379,6 +371,13 @@ class Ways:
 
 def _key(place: Place) -> tuple[object, ...]:
     return ("at", place)
+
+
+def _number(known: list[Any], one: object) -> int:
+    """Return the place of the very object in a list, at the end of which it is put if need be."""
+    if not any(other is one for other in known):
+        known.append(one)
+    return next(number for number, other in enumerate(known) if other is one)
 
 
 def _place(place: object) -> Place:

@@ -24,7 +24,7 @@ def made(emit: str | None = None, **options):
 
 def test_what_is_asked_of_the_history_becomes_pieces():
     found = made("k, round(avg(b.y + 1), 1) as mean, count(b.*) + count(*) as n, a.at as began")
-    assert [column.sql for column in found.courses[0].outputs.columns] == [
+    assert [column.sql for column in found.plans[0].outputs.columns] == [
         "__piece0",
         "ROUND(__piece1, 1)",
         "__piece2 + __piece3",
@@ -32,7 +32,7 @@ def test_what_is_asked_of_the_history_becomes_pieces():
     ]
     assert found.rows == ("k", "y + 1", "at")
     both = frozenset([0, 1])
-    assert found.courses[0].outputs.pieces == (
+    assert found.plans[0].outputs.pieces == (
         Piece("last", both, 0),
         Piece("avg", frozenset([1]), 1),
         Piece("count", frozenset([1])),
@@ -80,7 +80,7 @@ def test_patterns_of_a_phenomenon_share_masks_and_values_and_agree_on_their_colu
     two = Pattern("two").begin("a", "x = 2").next("b", "x > a.x").emit("b.y as y")
     found = recipe(Phenomenon("p", (one, two)), schema, time="at", key=())
     assert len(found.masks) == 1
-    assert [(course.word, course.shift) for course in found.courses] == [(0, 0), (0, 1)]
+    assert [(plan.word, plan.shift) for plan in found.plans] == [(0, 0), (0, 1)]
     assert found.names == ("y", "pattern", "at")
     with pytest.raises(PatternError, match="different columns"):
         recipe(Phenomenon("p", (one, two.emit("b.y as z"))), schema, time="at", key=())

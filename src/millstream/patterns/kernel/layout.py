@@ -43,7 +43,7 @@ R_FIRST, R_LAST, R_COUNT, R_SUM, R_MIN, R_MAX, R_ANY, R_AVG, R_BACK = range(9)
 
 # Settings: SKIP is one of the ways to skip, LAZY says that nothing needs the exact set of live
 # runs, EMPTY_REGISTERS are those that hold nothing when a run begins, DEEPEST is how far back a
-# register lies at most, and ROOM is how many runs, nodes and matches one run may become by an event.
+# register lies at most, and ROOM is how many runs, nodes and matches a run may become by an event.
 WITHIN, SKIP, SKIP_BLOCKS, SINGLETON, LAZY, LATE_WANTED, RUN_WIDTH = range(7)
 EMPTY_REGISTERS, DEEPEST, ROOM, SETTINGS = range(7, 11)
 NO_SKIP, TO_NEXT, PAST_LAST, TO_FIRST, TO_LAST = range(5)

@@ -79,7 +79,7 @@ def matched(
     shown = _row_columns(frame, recipe)
     slots = _slots(recipe, schema, shown)
     output = _output(slots, letters=drop_late or recipe.letters)
-    names = tuple(tuple(one.name for one in course) for course in slots)
+    names = tuple(tuple(one.name for one in plan) for plan in slots)
     stage = ShardMatcher(
         recipe, arrow, to_arrow_schema(output, timezone="UTC"), names, shown, drop_late, shards
     )
@@ -260,10 +260,10 @@ def _slots(recipe: Recipe, prepared: StructType, shown: tuple[str, ...]) -> list
     """
     types: list[str | None] = []
     slots = []
-    for course in recipe.courses:
+    for plan in recipe.plans:
         own: list[_Slot] = []
-        for piece in course.outputs.pieces:
-            value = None if piece.value is None else prepared[shown[course.rows[piece.value]]]
+        for piece in plan.outputs.pieces:
+            value = None if piece.value is None else prepared[shown[plan.rows[piece.value]]]
             kind = piece_type(piece, None if value is None else value.dataType.simpleString())
             types += [] if kind in types else [kind]
             own.append(
@@ -277,17 +277,17 @@ def _output(slots: list[list[_Slot]], *, letters: bool) -> StructType:
     """Return the columns in which what is found leaves Python."""
     fields = [f"{TIME} timestamp", f"{STARTED} timestamp", f"{COURSE} int", f"{LATE} boolean"]
     fields += [f"{DEAD} string", f"{JSON} string"] if letters else []
-    distinct = dict.fromkeys(slot for course in slots for slot in course)
+    distinct = dict.fromkeys(slot for plan in slots for slot in plan)
     fields += [f"{slot.name} {slot.type}" for slot in distinct]
     return StructType.fromDDL(", ".join(fields))  # type: ignore[return-value]
 
 
 def _results(recipe: Recipe, slots: Slots) -> list[Column]:
     columns = []
-    for place, output in enumerate(recipe.courses[0].outputs.columns):
+    for place, output in enumerate(recipe.plans[0].outputs.columns):
         sqls = [
-            _renamed(course.outputs.columns[place].sql, names)
-            for course, names in zip(recipe.courses, slots, strict=True)
+            _renamed(plan.outputs.columns[place].sql, names)
+            for plan, names in zip(recipe.plans, slots, strict=True)
         ]
         whole = " ".join(f"WHEN {number} THEN {sql}" for number, sql in enumerate(sqls))
         columns.append(
@@ -297,12 +297,12 @@ def _results(recipe: Recipe, slots: Slots) -> list[Column]:
         )
     if recipe.letters:
         # Also what is no column of the match, like a literal, is missing in a letter.
-        own_names = recipe.courses[0].outputs.names
+        own_names = recipe.plans[0].outputs.names
         columns = [
             F.when(F.col(DEAD).isNull(), one).alias(name)
             for one, name in zip(columns, own_names, strict=True)
         ]
-    names = F.array(*(F.lit(course.automaton.name) for course in recipe.courses))
+    names = F.array(*(F.lit(plan.automaton.name) for plan in recipe.plans))
     extra = {
         PATTERN: names[F.col(COURSE)],
         TIMED_OUT: F.col(LATE),
@@ -310,7 +310,7 @@ def _results(recipe: Recipe, slots: Slots) -> list[Column]:
         EVENT: F.col(JSON),
     }
     extra[recipe.certain] = F.col(TIME)
-    own = {output.name.lower() for output in recipe.courses[0].outputs.columns}
+    own = {output.name.lower() for output in recipe.plans[0].outputs.columns}
     return [
         *columns,
         *(extra[name].alias(name) for name in recipe.names if name.lower() not in own),

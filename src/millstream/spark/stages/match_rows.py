@@ -47,12 +47,12 @@ class ShardMatcher:
     def matchers(self) -> list[Matcher]:
         late = self.recipe.late
         return [
-            matcher(course.automaton, self._types(course), late=late, rows=course.lags)
-            for course in self.recipe.courses
+            matcher(plan.automaton, self._types(plan), late=late, rows=plan.lags)
+            for plan in self.recipe.plans
         ]
 
-    def _types(self, course: PatternPlan) -> list[pa.DataType]:
-        return [self.rows.field(f"__value{place}").type for place in course.values]
+    def _types(self, plan: PatternPlan) -> list[pa.DataType]:
+        return [self.rows.field(f"__value{place}").type for place in plan.values]
 
     def __getstate__(self) -> dict[str, Any]:
         # Made again where it is needed.
@@ -60,18 +60,18 @@ class ShardMatcher:
 
     def empty(self) -> list[Kept]:
         return [
-            one.empty(pa.string(), self._kept_columns(course))
-            for one, course in zip(self.matchers, self.recipe.courses, strict=True)
+            one.empty(pa.string(), self._kept_columns(plan))
+            for one, plan in zip(self.matchers, self.recipe.plans, strict=True)
         ]
 
-    def _kept_columns(self, course: PatternPlan) -> pa.Schema:
-        return self._payload(self.rows.empty_table(), course).schema
+    def _kept_columns(self, plan: PatternPlan) -> pa.Schema:
+        return self._payload(self.rows.empty_table(), plan).schema
 
-    def _payload(self, rows: pa.Table, course: PatternPlan) -> pa.Table:
+    def _payload(self, rows: pa.Table, plan: PatternPlan) -> pa.Table:
         """Return the columns that outputs, and Python predicates, need."""
-        whole = rows.select([self.shown[place] for place in course.rows])
-        whole = whole.rename_columns([f"__out{place}" for place in course.rows])
-        if any(test.functions for test in course.automaton.tests):
+        whole = rows.select([self.shown[place] for place in plan.rows])
+        whole = whole.rename_columns([f"__out{place}" for place in plan.rows])
+        if any(test.functions for test in plan.automaton.tests):
             for name, column in zip(_whole(rows).column_names, _whole(rows).columns, strict=True):
                 whole = whole.append_column(name, column)
         return whole if whole.column_names else rows.select([TIME])
@@ -81,13 +81,13 @@ class ShardMatcher:
     ) -> tuple[list[Kept], list[pa.Table]]:
         """Match rows, which are in order, and return what is kept and what is found."""
         after, results = [], []
-        for number, (course, one, before) in enumerate(
-            zip(self.recipe.courses, self.matchers, kept, strict=True)
+        for number, (plan, one, before) in enumerate(
+            zip(self.recipe.plans, self.matchers, kept, strict=True)
         ):
-            now, found = one.process(before, self._batch(rows, course), watermark)
+            now, found = one.process(before, self._batch(rows, plan), watermark)
             after.append(now)
             if len(found):
-                results.append(self._results(number, course, found))
+                results.append(self._results(number, plan, found))
         return after, results
 
     def sorted_out(self, rows: pa.Table, watermark: int | None) -> tuple[pa.Table, pa.Table | None]:
@@ -116,51 +116,51 @@ class ShardMatcher:
         filled = [arrays.get(one.name, pa.nulls(len(rows), one.type)) for one in self.output]
         return pa.Table.from_arrays(filled, schema=self.output)
 
-    def _batch(self, rows: pa.Table, course: PatternPlan) -> Batch:
-        count = len(course.automaton.tests)
-        mask = rows.column(f"__mask{course.word}").to_numpy() >> course.shift & ((1 << count) - 1)
-        for number, test in enumerate(course.automaton.tests):
+    def _batch(self, rows: pa.Table, plan: PatternPlan) -> Batch:
+        count = len(plan.automaton.tests)
+        mask = rows.column(f"__mask{plan.word}").to_numpy() >> plan.shift & ((1 << count) - 1)
+        for number, test in enumerate(plan.automaton.tests):
             if test.alone:
                 mask = np.where(asked(test.alone, _whole(rows)), mask, mask & ~(1 << number))
-        if course.automaton.quiet:
+        if plan.automaton.quiet:
             chosen = np.flatnonzero(mask)
             if len(chosen) < len(mask):
                 rows, mask = rows.take(pa.array(chosen)), mask[chosen]
-        values = [plain(rows.column(f"__value{place}").combine_chunks()) for place in course.values]
+        values = [plain(rows.column(f"__value{place}").combine_chunks()) for place in plan.values]
         keys = rows.column(KEY).combine_chunks()
         return Batch(
             keys,
             micros(rows.column(TIME)),
             mask.astype(np.int64),
             values,
-            self._payload(rows, course),
+            self._payload(rows, plan),
         )
 
-    def _results(self, number: int, course: PatternPlan, found: Found) -> pa.Table:
+    def _results(self, number: int, plan: PatternPlan, found: Found) -> pa.Table:
         whole, parts = found, found
         if self.recipe.all_rows:
             parts, whole = found.prefixes(), found.repeated()
-        named = zip(self.slots[number], course.outputs.pieces, strict=True)
-        arrays = {slot: self._piece(course, slot, piece, parts, whole) for slot, piece in named}
+        named = zip(self.slots[number], plan.outputs.pieces, strict=True)
+        arrays = {slot: self._piece(plan, slot, piece, parts, whole) for slot, piece in named}
         arrays[TIME] = pa.array(parts.at, pa.int64()).cast(self.output.field(TIME).type)
         arrays[STARTED] = pa.array(parts.started, pa.int64()).cast(self.output.field(STARTED).type)
         arrays[COURSE] = pa.array(np.full(len(parts), number), pa.int32())
         arrays[LATE] = pa.array(parts.late)
         filled = [arrays.get(one.name, pa.nulls(len(parts), one.type)) for one in self.output]
         table = pa.Table.from_arrays(filled, schema=self.output)
-        if not course.automaton.hidden or not self.recipe.all_rows:
+        if not plan.automaton.hidden or not self.recipe.all_rows:
             return table
-        shown = ~np.isin(parts.blocks[parts.ends - 1], list(course.automaton.hidden))
+        shown = ~np.isin(parts.blocks[parts.ends - 1], list(plan.automaton.hidden))
         return table.filter(pa.array(shown))
 
     def _piece(
-        self, course: PatternPlan, slot: str, piece: Piece, parts: Found, whole: Found
+        self, plan: PatternPlan, slot: str, piece: Piece, parts: Found, whole: Found
     ) -> pa.Array:
         kind = self.output.field(slot).type
         found = whole if piece.final else parts
         if piece.function == "classifier":
-            return classified(found, course.automaton.blocks)
-        value = None if piece.value is None else f"__out{course.rows[piece.value]}"
+            return classified(found, plan.automaton.blocks)
+        value = None if piece.value is None else f"__out{plan.rows[piece.value]}"
         return compute(piece, found, value, kind)
 
 
