@@ -54,7 +54,7 @@ def _installed() -> tuple[Connector, ...]:
 def _load(point: EntryPoint) -> Connector | None:
     try:
         found = point.load()
-    except Exception as error:  # noqa: BLE001 (it is another's code; flows that do not use it go on)
+    except Exception as error:  # noqa: BLE001 (flows that do not use it go on)
         _log.warning('connector "%s" (%s) cannot be loaded: %s', point.name, point.value, error)
         return None
     if isinstance(found, Connector):

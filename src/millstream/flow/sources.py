@@ -10,7 +10,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.spec import Spec
 
 Payload = Literal["json", "raw"]
-"""What a message of a runtime holds: a JSON object, or the bytes of the one column that takes them."""
+"""What a message of a runtime holds: a JSON object, or the bytes of one column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class SourceSpec(Spec):
 
     __slots__ = ()
 
-    #: "module:function" that opens it for reading, given this and an `ingest.OriginContext`; None if
-    #: there is nothing to read, because programs send the events.
+    #: "module:function" that opens it, given this and an `ingest.OriginContext`; None if there is
+    #: nothing to read, because programs send the events.
     reader: ClassVar[str | None] = None
 
     @property

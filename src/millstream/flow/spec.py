@@ -1,4 +1,4 @@
-"""What every source and every sink is: a frozen dataclass of a connector, whose fields are its options."""
+"""The base of sources and sinks: frozen dataclasses of connectors, whose fields are options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Spec(ABC):
     @classmethod
     @abstractmethod
     def from_yaml(cls, entry: Entry) -> Self:
-        """Make it of an entry that has the key `word()`; keys that are not asked for are refused."""
+        """Make it of an entry with the key `word()`; keys that are not asked for are refused."""
 
     @abstractmethod
     def to_yaml(self) -> Tree:

@@ -23,8 +23,8 @@ class TargetSpec(Spec):
 
     #: "module:function" that opens it for writing, given this and a `spark.io.targets.SinkContext`.
     writer: ClassVar[str]
-    #: What becomes of results that are out when they are processed again: they are withdrawn, or they
-    #: stay and come a second time, for which the user's consent is needed, or nobody minds.
+    #: What happens to published results when they are processed again: they are withdrawn; or they
+    #: stay and come a second time, which needs the user's consent; or nobody minds.
     reprocessing: ClassVar[Reprocessing] = "repeated"
     #: Fields that do not change what the results mean: fingerprints leave them out.
     incidental: ClassVar[tuple[str, ...]] = ()

@@ -31,7 +31,7 @@ class Rules:
 
 
 def check(rows: Rows, rules: Rules, now_us: int) -> Rows:
-    """Return the rows that keep to the rules; the others join the refused, each with the first rule that it breaks."""
+    """Return the rows that keep to the rules; the others are refused, each with a reason."""
     if _clean(rows.batch, rules, now_us):
         return rows
     reasons: dict[int, str] = {}

@@ -40,7 +40,7 @@ class Idleness:
 
 
 class Feed:
-    """Takes rows for one journal; it owns the writers that it is given. One thread uses it at a time."""
+    """Takes rows for one journal, whose writers it owns. One thread uses it at a time."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Feed:
         self.bytes = 0
 
     def highest(self, sender: str) -> int:
-        """Return the place up to which everything of a sender has been dealt with, in all partitions, or -1."""
+        """Return the place up to which all of a sender is in the journal or refused, or -1."""
         return min(
             max(one.highest(sender), dealt_with(one.partition, sender, self._earlier))
             for one in self._writers
@@ -116,7 +116,7 @@ class Feed:
             self._settle()
 
     def tick(self) -> None:
-        """Bring idle partitions level with the others, about once a second; origins call it while they wait."""
+        """Bring idle partitions level with the others, about once a second."""
         now = self._clock.now_us()
         if self._idleness is None or now - self._ticked_at < _TICK_US:
             return

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a partition is written; `rows_at_us` is when its last rows came, or when the watch began."""
+    """How far a partition is written, and when its last rows came or the watch began."""
 
     partition: int
     running_max: int | None
@@ -52,7 +52,7 @@ def proposals(
 def left_over(
     partitions: Sequence[Progress], lasting: int, *, now_us: int, idle_us: int
 ) -> list[int]:
-    """Return the partitions that should be ended now: all that the source was made with, the first `lasting`, are."""
+    """Return the partitions to end now, since the first `lasting` ones have ended."""
     if not all(one.ended for one in partitions if one.partition < lasting):
         return []
     return [one.partition for one in partitions if not one.ended and _idle(one, now_us, idle_us)]
@@ -61,7 +61,7 @@ def left_over(
 def _target(
     partitions: Sequence[Progress], now_us: int, idle_us: int, lateness_us: int
 ) -> int | None:
-    """Return how far idle partitions can be brought: to the slowest active one, without any to the furthest."""
+    """Return how far idle partitions can go: to the slowest active one, else to the furthest."""
     active = [
         one.reached(lateness_us)
         for one in partitions

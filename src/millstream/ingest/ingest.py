@@ -41,8 +41,8 @@ def open(  # noqa: A001
 ) -> Ingest:
     """Make what brings a source's events into its journal; `start` begins.
 
-    The journal is created if it does not exist. It gets the partitions that the source wants, if it has fewer. A source that has ended before
-    has nothing left to do. An inbox has no origin to read: programs send to it, and its host gives
+    The journal is created if it does not exist. It gets the partitions that the source wants, if it
+    has fewer. A source that has ended before has nothing left to do. An inbox has no origin to read: programs send to it, and its host gives
     it more partitions.
 
     Args:

@@ -33,15 +33,15 @@ class Origin(Protocol):
     def pump(self, feed: Feed, pause: Pause) -> bool:
         """Bring rows until there are no more (True) or `pause` returns False (False).
 
-        Between two blocks of rows it calls `pause`, with 0 if there is nothing to wait for. Before it
-        notes elsewhere that rows have been taken, and before it returns True, it calls `feed.flush`.
+        Between two blocks it calls `pause`, with 0 if there is nothing to wait for. It calls
+        `feed.flush` before it acknowledges rows elsewhere, and before it returns True.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OriginContext:
-    """What an origin is opened for: a source, its columns and time, and the folder of its journal."""
+    """What an origin is opened for: a source, its columns and time, its journal's folder."""
 
     source: str
     schema: pa.Schema

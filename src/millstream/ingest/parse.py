@@ -331,7 +331,7 @@ _DAY = "YYYY-MM-DD"
 
 
 def timed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with its text columns cast to moments where the schema says so; no zone means UTC."""
+    """Return the table with text cast to moments where the schema has them; no zone means UTC."""
     columns = [
         moments(table.column(column.name), column.type)
         if pa.types.is_timestamp(column.type)

@@ -36,7 +36,7 @@ def laid_out(
 
 
 def dealt_with(partition: int, sender: str, earlier: Sequence[Layout]) -> int:
-    """Return the place up to which no row of a sender can be missing from a partition, since it was not there, or -1."""
+    """Return the place up to which a partition was not there for the rows of a sender, or -1."""
     return max(
         (layout.until.get(sender, -1) for layout in earlier if layout.partitions <= partition),
         default=-1,
@@ -50,7 +50,7 @@ def _places(rows: Rows, key: str | None, partitions: int) -> Places:
 
 
 def first_sequence(rows: Rows) -> int:
-    """Return the number to append these rows from, so that the last of them has the number of its place.
+    """Return the number to append these rows from, so that the last one gets that of its place.
 
     A partition gets some of an origin's rows, so the places of its rows have gaps, while an append
     counts by one. What must hold is that the highest number a partition knows of a sender is the

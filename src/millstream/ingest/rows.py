@@ -24,7 +24,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A batch, the place of each of its rows at the origin (rising), and what was refused among them."""
+    """A batch, the rising places of its rows at the origin, and what was refused among them."""
 
     batch: pa.RecordBatch
     numbers: Numbers

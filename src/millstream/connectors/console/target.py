@@ -1,4 +1,4 @@
-"""Shows results on the terminal: a batch that is run again is shown again, which cannot be undone."""
+"""Shows results on the terminal. A batch that is run again is shown again."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def replay(
     time: str | None = None,
     format: str | None = None,
 ) -> Replay:
-    """The rows of a recorded file, `speed` times as fast as they happened (None: as fast as possible).
+    """The rows of a recorded file, `speed` times as fast as they happened, or (None) at once.
 
     The rows must be in the order in which they should come; `time` is the source's time column if
     it is left out.

@@ -1,4 +1,4 @@
-"""Rows of files: folders, which may be followed, and recordings, which are replayed in event time."""
+"""Rows of files: folders, which may be followed, and recordings, replayed in event time."""
 
 from __future__ import annotations
 

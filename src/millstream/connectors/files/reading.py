@@ -168,7 +168,10 @@ def packed(path: Path) -> bool:
 def _lines(
     stream: IO[bytes], begin: Place, size: int | None
 ) -> Iterator[tuple[list[bytes], Place]]:
-    """Yield blocks of whole lines, and the place after each; the last may lack its newline unless there is a size."""
+    """Yield blocks of whole lines, and the place after each.
+
+    The last line may lack its newline, unless there is a size.
+    """
     rest, place = b"", begin
     while chunk := stream.read(
         _BYTES if size is None else min(_BYTES, size - place.offset - len(rest))
@@ -259,7 +262,7 @@ def _groups_after(file: pq.ParquetFile, known: int) -> tuple[list[int], int]:
 
 
 def _converted(rows: Rows, schema: pa.Schema) -> Rows:
-    """Return rows with the source's columns; rows with a value that is of another type are refused."""
+    """Return rows with the source's columns; values of another type are refused."""
     try:
         return Rows(_cast(rows.batch, schema), rows.numbers)
     except BadRecord as exc:

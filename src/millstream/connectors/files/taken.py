@@ -77,7 +77,7 @@ def find(spec: Files) -> list[Found]:
 
 
 def root_of(path: str) -> str:
-    """Return the folder that names are relative to: the fixed part of a glob, or a file's folder."""
+    """Return the folder that names are relative to: the fixed part of a glob."""
     fixed = Path(path)
     while _WILD & set(str(fixed)):
         fixed = fixed.parent

@@ -1,7 +1,7 @@
 """Writes a folder of files: an epoch is staged, decided by one record, and renamed into place.
 
-Promised: each epoch once. Not promised: that it appears at once; a reader that lists the folder while
-files are being renamed may see a part of an epoch.
+Each epoch is published once. A reader that lists the folder while files are being renamed may see a
+part of an epoch.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def outbox(
 ) -> Outbox:
     """Results as events of another flow's inbox, each once.
 
-    An epoch is in all partitions of that source or in none; a reader of two of them may see it in one
-    before the other.
+    An epoch is in all partitions of that source or in none. A reader of two of them may see it in
+    one of them first.
 
     Args:
         where: "tcp://host:port", or a data folder on this host, as for `connect`.

@@ -1,7 +1,7 @@
 """Results that go to a source of another flow: from Spark to inboxes, on this host or elsewhere.
 
-    tasks                 the driver                              the inboxes
-    stage, over links --> decide: one synced record, here     --> publish, in every partition, until all have it
+    tasks                 the driver                          the inboxes
+    stage, over links --> decide: one synced record, here --> publish, until all partitions have it
 
 Promised: each epoch once, in all partitions or in none, whoever dies meanwhile. Not promised: that
 it appears everywhere at the same moment; a reader of two partitions may see it in one before the
@@ -9,7 +9,7 @@ other. The rows of an epoch are sorted by the receiving source's time, so that n
 the same epoch late; between epochs, and beside other senders, that source's lateness holds as for
 everybody.
 
-The record is what decides: before it, whatever is staged there is rubbish, and is removed there
+The record is what decides: before it, whatever is staged there is ignored, and is removed there
 when the next epoch arrives; after it, exactly what it names is published, by whoever runs the group
 next. While the other side is away nothing is lost and nothing fails: the group waits, and says so
 in its log.
@@ -60,7 +60,7 @@ _TOLD_EVERY_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the inboxes are, as the driver and the tasks need it; a task finds the driver's key in it."""
+    """Where the inboxes are, with the key that the driver and its tasks connect with."""
 
     where: str | Path | Address
     key: KeyPair | None = field(default=None, repr=False)
@@ -147,7 +147,7 @@ class InboxTarget(Target):
         return card
 
     def _reached(self, card: envelope.SourceInfo) -> Place:
-        """Return where tasks find the inboxes: they do not look for who has a data folder, or open it themselves."""
+        """Return where tasks find the inboxes: they do not look for the host of a data folder."""
         if not isinstance(self._place.where, Path):
             return self._place
         first = card.inboxes[0]
@@ -230,7 +230,7 @@ class InboxTarget(Target):
         return self._client
 
     def _rest(self) -> None:
-        """Let the flow there open its inboxes itself: nobody had them, so this run has, for the length of an epoch."""
+        """Release inboxes that this run hosted for an epoch, so that their flow can open them."""
         if self._client is not None and self._client.hosting:
             self._client.close()
             self._client = None
@@ -269,7 +269,7 @@ def _place(target: Outbox, root: Path) -> Place:
 
 
 def routed(frame: DataFrame, card: envelope.SourceInfo, source: str) -> DataFrame:
-    """Return the rows with those of each partition in one task, in the order of the receiving source's time.
+    """Return the rows of each partition in one task, in the order of the receiving source's time.
 
     Raises:
         SchemaConflict: That source has no such columns, or its time or key would be null in every
@@ -322,7 +322,7 @@ def open_outbox(spec: Outbox, context: SinkContext) -> InboxTarget:
 
 @dataclass(frozen=True, slots=True)
 class StageInbox:
-    """Stage rows in the inboxes of a source; what does not answer is told to the driver, which knows how to wait."""
+    """Stage rows in the inboxes of a source; the driver waits for those that do not answer."""
 
     place: Place
     source: str
@@ -354,7 +354,7 @@ _clients: dict[str, tuple[Place, Client]] = {}
 
 
 def _client(source: str, place: Place, limit_s: float) -> Client:
-    """Return this process's client for a source: it is kept for the tasks to come, unless the source has moved."""
+    """Return this process's client for a source, which later tasks use too."""
     known = _clients.get(source)
     if known is None or known[0] != place:
         if known is not None:

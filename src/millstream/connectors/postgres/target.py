@@ -17,8 +17,8 @@ from millstream.spark.io.targets import Epoch, SinkContext, Target
 class PostgresTarget(Target):
     """A table in PostgreSQL.
 
-    The key of the epoch and the sink goes into the table `millstream_epochs` in the same transaction
-    as its rows, so a repeated epoch adds nothing.
+    The key of the epoch and the sink goes into the table `millstream_epochs`, in one transaction
+    with the rows, so a repeated epoch adds nothing.
     """
 
     def __init__(self, target: Postgres, sink: str) -> None:

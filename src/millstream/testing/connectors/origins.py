@@ -46,7 +46,7 @@ class Died(BaseException):
 
 
 class _DyingFeed(Feed):
-    """A feed in a process that dies at the so-many-th step: a take or a flush, before or after it."""
+    """A feed in a process that dies at a step: before or after a take or a flush."""
 
     _steps_left: int
 
