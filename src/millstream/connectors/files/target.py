@@ -19,9 +19,9 @@ from millstream.connectors.files import Folder
 from millstream.connectors.files.withdraw import withdraw
 from millstream.errors import RunError
 from millstream.spark.failpoints import passing
-from millstream.spark.io.checkpoint import write_whole
 from millstream.spark.io.staging import StageFiles, run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
+from millstream.storage import Folder as Storage
 
 
 class FilesTarget(Target):
@@ -41,13 +41,13 @@ class FilesTarget(Target):
         self._format = format
         self._owner = owner
         self._staged = path / "_millstream" / owner / "staged"
-        self._decided = path / "_millstream" / owner / "epochs"
+        self._decided = Storage(path / "_millstream" / owner / "epochs")
         self._recovered = False
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         name = f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
-        record = self._decided / f"{name}.json"
-        if record.exists():
+        record = f"{name}.json"
+        if self._decided.read(record) is not None:
             # A repeated epoch: what was decided stands, whatever would be staged now.
             self._publish(record)
             run_through(frame)
@@ -56,7 +56,7 @@ class FilesTarget(Target):
         staged = _lines(frame, self._format).mapInArrow(work, "file string, rows long").collect()
         passing("staged")
         if staged:
-            write_whole(record, json.dumps(sorted(row.file for row in staged)))
+            self._decided.put(record, json.dumps(sorted(row.file for row in staged)).encode())
         passing("decided")
         self._publish(record)
         self._forget(epoch)
@@ -65,13 +65,13 @@ class FilesTarget(Target):
 
     def recover(self) -> None:
         try:
-            self._decided.mkdir(parents=True, exist_ok=True)
+            self._staged.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(
                 f"the folder {self._path} of a sink cannot be made: {error.strerror}",
                 hint="give the sink another path",
             ) from error
-        for record in sorted(self._decided.glob("*.json")):
+        for record in self._decided.list():
             self._publish(record)
         if not self._recovered:
             # Later, what is staged may be another version's.
@@ -88,10 +88,11 @@ class FilesTarget(Target):
             passing("withdrawn-file")
         _sync_folder(self._path)
 
-    def _publish(self, record: Path) -> None:
-        if not record.exists():
+    def _publish(self, record: str) -> None:
+        decision = self._decided.read(record)
+        if decision is None:
             return
-        for name in json.loads(record.read_text()):
+        for name in json.loads(decision):
             staged = self._staged / name
             if staged.exists():
                 staged.rename(self._path / name)
@@ -99,8 +100,7 @@ class FilesTarget(Target):
 
     def _forget(self, epoch: Epoch) -> None:
         """Remove decisions that can no longer be repeated: Spark repeats the last batch only."""
-        old = self._decided / f"{self._owner}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json"
-        old.unlink(missing_ok=True)
+        self._decided.delete(f"{self._owner}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json")
 
 
 #: Spark's own format would cut microseconds off.
