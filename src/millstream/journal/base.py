@@ -24,7 +24,7 @@ Reasoned = tuple[str, str]
 """A row that was refused: the reason, and the row as JSON."""
 
 FOREVER = 2**63 - 1
-"""The largest time: a `max_lag` of this means that a row lies below the floor, so it is late at any lateness."""
+"""The largest time; as a `max_lag`, a row lies below the floor and is late at any lateness."""
 
 
 class Kind(IntEnum):
@@ -44,7 +44,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How many partitions a journal had before it grew, and up to which number each sender's rows are spread over them.
+    """The partitions of a journal before it grew, and which rows are spread over them.
 
     Of senders that are not named none is: see `growth.py`.
     """
@@ -153,7 +153,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A file of rows for one partition, written and synced by a task, not yet part of the journal."""
+    """Rows for one partition, written and synced by a task, not yet part of the journal."""
 
     file: str
     partition: int

@@ -71,7 +71,7 @@ class PartitionWriter(Protocol):
         *,
         message: pa.Buffer | None = None,
     ) -> Future[Accepted]:
-        """Queue rows; the future resolves when they are durable. `message` is the serialized batch."""
+        """Queue rows until they are durable. `message` is the serialized batch."""
         ...
 
     def append_staged(self, sender: str, epoch: int, staged: Sequence[Staged]) -> Future[Accepted]:
@@ -137,7 +137,7 @@ class PartitionReader(Protocol):
         ...
 
     def first_above(self, moment: int, start: int, end: int) -> int:
-        """Return the first position from `start` on with a running maximum above `moment`, else `end`."""
+        """Return where the running maximum first is above `moment`, from `start` on, else `end`."""
         ...
 
     def position_at_time(self, moment: int) -> int:
@@ -184,7 +184,7 @@ class EpochWriter(Protocol):
         *,
         ended: bool = False,
     ) -> bool:
-        """Make an epoch exist, durably; False if it did before: then what is staged now is removed."""
+        """Make an epoch exist, durably; False if it did before, and what is staged is removed."""
         ...
 
     def publish(self) -> int:
@@ -192,7 +192,7 @@ class EpochWriter(Protocol):
         ...
 
     def recover(self) -> int:
-        """Publish what is decided, and remove what is staged and not decided; return the rows published."""
+        """Publish what is decided, remove what else is staged, and return the rows published."""
         ...
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ class EpochWriter(Protocol):
 
 
 class DeadLetters(Protocol):
-    """The dead letters of a journal, open for writing: by one process at a time, the others wait."""
+    """The dead letters of a journal, open for writing by one process at a time."""
 
     def put(
         self, origin: str, position: int, reason: str, record: object, partition: int = 0
@@ -229,7 +229,7 @@ class Journal(Protocol):
         time: str | None = None,
         written_by: str = "inbox",
     ) -> Description:
-        """Make it, or return the one that is there if it is the same; nullable columns are added."""
+        """Make it, or return the one that is there; nullable columns are added."""
         ...
 
     def describe(self) -> Description:
@@ -239,7 +239,7 @@ class Journal(Protocol):
     def grow(
         self, partitions: int, *, lateness_us: int = 0, clock: Clock | None = None
     ) -> Description:
-        """Give it more partitions, if it has fewer and has not ended, and return what it is then."""
+        """Give it more partitions, if it has fewer and has not ended."""
         ...
 
     # rows
@@ -263,7 +263,7 @@ class Journal(Protocol):
     def stage(
         self, batches: Iterable[pa.RecordBatch], partition_of: str | int | None = None
     ) -> list[Staged]:
-        """Keep rows aside, durably, by the key or for the partition given; else batches go in turn."""
+        """Keep rows aside, durably: by key, for a partition, or whole batches in turn."""
         ...
 
     def epochs(self) -> EpochWriter:
@@ -324,7 +324,7 @@ class Journal(Protocol):
     # retention
 
     def commit(self, reader: str, positions: Mapping[int, int] | Sequence[int]) -> None:
-        """Note that `reader` needs nothing before these positions any more; this registers it too."""
+        """Note that `reader` needs nothing before these positions; this registers it too."""
         ...
 
     def commit_for(self, partition: int, positions: Mapping[str, int]) -> None:

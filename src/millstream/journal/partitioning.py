@@ -1,6 +1,6 @@
 """Which partition a row belongs to, and the one way to split rows by partition.
 
-A key's partition is `pmod(xxhash64(cast(key as string)), N)`: the same in Spark, in a router and here.
+A key's partition is `pmod(xxhash64(cast(key as string)), N)`, the same as in Spark.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def grouped(places: Places) -> list[tuple[int, Indices]]:
 
 
 def split(batch: pa.RecordBatch, places: Places) -> Iterator[tuple[int, Indices, pa.RecordBatch]]:
-    """Yield each partition that gets rows, their numbers in the batch, and the rows, in their order.
+    """Yield each partition that gets rows, their numbers in the batch, and the rows.
 
     The parts are slices of one copy: that is faster than a copy per partition, the more so the more
     partitions there are.
@@ -112,7 +112,7 @@ def split(batch: pa.RecordBatch, places: Places) -> Iterator[tuple[int, Indices,
 
 
 def _ordered(places: Places) -> tuple[Indices, list[tuple[int, int, int]]]:
-    """Return the row numbers partition by partition, and where each partition begins and ends there."""
+    """Return the row numbers by partition, and where each partition begins and ends there."""
     counts = np.bincount(places)
     # numpy sorts 16 bits by radix, wider integers by comparing.
     narrow = places.astype(np.int16) if len(counts) <= 1 << 15 else places

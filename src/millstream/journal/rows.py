@@ -18,7 +18,7 @@ _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with exactly the schema's columns: missing ones null, types cast where nothing is lost.
+    """Return the batch with the schema's columns: missing ones null, types cast without loss.
 
     Raises:
         SchemaConflict: A column is unknown, cannot be cast, or must not be null.
@@ -60,7 +60,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def loses(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Arrow would cast and silently leave something out: a day's hours, a float's digits, a struct's fields."""
+    """Return whether a cast would silently lose hours, digits or fields."""
     types = pa.types
     if types.is_struct(found) and types.is_struct(wanted):
         names = {field.name for field in wanted}

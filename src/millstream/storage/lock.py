@@ -54,7 +54,7 @@ class Lock:
             raise
 
     def _write(self, file: Path, disk: Disk) -> None:
-        # In place: after a rename the next process would wait for the lock of a file without a name.
+        # In place: after a rename others would wait for the lock of a file without a name.
         holder = {"generation": self.generation, "pid": os.getpid()}
         handle = disk.open(file)
         try:

@@ -62,7 +62,7 @@ def stage_arrival(
     *,
     disk: Disk = REAL,
 ) -> list[Staged]:
-    """Keep rows of an epoch aside, and those that were refused; they are synced when this returns."""
+    """Keep rows of an epoch aside, and refused ones; they are synced when this returns."""
     label = f"{_hash(sender)}-{epoch}"
     staged = stage(description.path, batches, partition, label=label, disk=disk)
     return (
@@ -196,7 +196,7 @@ def _batches(buffer: Buffer, schema: pa.Schema, item: Staged) -> list[pa.RecordB
 
 
 def discard(path: Path, partition: int, sender: str, epoch: int, *, disk: Disk = REAL) -> None:
-    """Remove what a sender has staged for a partition, for epochs up to this one: see the module's first lines."""
+    """Remove what a sender has staged for a partition, for epochs up to this one."""
     whose = _hash(sender)
     try:
         names = [file.name for file in staged_folder(path).iterdir()]

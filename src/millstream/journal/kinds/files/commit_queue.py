@@ -1,4 +1,4 @@
-"""Group commit: one thread writes all that is queued with one sync of the data and one of the index.
+"""Group commit: one thread writes all that is queued, with one sync of data and index each.
 
 The queue is bounded in bytes, so a slow disk holds the senders back and memory does not grow.
 """
@@ -22,7 +22,7 @@ QUEUE_LENGTH = 4096
 
 @dataclass(slots=True)
 class _Queued:
-    """Entries to be written and the future that waits for them; no entries: it waits for those before it."""
+    """Entries to be written, and the future that waits for them and for those before."""
 
     items: list[Item]
     accepted: Accepted
@@ -31,7 +31,7 @@ class _Queued:
 
 
 class CommitQueue:
-    """What waits to be written to a partition. `changed` guards it, and what its user drafts for it."""
+    """What waits to be written to a partition. `changed` guards it, and the drafts for it."""
 
     def __init__(
         self, path: Path, partition: int, log: PartitionLog, senders: Senders, *, background: bool

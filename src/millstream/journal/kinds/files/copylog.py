@@ -105,7 +105,7 @@ class CopyLog(PartitionLog):
         self._mark.set(self._first, self._entries, self.state.position)
 
     def clear(self) -> None:
-        """Remove all segments, the oldest first: what a crash leaves is the end of what there was."""
+        """Remove all segments, the oldest first: a crash leaves the newest."""
         self._close_files()
         for first in segment_positions(self._folder):
             self._disk.remove(index_file(self._folder, first))

@@ -43,7 +43,7 @@ TIMEOUT_S = 30.0
 
 
 class DeadLetters:
-    """The dead letters of a journal, open for writing: by one process at a time, the others wait."""
+    """The dead letters of a journal, open for writing by one process at a time; others wait."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DeadLetters:
     def put(
         self, origin: str, position: int, reason: str, record: object, partition: int = 0
     ) -> bool:
-        """Store one letter unless it is there; True if it is new. It is durable when this returns."""
+        """Store one letter, durably, unless it is there; True if it is new."""
         text = record if isinstance(record, str) else json.dumps(record, default=str)
         return self.put_all([DeadLetter(origin, position, reason, text, partition)]) == 1
 
@@ -128,7 +128,7 @@ class DeadLetters:
 
 
 class _Seen:
-    """Which letters are in the journal up to a position; what it does not know yet is read from there."""
+    """Which letters are in the journal up to a position; the rest is read from there."""
 
     def __init__(self, journal: Path, end: int) -> None:
         self._file = _table(journal)
@@ -186,7 +186,7 @@ class _Seen:
 
 
 def dead_counts(path: Path | str) -> dict[str, int]:
-    """Return how many dead letters the journal at `path` has, by kind of reason; cheap, however many there are."""
+    """Return how many dead letters a journal has, by kind of reason, without reading them."""
     journal = dead_folder(Path(path))
     if not description_file(journal).exists():
         return {}
@@ -213,7 +213,7 @@ _VALUES = (
 
 
 def kind_of(reason: str) -> str:
-    """Return a reason without the values in it, so that a million bad records are not a million reasons.
+    """Return a reason without the values in it: a million bad records have few reasons.
 
     Example:
         >>> kind_of('column "amount": expected a number, not "free"')

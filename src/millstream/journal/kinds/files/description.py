@@ -28,7 +28,7 @@ def create(
     written_by: str = "inbox",
     disk: Disk = REAL,
 ) -> Description:
-    """Make a journal, or return the one that is there if it is the same; added nullable columns are taken over.
+    """Make a journal, or return the one that is there; nullable columns are added.
 
     One that inboxes write keeps the partitions that it has: `growth.grow` gives it more.
 
@@ -74,7 +74,7 @@ def describe(path: Path | str) -> Description:
 
 
 def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
-    """Make a journal as it is described on another host, or widen the one that is there as that one was widened.
+    """Make or widen a journal as it is described on another host.
 
     Raises:
         SchemaConflict: The two are declared differently, or were widened by different columns.
@@ -98,7 +98,7 @@ def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
 def lay_out(
     path: Path, partitions: int, earlier: tuple[Layout, ...], *, disk: Disk = REAL
 ) -> Description:
-    """Let a journal have other partitions, which are there, from now on; a crash leaves it as it was or as it is then."""
+    """Let a journal have other partitions, whose folders exist; a crash leaves all or nothing."""
     lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
     try:
         description = changed(describe(path), partitions=partitions, earlier=earlier)

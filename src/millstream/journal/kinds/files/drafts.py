@@ -1,7 +1,7 @@
 """What appends become: the entries that follow all those which are queued already.
 
-The thinking of a writer, without its disk: which rows are new, their times, their bytes. One thread at
-a time; the writer sees to that.
+The thinking of a writer, without its disk: which rows are new, their times, their bytes. One thread
+uses it at a time.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _COPIED = 2**20
 
 
 class Described:
-    """What the partitions' readers share; it knows none of them, so that maps go when their last user does."""
+    """What the readers of partitions share; it holds none of them, so that maps can go."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class EntryData:
         )
 
     def copied(self, segment: Segment, number: int) -> pa.Buffer:
-        """Return a copy of an entry's bytes, unless it is large: for a look at its times a map would cost more."""
+        """Return a copy of an entry's bytes, unless it is large: a map would cost more."""
         raw = segment.entries[number]
         if int(raw["length"]) > _COPIED:
             return self.mapped(segment, number)

@@ -2,7 +2,7 @@
 
     tasks stage files -> decide: one synced record -> publish: one entry per partition
 
-An epoch exists from its decision on. Before it, what tasks have staged is rubbish; after it,
+An epoch exists from its decision on. Before it, what tasks have staged is ignored; after it,
 `recover` publishes exactly the files that it names, whatever a rerun may have staged since. In each
 partition an epoch is one entry, so it is there as a whole or not at all, and a partition that has
 it already ignores it: publishing is repeatable.
@@ -215,7 +215,7 @@ class EpochLog:
         return rows
 
     def recover(self) -> int:
-        """Publish what is decided, and remove what is staged and not decided; return the rows published."""
+        """Publish what is decided, remove what else is staged, and return the rows published."""
         rows = self.publish()
         for file in list(self._staged_folder.iterdir()):
             self._disk.remove(file)

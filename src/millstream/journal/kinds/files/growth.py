@@ -42,7 +42,7 @@ def grow(
     disk: Disk = REAL,
     clock: Clock | None = None,
 ) -> Description:
-    """Give a journal that nobody writes more partitions, if it has fewer and has not ended; return what it is then.
+    """Give a journal that nobody writes more partitions, unless it has them or has ended.
 
     Args:
         path: The journal.
@@ -78,7 +78,7 @@ def grow(
 
 
 def _highest(writers: Sequence[Writer]) -> dict[str, int]:
-    """Return the highest number of each sender that may come again, in whichever partition it is."""
+    """Return the highest number, in any partition, of each sender that may come again."""
     found: dict[str, int] = {}
     for writer in writers:
         for sender, number in writer.numbers().items():

@@ -250,12 +250,12 @@ def map_entries(file: Path, header: Header) -> Entries:
 
 
 def sound_prefix(raw: bytes, header: Header) -> Entries:
-    """Return the entries up to the first that is damaged or does not join on to the one before it."""
+    """Return the entries before the first that is damaged or leaves a gap."""
     return sound_run(raw, header.first, header.data_start)
 
 
 def sound_run(raw: bytes, position: int, offset: int) -> Entries:
-    """Return the sound entries at the beginning that follow a position, and a place in the data, without a gap."""
+    """Return the sound entries at the beginning that follow a position without a gap."""
     entries = np.frombuffer(raw, dtype=DTYPE, count=len(raw) // SIZE)
     good = checksums(raw) == entries["checksum"]
     good &= entries["position"] == _joined(entries["position"] + entries["count"], position)

@@ -74,7 +74,7 @@ class Recovery:
 
 
 class PartitionLog:
-    """Writes one partition; not safe for several threads, and it does not know of sequences or lateness."""
+    """Writes one partition; not safe for several threads."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class PartitionLog:
         return recovery
 
     def _marked(self, first: int, sound: int, path: Path, header: Header) -> int | None:
-        """Return how many entries of the last segment the mark vouches for; None if it says nothing about it."""
+        """Return how many entries of the last segment the mark covers; None if it is about another."""
         mark = read_mark(self._folder)
         if mark is None or mark.segment < first:
             return None

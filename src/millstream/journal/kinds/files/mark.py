@@ -28,7 +28,7 @@ SIZE = 2 * _APART
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`entries` of the segment that begins at `segment` are synced, so the partition's end is `end`."""
+    """`entries` of the segment at `segment` are synced, so the partition's end is `end`."""
 
     turn: int
     segment: int

@@ -1,4 +1,4 @@
-"""The copy of a partition that is written on another host: the same files, so its readers see what those there see.
+"""The copy of a partition that is written on another host: the same files, byte for byte.
 
     piece -> names of senders, sync -> data, ... -> data sync -> index entries, sync -> mark
 
@@ -113,7 +113,7 @@ class Mirror:
     # taking
 
     def take(self, piece: ReplicaChunk) -> bool:
-        """Take the piece that follows `reached`, and return whether there are rows in it; `sync` shows them.
+        """Take the piece that follows `reached`, and return whether it has rows; `sync` shows them.
 
         Raises:
             CopyDiffers: It does not follow.
@@ -170,7 +170,7 @@ class Mirror:
         return piece.data[header.data_start :]
 
     def _checked(self, piece: ReplicaChunk, data: bytes) -> Entries:
-        """Return the entries of a piece, if they and their data are sound and follow what is there."""
+        """Return the entries of a piece, if they are sound and follow what is there."""
         start = piece.start + len(piece.data) - len(data)
         if (data or piece.index) and (piece.segment, start) != (
             self.reached.segment,

@@ -118,7 +118,7 @@ class PartitionReader:
         return before
 
     def first_above(self, moment: int, start: int, end: int) -> int:
-        """Return the first position from `start` on at which the running maximum is above `moment`, else `end`.
+        """Return where the running maximum first is above `moment`, from `start` on, else `end`.
 
         So no row in [start, result) is above `moment`. If the maximum is above it already before
         `start`, the result is `start`.
@@ -182,7 +182,7 @@ class PartitionReader:
         return found
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Slice]:
-        """Yield what lies in [start, stop), cut to the row; batches are views of the files, not copies.
+        """Yield what lies in [start, stop), cut to the row; batches are views of the files.
 
         Columns that an older batch does not have are null.
 
@@ -342,7 +342,7 @@ _readers: dict[Path, tuple[tuple[int, int], Reader]] = {}
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what changes when the journal is described anew, or is another one at the same place."""
+    """Return what changes when the journal is described again, or is another one."""
     try:
         status = description_file(path).stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -89,7 +89,7 @@ def _discard_damaged(path: Path, number: int, original: str, disk: Disk) -> list
 
 @dataclass(slots=True)
 class _Segment:
-    """A segment's index while it is mended: entries in memory, written again if something changed."""
+    """A segment's index during a repair: written again if something changed."""
 
     first: int
     header: Header
@@ -194,7 +194,7 @@ class _Repair:
     # entries and data
 
     def _mend_entries(self, segment: _Segment, following: int | None) -> None:
-        """Put tombstones in the place of damaged entries: their neighbours tell what they covered."""
+        """Replace damaged entries by tombstones: their neighbours show what they covered."""
         number = 0
         while number < len(segment.entries):
             if segment.good[number]:
@@ -295,7 +295,7 @@ class _Repair:
         )
 
     def _mark(self, last: _Segment, generation: int) -> None:
-        """Set the mark to the mended end: at the same position, but maybe another number of entries."""
+        """Set the mark to the repaired end: the same position, maybe another number of entries."""
         if mark_file(self._folder).exists() and read_mark(self._folder) is None:
             self._disk.remove(mark_file(self._folder))
         mark = MarkWriter(self._folder, self._disk, generation)
@@ -323,7 +323,7 @@ class _Repair:
 
 
 def _as_lost(entry: np.void) -> Record:
-    """Return the tombstone of an entry whose batch is damaged: it still tells sender, sequence and times."""
+    """Return the tombstone of an entry whose batch is damaged: sender, numbers, times stay."""
     return Record(
         kind=Kind.LOST,
         position=int(entry["position"]),

@@ -1,4 +1,4 @@
-"""What is said between a copy of a partition and its original: how far the one has come, what comes next.
+"""What a copy of a partition asks of its original, and what that answers.
 
 A copy is the original byte for byte: its segments, their indexes, the senders' names. The checksums
 say that the two are still the same: that of the segment's header, which holds the state at its
@@ -15,7 +15,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a copy has come: `entries` and `data` bytes of one segment; 0 as a checksum: it is not known.
+    """How far a copy has come: `entries` and `data` bytes of one segment; checksum 0: unknown.
 
     The data may reach further than the entries: an entry is sent after its data, which may take
     several pieces.
@@ -33,7 +33,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChunk:
-    """What follows a place: bytes of one segment, from `start` of its data on, and whole entries of its index.
+    """What follows: bytes of one segment, from `start` of its data on, and whole entries.
 
     Its data ends where its last entry's does, unless there are no entries: then it is a part of the
     next one's.

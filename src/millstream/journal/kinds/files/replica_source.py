@@ -29,7 +29,7 @@ PIECE_ENTRIES = 2**13
 
 
 class ReplicaSource:
-    """Hands out one partition; not safe for several threads. Only what the mark covers is ever handed out."""
+    """Hands out what the mark covers of one partition; not safe for several threads."""
 
     def __init__(self, path: Path | str, partition: int, *, most: int = PIECE_BYTES) -> None:
         self.path = Path(path)
@@ -157,7 +157,7 @@ class ReplicaSource:
         return bytes(found)
 
     def _senders(self, reached: Reached, entries: Entries, segment: Segment) -> tuple[str, ...]:
-        """Return the names that the entries and the header need: those are durable, later ones may not be."""
+        """Return the senders' names that the entries and the header need, which are durable."""
         numbers = entries["sender"][entries["sender"] != NOBODY]
         needed = (
             max(int(numbers.max()) if len(numbers) else -1, *segment.header.state.highest, -1) + 1

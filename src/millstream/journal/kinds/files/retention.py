@@ -40,7 +40,7 @@ def commit(
     disk: Disk = REAL,
     clock: Clock | None = None,
 ) -> None:
-    """Say that `reader` needs nothing before these positions (by partition) any more; this registers it too."""
+    """Note that `reader` needs nothing before these positions; this registers it too."""
     by_partition = positions if isinstance(positions, Mapping) else dict(enumerate(positions))
     folder = readers_folder(Path(path))
     make_folder(disk, folder)
@@ -60,7 +60,7 @@ def commit_for(
     disk: Disk = REAL,
     clock: Clock | None = None,
 ) -> None:
-    """Say how far all readers have come in one partition; those that are not among them are forgotten."""
+    """Note how far all readers have come in one partition; the others are forgotten."""
     known = {reader.reader: dict(reader.positions) for reader in committed(path)}
     for reader in known.keys() - positions.keys():
         forget(path, reader, disk=disk)
@@ -100,7 +100,7 @@ def _parse(file: Path) -> Committed:
     except (ValueError, KeyError) as exc:
         msg = f'the positions of a reader in "{file}" are damaged'
         raise JournalError(
-            msg, hint="run the reader once more, or remove the file if it is gone for good"
+            msg, hint="run the reader once more, or remove the file if it is gone permanently"
         ) from exc
 
 
@@ -132,7 +132,7 @@ def trim(
 
 
 def trim_to(path: Path | str, partition: int, position: int, *, disk: Disk = REAL) -> Trimmed:
-    """Remove the segments of a partition that lie before `position`, unless a registered reader needs them."""
+    """Remove the segments before a position of a partition, unless a reader needs them."""
     needed_from = _needed_from(path, partition, committed(path), timedelta(0))
     stop = position if needed_from is None else min(position, needed_from)
     return _trim_partition(partition_folder(Path(path), partition), stop, _ANYTHING, disk)

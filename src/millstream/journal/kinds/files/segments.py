@@ -80,7 +80,7 @@ class Segment:
         return bisect.bisect_right(_Column(self.entries, "position"), position) - 1
 
     def first_lifting(self, moment: int) -> int:
-        """Return the number of the first entry after which the running maximum is above `moment`."""
+        """Return the first entry after which the running maximum is above `moment`."""
         return bisect.bisect_right(_Column(self.entries, "max_after"), moment)
 
     def read_data(self, offset: int, length: int) -> pa.Buffer | None:
@@ -103,7 +103,7 @@ class Segment:
 
 
 class _Column:
-    """A field of the entries as a sequence, for `bisect`: no copy is made, pages not looked at stay on the disk."""
+    """A field of the entries as a sequence, for `bisect`, without a copy."""
 
     def __init__(self, entries: Entries, name: str) -> None:
         self._column = entries[name]
@@ -116,7 +116,7 @@ class _Column:
 
 
 class Maps:
-    """The data files mapped last; a map is dropped when others push it out and no batch needs it any more."""
+    """The data files mapped last; a map is dropped when others push it out."""
 
     def __init__(self) -> None:
         self._maps: OrderedDict[Path, pa.Buffer] = OrderedDict()

@@ -1,7 +1,7 @@
 """Staging: what a task of a Spark group writes, before anyone has decided that it counts.
 
 Runs in executors. A staged file holds the record batches of one partition, byte for byte as they
-will lie in the journal; it is rubbish until a decision names it (`epochs.py`), and is removed at
+will lie in the journal; it is ignored until a decision names it (`epochs.py`), and is removed at
 the next start if none does.
 """
 
@@ -44,7 +44,7 @@ def stage(
     label: str = "",
     disk: Disk = REAL,
 ) -> list[Staged]:
-    """Write rows into staged files, one per partition that gets any; they are synced when this returns.
+    """Write rows into staged files, one per partition that gets any, and sync them.
 
     If `partition_of` is None, whole batches go to the partitions in turn. The files' names begin
     with `label`.

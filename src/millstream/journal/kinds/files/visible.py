@@ -16,7 +16,7 @@ _SEGMENTS = 16  # each holds a map of its index, and files held open
 
 
 class Visible:
-    """What is synced in a partition's folder, and the segments that are open; `name` is for errors."""
+    """What is synced in a partition's folder, and its open segments; `name` is for errors."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.mark: Mark | None = None
@@ -95,7 +95,7 @@ class Visible:
         return segment
 
     def max_before(self, number: int) -> int:
-        """Return the running maximum before a segment: its header says it, the segment need not be opened."""
+        """Return the running maximum before a segment, from its header alone."""
         first = self.firsts[number]
         if first not in self._maxima:
             self._maxima[first] = some(

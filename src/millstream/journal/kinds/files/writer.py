@@ -1,6 +1,6 @@
 """The writer of a partition: what is appended is drafted at once, in order, and written in groups.
 
-`drafts.py` thinks, in the caller's thread; `commit_queue.py` writes, in a thread of the partition's.
+`drafts.py` thinks, in the caller's thread; `commit_queue.py` writes, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Writer:
             return self._put(self._drafts.epoch(part))
 
     def append_staged(self, sender: str, epoch: int, staged: Sequence[Staged]) -> Future[Accepted]:
-        """Queue the rows of an epoch that a group elsewhere has staged here (`arrivals.py`), as one entry.
+        """Queue the rows of an epoch that a group elsewhere has staged here, as one entry.
 
         It is taken or ignored as a whole. Its rows may be late, by their positions, as those of any
         sender.
