@@ -49,7 +49,7 @@ Sent = Callable[[int, int], None]
 class EngineClient:
     """One engine, asked over HTTP."""
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
         """Ask the engine at `url`; nothing is sent yet.
 
         Without a token, that of an engine of ours on this host is looked up when it is first
@@ -57,11 +57,10 @@ class EngineClient:
         """
         self.url = _checked(url)
         self._token = token
-        self._timeout_s = timeout_s
-        # What the environment says about proxies is not for this host; what it says about
-        # certificates is.
+        self._timeout = timeout
+        # Proxies of the environment are not for this host; its certificates are.
         direct = {f"all://{urlsplit(self.url).hostname}": None} if self.local else None
-        self._http = httpx.Client(base_url=self.url, timeout=timeout_s, mounts=direct)
+        self._http = httpx.Client(base_url=self.url, timeout=timeout, mounts=direct)
 
     @property
     def local(self) -> bool:
@@ -84,10 +83,10 @@ class EngineClient:
         kind: type[Answer],
         body: Any = None,
         *,
-        patience_s: float = 0.0,
+        extra: float = 0.0,
         **query: Any,
     ) -> Answer:
-        return self._ask("POST", path, kind, query, body, patience_s=patience_s)
+        return self._ask("POST", path, kind, query, body, extra=extra)
 
     def delete(self, path: str, kind: type[Answer], **query: Any) -> Answer:
         return self._ask("DELETE", path, kind, query)
@@ -100,17 +99,15 @@ class EngineClient:
         query: Mapping[str, Any],
         body: Any = None,
         *,
-        patience_s: float = 0.0,
+        extra: float = 0.0,
     ) -> Answer:
         if body is None:
-            return self._decoded(self._send(method, path, query, patience_s=patience_s), kind)
+            return self._decoded(self._send(method, path, query, extra=extra), kind)
         # Bytes go as they are.
         media, content = (
             (OCTETS, body) if isinstance(body, bytes) else (JSON, msgspec.json.encode(body))
         )
-        return self._decoded(
-            self._send(method, path, query, content, media, patience_s=patience_s), kind
-        )
+        return self._decoded(self._send(method, path, query, content, media, extra=extra), kind)
 
     def _send(
         self,
@@ -120,15 +117,15 @@ class EngineClient:
         content: bytes | None = None,
         media: str | None = None,
         *,
-        patience_s: float = 0.0,
+        extra: float = 0.0,
     ) -> httpx.Response:
         headers = self._headers(method, path)
         if media is not None:
             headers["Content-Type"] = media
         given = {name: _text(value) for name, value in query.items() if value is not None}
         limit = httpx.Timeout(
-            self._timeout_s + patience_s + float(query.get("limit", 0.0)),
-            connect=min(_CONNECT_S, self._timeout_s),
+            self._timeout + extra + float(query.get("limit", 0.0)),
+            connect=min(_CONNECT_S, self._timeout),
         )
         try:
             return self._http.request(
@@ -136,7 +133,7 @@ class EngineClient:
             )
         except (httpx.ReadTimeout, httpx.WriteTimeout) as exc:
             raise EngineAway(
-                f"the engine at {self.url} did not answer in {self._timeout_s:g} s"
+                f"the engine at {self.url} did not answer in {self._timeout:g} s"
             ) from exc
         except httpx.HTTPError as exc:
             hint = "is it running? millstream engine starts one, --engine names another"
@@ -154,9 +151,9 @@ class EngineClient:
                 return msgspec.json.decode(answer.content, type=kind)
             problem = msgspec.json.decode(answer.content, type=_Problem)
         except msgspec.MsgspecError as exc:
-            said = f"{answer.status_code} {answer.reason_phrase}"
+            status = f"{answer.status_code} {answer.reason_phrase}"
             raise EngineError(
-                f"{self.url} does not answer as an engine does: {said}",
+                f"{self.url} does not answer as an engine does: {status}",
                 hint="is it one of this version?",
             ) from exc
         raise problem.as_error()
@@ -176,7 +173,7 @@ class EngineClient:
         """Bring the bytes of a program there, from where an earlier attempt has stopped.
 
         Raises:
-            BadBinary: They are not what the hash says, or too many.
+            BadBinary: They do not have that hash, or are too many.
         """
         there = self.content(sha256)
         at = 0 if there is None else there.bytes

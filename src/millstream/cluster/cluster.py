@@ -4,9 +4,9 @@
         cluster.deploy(Path("flights.py"))
         cluster.wait("flights")
 
-A job is deployed downstream first: every engine makes its inboxes ready and says where they are,
-all engines are told where all of them are, then the job begins, with its driver on node 0. If one
-engine cannot, none does.
+A job is deployed downstream first: every engine makes its inboxes ready and returns where they
+are, all engines get the places of all of them, then the job begins, with its driver on node 0. If
+one engine cannot, none does.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Cluster(Programs, JobSwitches):
             raise
 
     def _deliver(self, binaries: Mapping[str, str], to: EngineClient) -> None:
-        """Bring programs that node 0 keeps to another engine, which keeps what it was brought once."""
+        """Bring programs of node 0 to another engine, unless it has them."""
         origin = self._engines[0]
         for sha256 in set(binaries.values()):
             there = to.content(sha256)
@@ -99,7 +99,7 @@ class Cluster(Programs, JobSwitches):
                 to.send_content(sha256, total, partial(origin.read_content, sha256))
 
     def _begin(self, prepared: Sequence[Prepared]) -> JobStatus:
-        """Tell all engines where all inboxes are; the driver comes last, when nobody it needs is missing."""
+        """Begin a job on all engines, with the places of all inboxes; the driver comes last."""
         places = _places(prepared)
         peers = [Peer(engine.url, engine.about().inbox.ip) for engine in self._engines]
         begun = []
@@ -155,49 +155,49 @@ class Cluster(Programs, JobSwitches):
         return sorted(found, key=lambda one: one.at)
 
     def wait(
-        self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None
+        self, job: str, timeout: float | None = None, *, progress: Progress | None = None
     ) -> JobStatus:
-        """Wait until a job has finished, is drained or has failed, or the time is over; return it as it is then.
+        """Wait until a job has finished, drained or failed, or the time is over; return it.
 
         An engine that is away meanwhile is waited for, for a minute.
         """
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        until = None if timeout is None else time.monotonic() + timeout
         engine = self._driver(job)
-        told: set[EngineClient] = set()
-        heard_at = time.monotonic()
+        drained: set[EngineClient] = set()
+        answered_at = time.monotonic()
         while True:
             left = POLL_S if until is None else max(0.0, min(POLL_S, until - time.monotonic()))
             try:
                 status = engine.post(job_path(job, "wait"), JobStatus, limit=left)
             except EngineAway:
                 now = time.monotonic()
-                if now - heard_at > PATIENCE_S or (until is not None and now > until):
+                if now - answered_at > PATIENCE_S or (until is not None and now > until):
                     raise
                 time.sleep(PAUSE_S)
                 continue
-            heard_at = time.monotonic()
+            answered_at = time.monotonic()
             if status.state is JobState.DRAINING:
-                self._drain_others(status, engine, told)
+                self._drain_others(status, engine, drained)
             if progress is not None:
                 progress(status)
             settled = status.state in SETTLED or status.state is JobState.UNDEPLOYED
             if settled:
-                self._tell_settled(status)
-            if settled or (until is not None and heard_at >= until):
+                self._settle_others(status)
+            if settled or (until is not None and answered_at >= until):
                 return status
 
     def _drain_others(
-        self, status: JobStatus, driver: EngineClient, told: set[EngineClient]
+        self, status: JobStatus, driver: EngineClient, drained: set[EngineClient]
     ) -> None:
-        """Tell, once each, the engines without the driver that the job drains: one may have been away before."""
+        """Drain the job on the engines without the driver, once each."""
         for engine in self._engines:
-            if engine is not driver and engine not in told:
+            if engine is not driver and engine not in drained:
                 with contextlib.suppress(MillstreamError):
                     _drain(engine, status.name, flush=status.flush)
-                    told.add(engine)
+                    drained.add(engine)
 
-    def _tell_settled(self, status: JobStatus) -> None:
-        """Tell the engines without the driver that it is done; one that is away now is told by the next who waits."""
+    def _settle_others(self, status: JobStatus) -> None:
+        """Settle the job on the engines without the driver; `wait` reaches one that is away."""
         if status.state not in (JobState.DRAINED, JobState.FINISHED):
             return
         for engine in self._engines[1:]:
@@ -206,19 +206,19 @@ class Cluster(Programs, JobSwitches):
                 engine.post(job_path(status.name, "settled"), JobStatus, finished=finished)
 
     def _settle(self) -> None:
-        """Tell the engines without the driver which jobs are done: nobody may have waited for them."""
+        """Settle jobs that are done on the engines without the driver, if nobody has waited."""
         if len(self._engines) > 1:
             for status in self.jobs():
-                self._tell_settled(status)
+                self._settle_others(status)
 
     # changing
 
     def drain(self, job: str, *, flush: bool = False) -> JobStatus:
-        """Have a job take nothing more, on all engines, and process what it has; with `flush` it ends, for good.
+        """Have a job take nothing more and process what it has; with `flush` it ends permanently.
 
-        It does not wait until that is done: `wait` does, and tells an engine that is away now when
-        it is back. One that stays away blocks nobody for good: the driver's engine gives up, and
-        the job says whom it misses.
+        It does not wait until that is done: `wait` does, and drains an engine that is away now when
+        it is back. One that stays away does not block the job forever: the driver's engine goes on
+        without it, and the status names it.
         """
         # The inboxes come before the driver.
         return merged([_drain(engine, job, flush=flush) for engine in reversed(self._there())])
@@ -232,7 +232,7 @@ class Cluster(Programs, JobSwitches):
         )
 
     def undeploy(self, job: str, *, force: bool = False, purge: bool = False) -> JobStatus:
-        """Remove a job that is finished, drained or failed, by `force` any; its journals stay, unless `purge`.
+        """Remove a job that is finished, drained or failed, by `force` any; `purge`: its journals.
 
         Raises:
             JobBusy: It runs, and `force` was not given.
@@ -247,7 +247,7 @@ class Cluster(Programs, JobSwitches):
                     job_path(status.name), JobStatus, force=force or bool(gone), purge=purge
                 )
             )
-        self._complain()
+        self._raise_away()
         return merged(gone)
 
     def stop(self, *, force: bool = False) -> None:
@@ -261,7 +261,7 @@ class Cluster(Programs, JobSwitches):
             self._settle()
         for engine in self._there():
             engine.post("/stop", dict[str, Any], force=force)
-        self._complain()
+        self._raise_away()
 
 
 def _drain(engine: EngineClient, job: str, *, flush: bool) -> JobStatus:
@@ -290,7 +290,7 @@ def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:
 
 
 def merged(found: Sequence[JobStatus]) -> JobStatus:
-    """Return a job of several engines as one: the driver's engine knows its state and what is left; others add up."""
+    """Return a job of several engines as one: the driver's has its state, numbers are added up."""
     parts = sorted(found, key=lambda one: one.node)
     first = parts[0]
     if len(parts) == 1:

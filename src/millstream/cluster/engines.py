@@ -1,4 +1,4 @@
-"""The engines of a cluster: which of them answer, which has a job, and whether they are one cluster."""
+"""The engines of a cluster: which of them answer, and which has a job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Engines:
         urls: Sequence[str] = (DEFAULT,),
         token: str | Mapping[str, str] | None = None,
         *,
-        timeout_s: float = 60.0,
+        timeout: float = 60.0,
     ) -> None:
         """Name the engines; nothing is asked yet.
 
@@ -36,10 +36,10 @@ class Engines:
             urls: All engines of the cluster, in any order.
             token: The token of all of them, or of each by its URL; None: those of engines on this
                 host are looked up.
-            timeout_s: How long an engine may take to answer.
+            timeout: How long an engine may take to answer.
         """
         given = token if isinstance(token, Mapping) else dict.fromkeys(urls, token)
-        self._engines = [EngineClient(url, given.get(url), timeout_s=timeout_s) for url in urls]
+        self._engines = [EngineClient(url, given.get(url), timeout=timeout) for url in urls]
         self._away: dict[EngineClient, EngineAway] = {}
 
     # engines
@@ -49,7 +49,7 @@ class Engines:
         return tuple(engine.url for engine in self._engines)
 
     def engines(self) -> list[EngineStatus]:
-        """Return what the engines say of themselves, by node number.
+        """Return the status of all engines, by node number.
 
         Raises:
             EngineAway: One of them does not answer.
@@ -68,19 +68,19 @@ class Engines:
         return tuple(engine.url for engine in self._away)
 
     def _ask_all(self) -> list[EngineStatus]:
-        """Ask all engines who they are, and bring them into the order of their nodes, those that are away last."""
-        told: list[tuple[EngineStatus, EngineClient]] = []
+        """Ask all engines for their node, and order them by it, those that are away last."""
+        answered: list[tuple[EngineStatus, EngineClient]] = []
         self._away = {}
         for engine in self._engines:
             try:
-                told.append((engine.about(), engine))
+                answered.append((engine.about(), engine))
             except EngineAway as error:
                 self._away[engine] = error
-        told.sort(key=lambda one: one[0].node)
-        found = [about for about, _ in told]
+        answered.sort(key=lambda one: one[0].node)
+        found = [about for about, _ in answered]
         if not self._away:
             self._check(found)
-        self._engines = [*(engine for _, engine in told), *self._away]
+        self._engines = [*(engine for _, engine in answered), *self._away]
         return found
 
     def _there(self) -> list[EngineClient]:
@@ -112,17 +112,17 @@ class Engines:
         for one in found:
             if one.of != len(found):
                 raise EnginesDiffer(
-                    f"the engine at {one.url} is node {one.node} of {one.of}, and not of {len(found)}",
+                    f"the engine at {one.url} is node {one.node} of {one.of}, not of {len(found)}",
                     hint="name every engine of the cluster, each with --engine",
                 )
 
-    def _complain(self) -> None:
+    def _raise_away(self) -> None:
         for error in self._away.values():
             raise error
 
-    def gone(self, timeout_s: float = 60.0) -> bool:
+    def gone(self, timeout: float = 60.0) -> bool:
         """Wait until no engine answers any more; return whether that is so."""
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + timeout
         for engine in self._engines:
             while self._answers(engine):
                 if time.monotonic() > until:

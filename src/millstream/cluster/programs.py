@@ -26,7 +26,7 @@ class Programs(Engines):
     """What a cluster is asked about programs."""
 
     def add_action(self, name: str, file: Path, *, progress: Sent | None = None) -> BinaryStatus:
-        """Have the engines keep a program, as a new version of `name`, unless the newest is the same.
+        """Add a program to the engines, as a new version of `name`, unless the newest is the same.
 
         Node 0 gets it; the others do when a flow is deployed that names it.
 
@@ -78,7 +78,7 @@ class Programs(Engines):
 
 def _action(name: str) -> str:
     if re.fullmatch(NAME, name) is None:
-        hint = "a name begins with a letter, and goes on with letters, digits, dots, dashes and underscores"
+        hint = "a name is a letter, then letters, digits, dots, dashes and underscores"
         raise NoSuchAction(f'"{name}" is not the name of an action', hint=hint)
     return f"/actions/{name}"
 

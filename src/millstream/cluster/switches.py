@@ -26,7 +26,7 @@ from millstream.switch.request import SwitchRequest
 
 
 class SwitchPlanned(msgspec.Struct, frozen=True):
-    """What a switch would do: as data, and as people read it."""
+    """What a switch would do: as data, and as text."""
 
     plan: dict[str, Any]
     text: str
@@ -38,7 +38,7 @@ class JobSwitches(Engines):
     def plan_switch(
         self, job: str, flow: Path | None, request: SwitchRequest | None = None
     ) -> SwitchPlanned:
-        """Return what a switch of a job to another version, without a flow to the one before, would do.
+        """Return what a switch of a job would do; without a flow, to the version before.
 
         Nothing is touched.
 
@@ -47,7 +47,7 @@ class JobSwitches(Engines):
             InvalidTransition: The job does not run.
         """
         body, driver = _body(flow, request or SwitchRequest()), self._driver(job)
-        return driver.post(job_path(job, "switch/plan"), SwitchPlanned, body, patience_s=PLANNING_S)
+        return driver.post(job_path(job, "switch/plan"), SwitchPlanned, body, extra=PLANNING_S)
 
     def switch(
         self, job: str, flow: Path | None, request: SwitchRequest | None = None
@@ -67,7 +67,7 @@ class JobSwitches(Engines):
                 back to.
         """
         body, driver = _body(flow, request or SwitchRequest()), self._driver(job)
-        return driver.post(job_path(job, "switch"), JobStatus, body, patience_s=PLANNING_S)
+        return driver.post(job_path(job, "switch"), JobStatus, body, extra=PLANNING_S)
 
     def abort_switch(self, job: str) -> JobStatus:
         """Abort a switch before its cut, or end a shadow.
@@ -82,28 +82,28 @@ class JobSwitches(Engines):
         return self._driver(job).get(job_path(job, "versions"), list[VersionStatus])
 
     def wait_switch(
-        self, job: str, timeout_s: float | None = None, *, progress: Progress | None = None
+        self, job: str, timeout: float | None = None, *, progress: Progress | None = None
     ) -> JobStatus:
-        """Wait until no switch of a job is going on, or the time is over; return the job as it is then.
+        """Wait until no switch of a job is going on, or the time is over; return the job.
 
         A new version that is to have a share of the keys is waited for until it has it. An engine
         that is away meanwhile is waited for, for a minute.
         """
-        engine, heard_at = self._driver(job), time.monotonic()
-        until = None if timeout_s is None else heard_at + timeout_s
+        engine, answered_at = self._driver(job), time.monotonic()
+        until = None if timeout is None else answered_at + timeout
         while True:
             try:
                 status = engine.get(job_path(job), JobStatus)
             except EngineAway:
-                if time.monotonic() - heard_at > PATIENCE_S:
+                if time.monotonic() - answered_at > PATIENCE_S:
                     raise
                 time.sleep(PAUSE_S)
                 continue
-            heard_at = time.monotonic()
+            answered_at = time.monotonic()
             if progress is not None:
                 progress(status)
             over = status.switch is None or status.switch.state in OVER or _shared(status.switch)
-            if over or status.state in SETTLED or (until is not None and heard_at >= until):
+            if over or status.state in SETTLED or (until is not None and answered_at >= until):
                 return status
             time.sleep(PAUSE_S)
 

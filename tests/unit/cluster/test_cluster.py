@@ -117,7 +117,7 @@ def test_the_token_of_an_engine_here_is_found_and_another_is_refused(
 
 
 def test_an_engine_that_is_away_is_named() -> None:
-    with Cluster([NOBODY], "token", timeout_s=2) as cluster:
+    with Cluster([NOBODY], "token", timeout=2) as cluster:
         with pytest.raises(EngineAway, match=NOBODY) as caught:
             cluster.jobs()
         assert "millstream engine" in str(caught.value.hint)
@@ -200,7 +200,7 @@ def test_an_engine_of_several_that_is_away_is_named_and_nothing_is_deployed(
     two: list[Served], flow: Path
 ) -> None:
     with (
-        Cluster([urls(two)[0], NOBODY], timeout_s=2) as cluster,
+        Cluster([urls(two)[0], NOBODY], timeout=2) as cluster,
         pytest.raises(EngineAway, match=NOBODY),
     ):
         cluster.deploy(flow)
@@ -251,7 +251,7 @@ def test_an_engine_that_stays_away_while_a_job_drains_blocks_nobody(
     two: list[Served], flow: Path
 ) -> None:
     gone = urls(two)[1]
-    with Cluster(urls(two), timeout_s=3) as cluster:
+    with Cluster(urls(two), timeout=3) as cluster:
         cluster.deploy(flow)
         two[1].server.close()
         assert cluster.drain("f").state is JobState.DRAINING
@@ -271,7 +271,7 @@ def test_an_engine_that_comes_back_while_a_job_drains_is_told(
     two: list[Served], flow: Path
 ) -> None:
     port = int(urls(two)[1].rpartition(":")[2])
-    with Cluster(urls(two), timeout_s=3) as cluster:
+    with Cluster(urls(two), timeout=3) as cluster:
         cluster.deploy(flow)
         two[1].server.close()
         cluster.drain("f")
