@@ -58,7 +58,7 @@ def test_the_seeds_reach_every_phase_and_every_trouble_often() -> None:
         seen["deaths"] += world.deaths
         seen["refused"] += sum(line.startswith("refused") for line in told)
         seen["asked again"] += sum("asked again" in line for line in told)
-        seen["goes on"] += sum("goes on after a stop" in line for line in told)
+        seen["goes on"] += sum("continues after a stop" in line for line in told)
         seen["too long"] += sum("took too long" in line for line in told)
         seen["shares"] += sum("share of version" in line for line in told)
         seen["back"] += sum("goes back" in line for line in told)

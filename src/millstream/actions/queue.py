@@ -295,7 +295,7 @@ class Queue:
             except OSError:
                 self._broken = True
             else:
-                hint = "make room: it goes on by itself"
+                hint = "free some space: it continues by itself"
                 return QueueFull(f'the disk of the queue "{self.folder}" is full', hint=hint)
         # After a sync that failed nobody knows what is on the disk.
         self._broken = True
@@ -334,7 +334,7 @@ class Queue:
         if error.errno in _NO_ROOM:
             return QueueFull(
                 f'the disk of the queue "{self.folder}" is full',
-                hint="make room: it goes on by itself",
+                hint="free some space: it continues by itself",
             )
         self._broken = True
         return QueueBroken(
@@ -493,5 +493,5 @@ def _numbered(path: Path, size: int) -> list[str]:
 def _damaged(path: Path, offset: int) -> QueueBroken:
     return QueueBroken(
         f'"{path}" is damaged at byte {offset:,}',
-        hint="move it away to go on without what it holds, and let the upstreams send again",
+        hint="move it away to continue without its content, and let the upstreams send again",
     )

@@ -109,7 +109,7 @@ def engine(
             with Console(stderr=True).status("stopping"):
                 running.close(drain_s=_DRAIN_S)
     if not json:
-        print("stopped; jobs that ran go on when the engine is started again")
+        print("stopped; jobs that ran continue when the engine is started again")
 
 
 def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:

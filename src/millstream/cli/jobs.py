@@ -269,7 +269,7 @@ _STATES: Final = {
     "running": "is still running",
     "restarting": "is being started again",
     "draining": "is still draining",
-    "drained": "is drained; millstream resume lets it go on",
+    "drained": "is drained; millstream resume continues it",
     "finished": "has finished",
     "failed": "has failed",
     "undeployed": "is undeployed",

@@ -357,7 +357,7 @@ def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
             else "nothing is lost"
         )
         print(f"partition {one.partition}: {one.fact}; {lost}{kept}")
-    print(f"{name}: {_places(len(done), 'mended') if done else 'nothing to mend'}")
+    print(f"{name}: {_places(len(done), 'repaired') if done else 'nothing to repair'}")
 
 
 # words
@@ -400,7 +400,7 @@ def _moment(moment: int | None) -> str:
     try:
         return datetime.fromtimestamp(moment / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError):  # a floor may lie beyond what a calendar holds
-        return "for ever" if moment > 0 else "none"
+        return "forever" if moment > 0 else "none"
 
 
 def _size(count: int) -> str:

@@ -305,7 +305,9 @@ class Engine(JobQueries):
         running = [managed.name for managed in jobs if managed.job.state in life.ALIVE]
         if running and not force:
             verb = "job runs" if len(running) == 1 else "jobs run"
-            hint = "drain them first, or --force: they go on when the engine is started again"
+            hint = (
+                "drain them first, or use --force: they continue when the engine is started again"
+            )
             raise JobsRunning(f"{len(running)} {verb}: {', '.join(sorted(running))}", hint=hint)
         self.stopped.set()
 

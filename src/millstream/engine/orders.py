@@ -205,7 +205,7 @@ class Orders:
         if self.disk_is_full():
             raise NoRoom(
                 f"the disk of {self._folders.data} is full",
-                hint="the job goes on when there is room",
+                hint="the job continues when there is space",
             )
         settings = managed.stored.settings
         files = {number: self._unpacked(managed, number) for number in sorted(managed.needed)}

@@ -116,7 +116,7 @@ class Switches:
         """
         if request.package is None and (request.share is not None or _shares(managed)):
             raise SwitchRefused(
-                "another share has no plan: it is one more cut of the switch that goes on"
+                "another share has no plan: it is one more cut of the running switch"
             )
         with self._one, _arrived(self._folders, self._store, managed, request) as new:
             try:
@@ -417,7 +417,7 @@ def _with_notes(managed: ManagedJob, request: SwitchRequest, planned: Planned) -
     root = managed.stored.settings.root
     if request.root is None or root is None or request.root == root:
         return planned
-    note = f"paths in the flow go on counting from {root}, which the job was deployed from"
+    note = f"paths in the flow still start from {root}, which the job was deployed from"
     plan = {**planned.plan, "notes": [*planned.plan["notes"], note]}
     return replace(planned, plan=plan, text=f"{planned.text}\n{note}")
 

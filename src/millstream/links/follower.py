@@ -204,7 +204,9 @@ class Follower:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 (a follower goes on, whatever it meets)
                 _log.exception(
-                    "following %s/%d goes on after an unexpected error", self.source, self.partition
+                    "following %s/%d continues after an unexpected error",
+                    self.source,
+                    self.partition,
                 )
                 self._failed(error)
             self._rest()

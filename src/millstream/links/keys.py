@@ -35,7 +35,7 @@ public = "{public}"
 secret = "{secret}"
 """
 _PUBLIC: Final = """\
-# Millstream key "{name}", the public half. Give it to those who shall know "{name}".
+# Millstream key "{name}", the public half. Give it to those who have to recognize "{name}".
 public = "{public}"
 """
 
@@ -109,7 +109,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 def _exists(file: Path) -> KeyExists:
     msg = f'there is a key file "{file}" already'
     return KeyExists(
-        msg, hint="take another name; remove the file only if nobody uses the key any more"
+        msg, hint="use another name; remove the file only if the key is no longer in use"
     )
 
 
@@ -198,7 +198,7 @@ def _text(path: Path) -> str:
     except OSError as exc:
         msg = f'key file "{path}" cannot be read: {exc.strerror}'
         raise InvalidKey(
-            msg, hint="make a key with millstream keys new NAME, or give its path"
+            msg, hint="create a key with millstream keys new NAME, or give its path"
         ) from exc
     except UnicodeDecodeError as exc:
         msg = f'"{path}" is not a key file'

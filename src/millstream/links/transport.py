@@ -115,7 +115,7 @@ class Loop:
         try:
             return self.turn(time.monotonic())
         except Exception:  # noqa: BLE001 (as below)
-            _log.exception("a link goes on after an unexpected error")
+            _log.exception("a link continues after an unexpected error")
             # Nobody knows when it wanted to be called: not to be called again would be for ever.
             return time.monotonic() + _AFTER_ERROR_S
 
@@ -132,7 +132,7 @@ class Loop:
         try:
             return call()
         except Exception:  # noqa: BLE001 (no peer may end the thread that serves the others)
-            _log.exception("a link goes on after an unexpected error")
+            _log.exception("a link continues after an unexpected error")
             return None
 
 

@@ -88,7 +88,7 @@ class Pattern:
         if self.blocks:
             msg = f"pattern{self._called} begins twice"
             raise ImpossiblePattern(
-                msg, hint="begin() comes first; go on with next() or followed_by()", where=here()
+                msg, hint="start with begin(), continue with next() or followed_by()", where=here()
             )
         begun = replace(self, where=here())
         return begun._add(name, condition, "relaxed", within)

@@ -100,7 +100,7 @@ from millstream.switch.record import Phase, Record
 
 #: So often are partitions asked that go on meanwhile; then they are stopped where they are.
 MOST_ROUNDS: Final = 3
-_GOES_ON: Final = "the switch goes on after a stop of the driver"
+_GOES_ON: Final = "the switch continues after a stop of the driver"
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ def _shared(unit: Unit, became: set[Change]) -> str:
     if became == {Change.NEW}:
         return f"{unit.name} begins at the cut, with the keys of the new version"
     if became == {Change.REMOVED}:
-        return f"{unit.name} goes on with the keys of the old version, until it has none"
+        return f"{unit.name} continues with the keys of the old version, until it has none"
     more = f"for about {shown(unit.overlap)} more" if unit.overlap else "for a moment more"
     return f"both versions of {unit.name} run side by side while they share the keys, and {more}"
 

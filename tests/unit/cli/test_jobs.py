@@ -141,7 +141,7 @@ def test_a_job_that_fails_while_somebody_waits_is_told_with_its_reason(
 def test_a_job_is_drained_resumed_and_undeployed(served: Served, flow: Path, run: Run) -> None:
     run("deploy", str(flow))
     served.engine.tell_once("f", JobState.DRAINING, life.Drained())
-    assert run("drain", "f") == "f is drained; millstream resume lets it go on\n"
+    assert run("drain", "f") == "f is drained; millstream resume continues it\n"
     assert run("resume", "f") == "resumed f (job f-1)\n"
     assert run("drain", "f", "--flush", "--timeout", "0", status=4) == "f is still draining\n"
     served.engine.tell("f", life.Finished())

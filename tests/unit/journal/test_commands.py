@@ -142,8 +142,8 @@ def test_damage_is_told_with_its_place_and_mended(data: Path) -> None:
     found = json.loads(run(data, "verify", "flights.departures", "--json", code=1))
     assert [damage["position"] for damage in found["damages"]] == [0]
 
-    assert "1 place mended" in run(data, "repair", "flights.departures")
-    assert "nothing to mend" in run(data, "repair", "flights.departures")
+    assert "1 place repaired" in run(data, "repair", "flights.departures")
+    assert "nothing to repair" in run(data, "repair", "flights.departures")
     assert "3 positions lost before" in run(data, "verify", "flights.departures")
     assert "lost          3 positions" in run(data, "show", "flights.departures")
     assert "positions 0 to 2 are lost" in run(data, "cat", "flights.departures")

@@ -436,7 +436,7 @@ def test_groups_that_come_and_go_have_the_keys_of_their_version() -> None:
 
     lines = table(planned(build("kept", "gone"), build("kept", "new"), mode="share")).splitlines()
     assert "new begins at the cut, with the keys of the new version" in lines
-    assert "gone goes on with the keys of the old version, until it has none" in lines
+    assert "gone continues with the keys of the old version, until it has none" in lines
 
 
 def test_a_version_whose_sessions_have_no_end_could_not_give_keys_back() -> None:

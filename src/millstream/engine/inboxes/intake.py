@@ -126,7 +126,7 @@ class Intake:
         try:
             if client.ended(target):
                 raise Ended(
-                    f'"{target}" has ended: it takes no more events', hint="deploy the job again"
+                    f'"{target}" has ended: it accepts no more events', hint="deploy the job again"
                 )
             blocks = _blocks(media, body, client.schema(target), numbering.first, target)
             taken = _Sending(client, target, numbering).all(blocks)

@@ -212,7 +212,10 @@ def read_header(file: Path) -> Header:
         return header
     msg = f'the header of index "{file}" is damaged'
     raise CorruptIndex(
-        msg, file=str(file), offset=0, hint="millstream journal verify shows what, repair mends it"
+        msg,
+        file=str(file),
+        offset=0,
+        hint="millstream journal verify shows the damage, repair fixes it",
     )
 
 

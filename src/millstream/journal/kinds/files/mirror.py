@@ -142,7 +142,7 @@ class Mirror:
     def _clear(self, piece: ReplicaChunk) -> None:
         if self.begin is not None:
             _log.warning(
-                "%s is copied anew from %d on: its original has no longer what follows",
+                "%s is copied again from %d on: its original no longer has what follows",
                 self._what,
                 piece.begin,
             )

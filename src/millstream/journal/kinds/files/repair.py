@@ -160,7 +160,7 @@ class _Repair:
         except CorruptIndex:
             header, changed = self._rebuilt(file, first, before), True
             aside = self._put_aside(file, 0, header.length, first, "the header was damaged")
-            self._note(file, first, 0, "the header was damaged and is made anew", aside)
+            self._note(file, first, 0, "the header was damaged and is rebuilt", aside)
         raw, found = visible(file, header, read_mark(self._folder))
         entries = found.copy()
         return _Segment(first, header, entries, checksums(raw) == entries["checksum"], changed)

@@ -28,7 +28,7 @@ from millstream.storage.lock import held
 
 _MAPS = 2
 CHECK_HINT = (
-    "millstream journal verify shows all damage, repair puts it aside and lets readers go on"
+    "millstream journal verify shows all damage, repair moves it aside so that readers continue"
 )
 
 
