@@ -409,6 +409,18 @@ def test_links_lead_somewhere(page: Path) -> None:
             ], link
 
 
+def test_the_architecture_names_files_that_exist() -> None:
+    named = re.findall(r"`((?:\w+/)*\w+\.py)`", (DOCS / "architecture.md").read_text())
+    homes = (DOCS.parent, DOCS.parent / "src" / "millstream", DOCS.parent / "tests" / "integration")
+    files_of_kinds = {"origin.py", "target.py"}
+    missing = {
+        name
+        for name in {*named} - files_of_kinds
+        if not any((home / name).is_file() for home in homes)
+    }
+    assert missing == set()
+
+
 def test_the_glossary_is_in_alphabetical_order() -> None:
     nouns = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
     assert nouns == sorted(set(nouns))
