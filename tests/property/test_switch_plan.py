@@ -132,8 +132,8 @@ def test_there_and_back_what_was_new_is_removed(old, new):
     assert {one.name: turned.get(one.change, one.change) for one in there.groups} == {
         one.name: one.change for one in back.groups
     }
-    assert not there.step % old.window
-    assert not there.step % new.window
+    assert not there.step % old.switch_every
+    assert not there.step % new.switch_every
 
 
 @settings(max_examples=25)
