@@ -85,6 +85,11 @@ class Flow:
         return self._switch_every or _switch_interval(self._stages.values())
 
     @property
+    def window(self) -> timedelta:
+        """The switch interval, by its earlier name."""
+        return self.switch_every
+
+    @property
     def given_switch_every(self) -> timedelta | None:
         """The switch interval, if its user gave one."""
         return self._switch_every

@@ -64,7 +64,7 @@ def test_the_switch_interval_is_the_shortest_at_which_all_tumbling_windows_end(
         ms.Flow("f", switch_every="3 s"),
         ms.Flow("f", window="3 s"),
     ):
-        assert given.switch_every == timedelta(seconds=3)
+        assert given.switch_every == given.window == timedelta(seconds=3)
 
 
 def test_a_window_has_its_keys_edges_and_aggregates(departures):
