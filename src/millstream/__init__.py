@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.spark.match import match, sql
     from millstream.web.matches import plot
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AsyncClient",

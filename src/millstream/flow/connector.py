@@ -1,6 +1,7 @@
 """Connectors: the sources and sinks that are installed, ours and those of other packages.
 
-A package adds its own with an entry point, which names a `Connector`:
+Each module or folder of `millstream.connectors` is one of ours. A package adds its own with an
+entry point, which names a `Connector`:
 
     [project.entry-points."millstream.connectors"]
     mqtt = "my_package.mqtt:connector"
@@ -9,10 +10,12 @@ A package adds its own with an entry point, which names a `Connector`:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
 from typing import Final, TypeVar
 
 from millstream.errors import InvalidOption
@@ -47,8 +50,14 @@ def targets() -> Mapping[str, type[TargetSpec]]:
 
 @cache
 def _installed() -> tuple[Connector, ...]:
-    loaded = (_load(point) for point in entry_points(group=GROUP))
+    loaded = (_load(point) for point in (*_ours(), *entry_points(group=GROUP)))
     return tuple(one for one in loaded if one is not None)
+
+
+def _ours() -> Iterator[EntryPoint]:
+    """Find ours by their files: metadata may be older than the source, or missing."""
+    for module in iter_modules(import_module(GROUP).__path__):
+        yield EntryPoint(module.name, f"{GROUP}.{module.name}:connector", GROUP)
 
 
 def _load(point: EntryPoint) -> Connector | None:

@@ -61,6 +61,12 @@ class Flow:
     ) -> None:
         site = Site(name, name, "flow", here())
         site.check_name()
+        if switch_every is not None and window is not None:
+            raise site.mistake(
+                InvalidOption,
+                "has two switch intervals, switch_every and window",
+                hint="remove window, the earlier name of switch_every",
+            )
         given = window if switch_every is None else switch_every
         with site.naming("switch_every" if window is None else "window"):
             self._switch_every = None if given is None else duration(given)

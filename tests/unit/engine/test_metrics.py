@@ -7,6 +7,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from millstream import __version__
 from millstream.engine.http.metrics import Metrics
 from millstream.engine.jobs import lifecycle as life
 from support.engine import PeerEngine
@@ -33,7 +34,7 @@ def test_the_numbers_of_jobs_groups_sources_and_inboxes_are_told(served: Served)
     body = b'{"origin": "a", "n": 1, "at": "2026-01-01"}\n'
     served.http.post(EVENTS, content=body, headers={"Content-Type": "application/x-ndjson"})
     found = samples(served.http.get("/metrics").text)
-    assert found["millstream_engine", (("node", "0"), ("of", "1"), ("version", "0.1.0"))] == 1
+    assert found["millstream_engine", (("node", "0"), ("of", "1"), ("version", __version__))] == 1
     assert found["millstream_jobs", (("state", "running"),)] == 1
     assert found["millstream_jobs", (("state", "failed"),)] == 0
     assert found["millstream_job_state", (("job", "f"), ("state", "running"))] == 1

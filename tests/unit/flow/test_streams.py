@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 import millstream as ms
+from millstream.errors import InvalidOption
 from millstream.flow import stages
 from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
@@ -65,6 +66,8 @@ def test_the_switch_interval_is_the_shortest_at_which_all_tumbling_windows_end(
         ms.Flow("f", window="3 s"),
     ):
         assert given.switch_every == given.window == timedelta(seconds=3)
+    with pytest.raises(InvalidOption, match="two switch intervals, switch_every and window"):
+        ms.Flow("f", "3 s", window="4 s")
 
 
 def test_a_window_has_its_keys_edges_and_aggregates(departures):
