@@ -3,7 +3,8 @@
 A folder of segments, each named after the first serial that it may hold. A segment is a row of
 records:
 
-    u32 length │ u32 crc │ body         body: 00 state (JSON) | 01 output | 02 trim
+    u32 length │ u32 crc │ body     body: 00 state (JSON) | 01 output | 02 trim
+                                          03 note (JSON) | 04 new senders (JSON)
 
     first.queue     state output output trim output ...
     next.queue      state output ...                       ◀── appended to
@@ -40,7 +41,7 @@ from millstream.storage.lock import Lock
 SEGMENT_BYTES: Final = 16 << 20
 _CHUNK: Final = 1 << 18
 _MOST_RECENT: Final = 50_000
-_STATE, _OUTPUT, _TRIM = 0, 1, 2
+_STATE, _OUTPUT, _TRIM, _NOTE, _SENDERS = range(5)
 _HEAD: Final = Struct(">II")
 _ANSWER: Final = Struct(">BBIQQ")
 _TRIMMED: Final = Struct(">BQ")
@@ -208,7 +209,7 @@ class Queue:
         if not fresh:
             return
         self._state.senders += sorted(fresh)
-        yield _record(bytes([_STATE]) + msgspec.json.encode(self._state))
+        yield _record(bytes([_SENDERS]) + msgspec.json.encode(sorted(fresh)))
 
     @property
     def _senders(self) -> dict[str, int]:
@@ -253,10 +254,13 @@ class Queue:
             self._disk.remove(self._segments.pop(0).path)
 
     def note(self, key: str, value: str) -> None:
-        """Remember a text, durably."""
+        """Remember a text, durably; it costs no more than what it changes."""
         if self._state.notes.get(key) != value:
             self._state.notes[key] = value
-            self._write([_record(bytes([_STATE]) + msgspec.json.encode(self._state))], sync=True)
+            body = bytes([_NOTE]) + msgspec.json.encode({key: value})
+            self._write([_record(body)], sync=True)
+            if self._active.size >= self._segment_bytes:
+                self._begin_segment()
 
     def forget_sender(self, sender: str) -> None:
         """Drop what is known of a sender that will not come again."""
@@ -390,10 +394,10 @@ class Cursor:
         begin = self._offset
         stop = begin + bytes_
         for body, end in _records(self._segment.path, self._offset, self._segment.size):
-            if body[0] == _OUTPUT and not self._output(body, until, found):
+            if body[0] != _OUTPUT:
+                self._senders = _senders_after(body, self._senders)
+            elif not self._output(body, until, found):
                 break
-            if body[0] == _STATE:
-                self._senders = _state(body).senders
             self._offset = end
             if end >= stop:
                 return True
@@ -432,8 +436,12 @@ class _Scan:
             return
         if body[0] == _TRIM:
             self.state.trimmed = max(self.state.trimmed, _TRIMMED.unpack(body)[1])
+        if body[0] == _NOTE:
+            self.state.notes |= msgspec.json.decode(body[1:], type=dict[str, str])
         if body[0] == _OUTPUT:
             self._output(body, self.state)
+        else:
+            self.state.senders = _senders_after(body, self.state.senders)
         if not self._open:
             self.whole = end
 
@@ -486,8 +494,19 @@ def _state(body: bytes) -> State:
 
 def _numbered(path: Path, size: int) -> list[str]:
     """Return the senders by their numbers at the end of a segment."""
-    states = [_state(body) for body, _ in _records(path, 0, size) if body[0] == _STATE]
-    return states[-1].senders
+    found: list[str] = []
+    for body, _ in _records(path, 0, size):
+        found = _senders_after(body, found)
+    return found
+
+
+def _senders_after(body: bytes, known: list[str]) -> list[str]:
+    """Return the senders by their numbers after a record, from those before it."""
+    if body[0] == _STATE:
+        return _state(body).senders
+    return (
+        [*known, *msgspec.json.decode(body[1:], type=list[str])] if body[0] == _SENDERS else known
+    )
 
 
 def _damaged(path: Path, offset: int) -> QueueBroken:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import errno
+import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from millstream.actions.queue import Answer, Queue
+from millstream.actions.queue import Answer, Queue, _record
 from millstream.actions.serials import id_of
 from millstream.errors import AlreadyWriting, QueueBroken, QueueFull
 from millstream.storage.disk import RealDisk, RealFile
@@ -169,6 +171,55 @@ def test_notes_are_kept(tmp_path):
     assert two.notes == {"generation": "3"}
     assert two.inputs == {"up": 20}
     two.close()
+
+
+def test_a_note_and_a_new_sender_cost_what_they_change(tmp_path):
+    one = queue(tmp_path, segment_bytes=1 << 20)
+    for number in range(100):
+        one.note(f"fence:{number}", "x" * 1000)
+    assert disk_bytes(one) < 200_000  # 5 MB if each wrote all of them
+    for number in range(100):
+        one.append([Answer([b"y"], f"sender {number} {'z' * 1000}", 1)])
+    assert disk_bytes(one) < 400_000
+    one.close()
+    two = queue(tmp_path)
+    assert len(two.notes) == len(two.inputs) == 100
+    cursor, senders = two.read(0), []
+    while outputs := cursor.read():
+        senders += [output.sender for output in outputs]
+    assert senders == [f"sender {number} {'z' * 1000}" for number in range(100)]
+    two.close()
+
+
+def test_notes_alone_do_not_fill_the_disk(tmp_path):
+    one = queue(tmp_path, segment_bytes=1 << 10)
+    for number in range(200):
+        one.note("generation", str(number))
+    assert disk_bytes(one) < 1 << 11
+    one.close()
+    assert queue(tmp_path).notes == {"generation": "199"}
+
+
+def test_a_queue_of_the_version_before_is_read(tmp_path):
+    """Then every note and every new sender wrote the whole state."""
+
+    def state(**fields: object) -> bytes:
+        empty = {"last": 0, "trimmed": 0, "inputs": {}, "senders": [], "notes": {}}
+        return _record(b"\0" + msgspec.json.encode({**empty, **fields}))
+
+    notes = {"fence:up": "3"}
+    output = struct.pack(">BBIQQ", 1, 1, 1, 1, 9) + b"payload"
+    file = tmp_path / "queue" / f"{1:020d}.queue"
+    file.parent.mkdir()
+    file.write_bytes(
+        state() + state(notes=notes) + state(notes=notes, senders=["up#3"]) + _record(output)
+    )
+    one = queue(tmp_path)
+    assert (one.notes, one.inputs, one.last) == (notes, {"up#3": 9}, 1)
+    one.append([Answer([b"more"], "other#1", 1), Answer([b"last"], "up#3", 10)])
+    senders = [(found.sender, found.payload) for found in one.read(0).read()]
+    assert senders == [("up#3", b"payload"), ("other#1", b"more"), ("up#3", b"last")]
+    one.close()
 
 
 def test_a_torn_tail_is_cut_and_an_answer_is_there_whole_or_not_at_all(tmp_path):
