@@ -147,48 +147,6 @@ class LinkChecks:
         assert 0 < most <= 10
         assert all_of(bench.data) == sorted([*range(200)] * 2)
 
-    def test_instructions_go_to_every_partition(self, bench: Bench) -> None:
-        declare(bench.data, partitions=3)
-        bench.open()
-        with bench.connect() as client:
-            for n in range(30):
-                client.send_nowait(TARGET, row(n))
-            client.watermark(TARGET, NOON + timedelta(seconds=10))
-            client.send(TARGET, rows(30, 40))
-            client.end(TARGET)
-            client.end(TARGET)
-        kinds = [kind for kind, _, _ in entries(bench.data)]
-        assert kinds.count(Kind.WATERMARK) == kinds.count(Kind.END_OF_STREAM) == 3
-        assert all_of(bench.data) == list(range(40))
-
-    def test_an_instruction_passes_a_full_inbox_after_the_rows_before_it(
-        self, bench: Bench
-    ) -> None:
-        declare(bench.data, partitions=2)
-        bench.open(rows=5, slow_s=0.01)
-        with bench.connect() as client:
-            client.send_nowait(TARGET, batch(0, 60))
-            client.end(TARGET)
-        assert all_of(bench.data) == list(range(60))
-        assert [kind for kind, _, _ in entries(bench.data)].count(Kind.END_OF_STREAM) == 2
-
-    def test_an_ended_source_takes_no_more(self, bench: Bench) -> None:
-        declare(bench.data)
-        bench.open()
-        with bench.connect(sender="till") as client:
-            client.send(TARGET, rows(0, 3), numbers=range(3))
-            assert not client.ended(TARGET)
-            client.end(TARGET)
-            with pytest.raises(Ended) as found:
-                client.send(TARGET, rows(3, 5), numbers=range(4, 6))
-            assert found.value.hint
-        with bench.connect(sender="till") as client:
-            assert client.ended(TARGET)
-            assert client.send(TARGET, rows(0, 3), numbers=range(3)) == 3  # what is there is there
-        with bench.connect() as client, pytest.raises(Ended):
-            client.send(TARGET, row(9))
-        assert stored(bench.data) == [[0, 1, 2]]
-
     def test_rows_that_break_a_rule_are_dead_letters(self, bench: Bench) -> None:
         declare(bench.data, partitions=2)
         bench.open()
@@ -208,19 +166,6 @@ class LinkChecks:
         assert refused == 0  # the second time they are known
         assert all_of(bench.data) == [0, 4, 5]
         assert sorted(number for number, _ in letters(bench.data)) == [1, 2, 3]
-
-    def test_records_that_are_no_rows_are_kept_once(self, bench: Bench) -> None:
-        declare(bench.data)
-        bench.open()
-        with bench.connect(sender="till") as client:
-            assert (
-                client.refuse(
-                    TARGET, [Refused(1, "no JSON", "{"), Refused(2, "no JSON", "x" * 5000)]
-                )
-                == 2
-            )
-            assert client.refuse(TARGET, [Refused(1, "no JSON", "{")]) == 0
-        assert letters(bench.data) == [(1, "no JSON"), (2, "no JSON")]
 
     def test_columns_may_be_added_while_a_client_is_connected(self, bench: Bench) -> None:
         declare(bench.data)
@@ -278,3 +223,62 @@ class LinkChecks:
             assert waiting.result(120) == 10
             assert client.send(TARGET, rows(20, 30)) == 10
         assert all_of(bench.data) == list(range(30))
+
+
+class InstructionChecks:
+    """What a client is promised that may do more than send rows."""
+
+    def test_instructions_go_to_every_partition(self, bench: Bench) -> None:
+        declare(bench.data, partitions=3)
+        bench.open()
+        with bench.connect() as client:
+            for n in range(30):
+                client.send_nowait(TARGET, row(n))
+            client.watermark(TARGET, NOON + timedelta(seconds=10))
+            client.send(TARGET, rows(30, 40))
+            client.end(TARGET)
+            client.end(TARGET)
+        kinds = [kind for kind, _, _ in entries(bench.data)]
+        assert kinds.count(Kind.WATERMARK) == kinds.count(Kind.END_OF_STREAM) == 3
+        assert all_of(bench.data) == list(range(40))
+
+    def test_an_instruction_passes_a_full_inbox_after_the_rows_before_it(
+        self, bench: Bench
+    ) -> None:
+        declare(bench.data, partitions=2)
+        bench.open(rows=5, slow_s=0.01)
+        with bench.connect() as client:
+            client.send_nowait(TARGET, batch(0, 60))
+            client.end(TARGET)
+        assert all_of(bench.data) == list(range(60))
+        assert [kind for kind, _, _ in entries(bench.data)].count(Kind.END_OF_STREAM) == 2
+
+    def test_an_ended_source_takes_no_more(self, bench: Bench) -> None:
+        declare(bench.data)
+        bench.open()
+        with bench.connect(sender="till") as client:
+            client.send(TARGET, rows(0, 3), numbers=range(3))
+            assert not client.ended(TARGET)
+            client.end(TARGET)
+            with pytest.raises(Ended) as found:
+                client.send(TARGET, rows(3, 5), numbers=range(4, 6))
+            assert found.value.hint
+        with bench.connect(sender="till") as client:
+            assert client.ended(TARGET)
+            assert client.send(TARGET, rows(0, 3), numbers=range(3)) == 3  # what is there is there
+        with bench.connect() as client, pytest.raises(Ended):
+            client.send(TARGET, row(9))
+        assert stored(bench.data) == [[0, 1, 2]]
+
+    def test_records_that_are_no_rows_are_kept_once(self, bench: Bench) -> None:
+        declare(bench.data)
+        bench.open()
+        with bench.connect(sender="till") as client:
+            assert (
+                client.refuse(
+                    TARGET, [Refused(1, "no JSON", "{"), Refused(2, "no JSON", "x" * 5000)]
+                )
+                == 2
+            )
+            assert client.refuse(TARGET, [Refused(1, "no JSON", "{")]) == 0
+        assert letters(bench.data) == [(1, "no JSON"), (2, "no JSON")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contract.check_links import Bench, LinkChecks, all_of
+from contract.check_links import Bench, InstructionChecks, LinkChecks, all_of
 from millstream.links.client import Client, connect
 from millstream.links.keys import new_keys
 from support.links import TARGET, declare, rows
@@ -80,13 +80,13 @@ def closing(bench: LinksBench) -> Iterator[Bench]:
     bench.close()
 
 
-class TestLocal(LinkChecks):
+class TestLocal(LinkChecks, InstructionChecks):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[Bench]:
         yield from closing(LinksBench(tmp_path, Service()))
 
 
-class TestIpc(LinkChecks):
+class TestIpc(LinkChecks, InstructionChecks):
     @pytest.fixture
     def bench(self, tmp_path: Path, other: Other) -> Iterator[Bench]:
         yield from closing(IpcBench(tmp_path, other))
@@ -111,7 +111,7 @@ class TestTcp(LinkChecks):
         yield from closing(TcpBench(tmp_path, other))
 
 
-class TestCurve(LinkChecks):
+class TestCurve(LinkChecks, InstructionChecks):
     @pytest.fixture
     def bench(self, tmp_path: Path, other: Other) -> Iterator[Bench]:
         yield from closing(CurveBench(tmp_path, other))

@@ -63,7 +63,7 @@ def engine(
     ] = Path("keys"),
     open_without_keys: Annotated[
         bool,
-        typer.Option("--open-without-keys", help="Accept events from everybody in that network."),
+        typer.Option("--open-without-keys", help="Accept rows from everybody in that network."),
     ] = False,
     master: Annotated[
         str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")

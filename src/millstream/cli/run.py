@@ -58,7 +58,7 @@ def run(
     ] = Path("keys"),
     open_without_keys: Annotated[
         bool,
-        typer.Option("--open-without-keys", help="Accept events from everybody in that network."),
+        typer.Option("--open-without-keys", help="Accept rows from everybody in that network."),
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON every second instead of the table.")

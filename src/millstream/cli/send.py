@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ from rich.console import Console
 
 from millstream import ingest
 from millstream.cli.environment import engines_of_environment
-from millstream.errors import Ended, NotThere
+from millstream.errors import Ended, NotAllowed, NotThere
 from millstream.flow.load import load
 from millstream.flow.stages import Source
 from millstream.links.client import Client, connect
@@ -161,7 +161,7 @@ class _Pump:
         # Before the rows around them: the journal counts a sender's dead letters by the same
         # numbers.
         if rows.refused:
-            self._refused += self._client.refuse(self._target, rows.refused)
+            self._refused += self._refuse(rows.refused)
         if len(rows):
             numbers: Any = rows.numbers
             self._waiting.append(
@@ -170,6 +170,15 @@ class _Pump:
         self.lines += len(block)
         while len(self._waiting) > _IN_FLIGHT:
             self._waiting.popleft().result()
+
+    def _refuse(self, refused: Sequence[ingest.Refused]) -> int:
+        """Keep bad lines as dead letters; who may not do that is shown why they are bad."""
+        try:
+            return self._client.refuse(self._target, refused)
+        except NotAllowed:
+            for one in refused:
+                typer.echo(f"line {one.number + 1} is not sent: {one.reason}", err=True)
+            return len(refused)
 
     def result(self, sender: str, seconds: float, *, ended: bool) -> Sent:
         """Return the counts, once everything is acknowledged."""

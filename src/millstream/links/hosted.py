@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from millstream.errors import NotAllowed, NotThere
 from millstream.journal import Description, journal_at
 from millstream.links import envelope
 from millstream.links.inbox import Inbox
 from millstream.links.network import Address
-
-ENGINE: Final = "*"
-"""The name of who has our own key: another engine of our cluster. No key file can have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,7 @@ class HostedSources:
                 f'there is no source "{source}" at {self._address}', hint=f"its sources: {known}"
             )
         allowed = hosted.allowed
-        if producer not in (None, ENGINE) and allowed is not None and producer not in allowed:
+        if producer is not None and allowed is not None and producer not in allowed:
             raise NotAllowed(
                 f'producer "{producer}" may not send to "{source}"',
                 hint="ask its owner to list the key",

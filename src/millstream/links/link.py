@@ -310,9 +310,18 @@ class SocketLink:
         except BadFrame as error:
             _log.warning("passed over an answer from %s: %s", self._address, error)
             return
+        if isinstance(answer, envelope.Refusal) and self._nearer(answer):
+            self.renew()
+            return
         waiting = self._waiting.pop(answer.request, None)
         if waiting is not None:
             waiting(answer)
+
+    def _nearer(self, refusal: envelope.Refusal) -> bool:
+        """Tell whether the UNIX socket, which was not there before, may do what TCP may not."""
+        if refusal.error != NotAllowed.__name__ or self._transport is not Transport.TCP:
+            return False
+        return choose(self._address, own_ips=own_ips(), registered=()) is Transport.IPC
 
     def on_lost(self, call_back: Callable[[MillstreamError | None], None]) -> None:
         self._lost_calls.append(call_back)
@@ -361,10 +370,8 @@ class SocketLink:
         wire, self._wire = self._wire, None  # not to be used if the next one cannot be made
         if wire is not None:
             wire.close()
-        found = self._found()
-        if found != self._address:
-            self._address = found
-            self._transport = choose(found, own_ips=own_ips(), registered=())
+        self._address = self._found()
+        self._transport = choose(self._address, own_ips=own_ips(), registered=())
         self._connect()
         for call_back in self._lost_calls:
             call_back(None)

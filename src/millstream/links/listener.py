@@ -22,17 +22,17 @@ from millstream.errors import (
     LinkClosed,
     LinkError,
     MillstreamError,
-    NotAllowed,
 )
 from millstream.ingest import Refused
 from millstream.journal import Kind, journal_at
 from millstream.journal.kinds.files.replica_chunk import ReplicaChunk
-from millstream.links import envelope, follow
+from millstream.links import envelope, follow, peers
 from millstream.links.feeds import Feeds
-from millstream.links.hosted import ENGINE, HostedSources
+from millstream.links.hosted import HostedSources
 from millstream.links.inbox import Inbox, Taken
 from millstream.links.keys import KeyPair, producers
 from millstream.links.network import Address, guard, preferred
+from millstream.links.peers import OWN, Peer, Standing
 from millstream.links.transport import Reply, ServerSocket
 
 _log = logging.getLogger(__name__)
@@ -54,6 +54,11 @@ class Security:
     def read(cls, keys: KeyPair, folder: Path | str) -> Security:
         """Know the producers whose public keys lie in a folder."""
         return cls(keys, producers(folder))
+
+    def peers(self) -> dict[bytes, Peer]:
+        """Return who has which key; with ours, an engine of our cluster."""
+        known = {key: Peer(Standing.PRODUCER, name) for key, name in self.known.items()}
+        return {**known, self.keys.public: OWN}
 
 
 class Listener:
@@ -95,7 +100,7 @@ class Listener:
             self._handle,
             port=port,
             keys=None if security is None else security.keys,
-            known=None if security is None else {**security.known, security.keys.public: ENGINE},
+            known=None if security is None else security.peers(),
         )
         self._feeds = Feeds()
         self.address = Address(ip, self._socket.port, node, str(folder.resolve()))
@@ -118,19 +123,20 @@ class Listener:
             else:
                 answer.set_result(found)
 
-        self._handle([envelope.encode(request), *bodies], None, reply)
+        self._handle([envelope.encode(request), *bodies], OWN, reply)
         return answer
 
     # taking
 
-    def _handle(self, frames: list[Any], producer: str | None, reply: Reply) -> None:
+    def _handle(self, frames: list[Any], peer: Peer, reply: Reply) -> None:
         try:
             request = envelope.decode_request(bytes(frames[0]))
         except BadFrame as error:
             self._refused_frame(error)
             return
         try:
-            self._take(request, frames, producer, reply)
+            peers.check(peer, request)
+            self._take(request, frames, peer.name, reply)
         except MillstreamError as error:
             self._refuse(request.request, error, reply)
 
@@ -168,7 +174,8 @@ class Listener:
                 inbox = self.sources.inbox(request.source, request.partition, producer)
                 self._slowly(request.request, lambda: self._publish(inbox, request), reply)
             case follow.Follow() | follow.Level() | follow.Passed():
-                self._followed(self._engines_inbox(request, producer), request, reply)
+                inbox = self.sources.inbox(request.source, request.partition)
+                self._followed(inbox, request, reply)
 
     def _rows(self, inbox: Inbox, request: envelope.Rows, frames: list[Any]) -> Future[Taken]:
         schemas = inbox.described(request.version).schemas
@@ -220,14 +227,6 @@ class Listener:
         return envelope.Done(request.request, rows=stored)
 
     # engines that follow
-
-    def _engines_inbox(
-        self, request: follow.Follow | follow.Level | follow.Passed, producer: str | None
-    ) -> Inbox:
-        if producer not in (None, ENGINE):
-            msg = f'producer "{producer}" may not follow "{request.source}"'
-            raise NotAllowed(msg, hint="the engines of a cluster do, all with the same key")
-        return self.sources.inbox(request.source, request.partition)
 
     def _followed(
         self, inbox: Inbox, request: follow.Follow | follow.Level | follow.Passed, reply: Reply

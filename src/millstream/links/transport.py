@@ -30,6 +30,7 @@ from millstream.errors import LinkBroken
 from millstream.links.envelope import MOST_BYTES
 from millstream.links.keys import KeyPair
 from millstream.links.network import ipc_path
+from millstream.links.peers import OPEN, OWN, UNKNOWN, Peer
 
 _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 128
@@ -141,8 +142,8 @@ class Loop:
 Reply = Callable[[Frames], None]
 """Sends an answer; any thread may call it, also after the peer has gone."""
 
-Handler = Callable[[list[Any], "str | None", Reply], None]
-"""Takes a request: frames, the producer's name (None without keys), and how to answer."""
+Handler = Callable[[list[Any], Peer, Reply], None]
+"""Takes a request: frames, who has sent it, and how to answer."""
 
 
 class ServerSocket:
@@ -156,7 +157,7 @@ class ServerSocket:
         *,
         port: int = 0,
         keys: KeyPair | None = None,
-        known: Mapping[bytes, str] | None = None,
+        known: Mapping[bytes, Peer] | None = None,
     ) -> None:
         self._handler = handler
         self._context = zmq.Context()
@@ -167,6 +168,7 @@ class ServerSocket:
         self._answers: deque[tuple[Any, list[Any]]] = deque()
         self._guard: Any = None  # pyzmq's authenticator has no types
         self._sockets: list[Any] = []
+        self._own: Any = None  # the UNIX socket
         self._folder = _Folder(folder)
         try:
             self.port = self._bind(ip, port)
@@ -193,7 +195,10 @@ class ServerSocket:
             tcp.ipv6 = ":" in ip
             found = _bound(tcp, host, port)
             if not listening(ipc_path(self._folder.path, found)):
-                self._folder.bind(self._router(curve=False), found)
+                self._own = self._router(curve=False)
+                for user in (os.getuid(), 0):  # the file's mode says it, too
+                    self._own.setsockopt(zmq.IPC_FILTER_UID, user)
+                self._folder.bind(self._own, found)
                 return found
             # Another namespace of this host listens under that number.
             tcp.close(linger=0)
@@ -238,17 +243,16 @@ class ServerSocket:
                 self._loop.soon(self._send_answers)
 
         try:
-            self._handler([frame.buffer for frame in frames], self._producer(frames[0]), reply)
+            self._handler([frame.buffer for frame in frames], self._peer(sock, frames[0]), reply)
         except Exception:  # noqa: BLE001 (as above)
             _log.exception("a request is left unanswered after an unexpected error")
 
-    def _producer(self, frame: Any) -> str | None:
+    def _peer(self, sock: Any, frame: Any) -> Peer:
+        if sock is self._own:
+            return OWN
         if self._keys is None:
-            return None
-        try:
-            return self._known.get(frame.get("User-Id").encode())
-        except zmq.ZMQError:  # it came over IPC
-            return None
+            return OPEN
+        return self._known.get(frame.get("User-Id").encode(), UNKNOWN)
 
     def _send_answers(self) -> None:
         while self._answers:

@@ -1,0 +1,80 @@
+"""Who is at the other end of a connection, and what it may ask of an inbox: pure rules.
+
+own         this process, a UNIX socket of this user, or our own key: everything
+producer    a key that we know: rows, and what belongs to them, under the key's name
+open        TCP without keys: rows, and nothing else
+unknown     a key that was removed since it connected: nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from millstream.errors import NotAllowed
+from millstream.links import envelope
+
+_PLAIN: Final = (envelope.Ask, envelope.Rows)
+_PRODUCERS: Final = (
+    *_PLAIN,
+    envelope.Instruct,
+    envelope.PutDeadLetter,
+    envelope.Stage,
+    envelope.Publish,
+)
+_DOES: Final = {
+    "instruct": "end or advance",
+    "bury": "add dead letters to",
+    "stage": "publish epochs to",
+    "publish": "publish epochs to",
+}
+
+
+class Standing(Enum):
+    """What a peer is to us."""
+
+    OWN = "own"
+    PRODUCER = "producer"
+    OPEN = "open"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end; `name` is that of its key."""
+
+    standing: Standing
+    name: str | None = None
+
+
+OWN: Final = Peer(Standing.OWN)
+OPEN: Final = Peer(Standing.OPEN)
+UNKNOWN: Final = Peer(Standing.UNKNOWN)
+
+
+def check(peer: Peer, request: envelope.Request) -> None:
+    """Let a request through that its peer may make.
+
+    Raises:
+        NotAllowed: It may not.
+    """
+    match peer.standing:
+        case Standing.OWN:
+            return
+        case Standing.UNKNOWN:
+            raise NotAllowed("this key is not known any more", hint="ask for a new one")
+        case Standing.OPEN if not isinstance(request, _PLAIN):
+            raise NotAllowed(
+                f'a connection without a key may not {_does(request)} "{request.source}"',
+                hint="it may send rows; connect with a key, or as the owner on the same host",
+            )
+        case Standing.PRODUCER if not isinstance(request, _PRODUCERS):
+            raise NotAllowed(
+                f'producer "{peer.name}" may not {_does(request)} "{request.source}"',
+                hint="the engines of a cluster do, all with the same key",
+            )
+
+
+def _does(request: envelope.Request) -> str:
+    return _DOES.get(str(request.__struct_config__.tag), "follow")
