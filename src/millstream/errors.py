@@ -16,7 +16,7 @@ MillstreamError
 │  ├─ AlreadyWriting, WriterClosed, WriterBroken, Ended
 │  ├─ NullTime, NullKey, UnplaceableKey
 │  ├─ PositionTrimmed, PositionUnwritten
-│  └─ CorruptBatch, CorruptIndex, CorruptStaging
+│  └─ CorruptBatch, CorruptIndex, CorruptSenders, CorruptStaging
 ├─ IngestError          events could not be written into a journal
 │  └─ UnsupportedColumn, UnknownFormat, NotThere, FileChanged, SourceFailed
 ├─ LinkError            an event could not be sent
@@ -320,6 +320,15 @@ class CorruptBatch(JournalError):
 
 class CorruptIndex(JournalError):
     """The index of a segment is damaged."""
+
+    def __init__(self, message: str, *, file: str, offset: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.file = file
+        self.offset = offset
+
+
+class CorruptSenders(JournalError):
+    """It is not known who sent the rows of a partition, so nothing is appended to it."""
 
     def __init__(self, message: str, *, file: str, offset: int, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

@@ -354,7 +354,7 @@ def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
         lost = (
             f"{one.positions:,} positions from {one.position:,} are lost"
             if one.positions
-            else "nothing is lost"
+            else "no rows are lost"
         )
         print(f"partition {one.partition}: {one.fact}; {lost}{kept}")
     print(f"{name}: {_places(len(done), 'repaired') if done else 'nothing to repair'}")

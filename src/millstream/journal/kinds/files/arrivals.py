@@ -1,6 +1,6 @@
 """Arrivals: epochs of groups elsewhere, on their way into a journal that inboxes write.
 
-What the tasks of such a group send is staged beside the journal, synced, and is rubbish until their
+What the tasks of such a group send is staged beside the journal, synced, and ignored until their
 driver decides. An epoch that is decided is appended to each partition as one entry of *rows*, so
 lateness is decided by position, as for all other rows there. The name of a staged file says whose
 it is:
@@ -29,7 +29,7 @@ import xxhash
 from millstream.errors import CorruptStaging
 from millstream.journal.base import Description, Reasoned, Staged
 from millstream.journal.kinds.files.layout import DATA, staged_folder
-from millstream.journal.kinds.files.senders import checked_line, checked_lines
+from millstream.journal.kinds.files.lines import checked_line, parse_lines, sound_values
 from millstream.journal.kinds.files.staging import checksum, open_staged, stage, staged_path
 from millstream.journal.lateness import Times
 from millstream.journal.rows import conform, times_of
@@ -135,7 +135,11 @@ def read_refused(path: Path, staged: Iterable[Staged]) -> list[Reasoned]:
     Raises:
         CorruptStaging: A file is gone or damaged.
     """
-    lines = [line for item in staged for line in checked_lines(bytes(open_staged(path, item)))[0]]
+    lines = [
+        line
+        for item in staged
+        for line in sound_values(parse_lines(bytes(open_staged(path, item))))
+    ]
     return [(str(line[0]), str(line[1])) for line in lines if isinstance(line, list)]
 
 

@@ -35,6 +35,8 @@ def copied_from(folder: Path) -> str | None:
         return str(json.loads(copy_file(folder).read_bytes())["original"])
     except FileNotFoundError:
         return None
+    except (ValueError, KeyError, TypeError):  # damaged: a copy all the same
+        return "an unknown address"
 
 
 def refuse_copy(folder: Path, what: str) -> None:
@@ -58,7 +60,7 @@ class CopyLog(PartitionLog):
         """Leave it: a copy has no segment before it is given one."""
         self._first = NOWHERE
 
-    def _mend_start(self, data: DiskFile, header: Header) -> None:
+    def _restore_start(self, data: DiskFile, header: Header) -> None:
         """Leave it: an empty segment is asked for again."""
 
     def reached(self) -> Reached:

@@ -39,6 +39,7 @@ schema = pa.schema(
     ]
 )
 _SENDER = "dead letters"
+_REASONS = "SELECT reason, letters FROM reasons"
 TIMEOUT_S = 30.0
 
 
@@ -131,12 +132,13 @@ class _Seen:
     """Which letters are in the journal up to a position; the rest is read from there."""
 
     def __init__(self, journal: Path, end: int) -> None:
-        self._file = _table(journal)
+        self._journal = journal
+        self._file = table_file(journal)
         try:
             self._open(end)
+            self._catch_up(end)
         except sqlite3.DatabaseError:
-            self._start_again()
-        self._catch_up(journal, end)
+            self._start_again(end)
 
     def _open(self, end: int) -> None:
         self._base = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
@@ -154,22 +156,32 @@ class _Seen:
         if _covered(self._base) > end:  # the table of another journal that was here
             raise sqlite3.DatabaseError
 
-    def _start_again(self) -> None:
+    def _start_again(self, end: int) -> None:
+        """Fill the table again: it was damaged, and all is in the journal."""
         self._base.close()
-        for suffix in ("", "-wal", "-shm"):
-            self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
+        remove_table(self._journal)
         self._open(0)
+        self._catch_up(end)
 
-    def _catch_up(self, journal: Path, end: int) -> None:
-        for rows, stop in _letters(journal, _covered(self._base), end):
-            self.add(rows, stop)
+    def _catch_up(self, end: int) -> None:
+        for rows, stop in _letters(self._journal, _covered(self._base), end):
+            self._insert(rows, stop)
 
     def has(self, key: tuple[str, int, int]) -> bool:
-        query = "SELECT 1 FROM seen WHERE origin = ? AND partition = ? AND position = ?"
-        return self._base.execute(query, key).fetchone() is not None
+        try:
+            return _has(self._base, key)
+        except sqlite3.DatabaseError:
+            self._start_again(FOREVER)
+            return _has(self._base, key)
 
     def add(self, letters: Sequence[tuple[str, int, int, str]], covered: int) -> None:
         """Note letters, as (origin, partition, position, reason), that lie before `covered`."""
+        try:
+            self._insert(letters, covered)
+        except sqlite3.DatabaseError:
+            self._start_again(covered)
+
+    def _insert(self, letters: Sequence[tuple[str, int, int, str]], covered: int) -> None:
         self._base.execute("BEGIN")
         self._base.executemany(
             "INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", [letter[:3] for letter in letters]
@@ -185,6 +197,39 @@ class _Seen:
         self._base.close()
 
 
+def is_dead_letters(path: Path) -> bool:
+    """Return whether a journal is that of the dead letters of another."""
+    return table_file(path).exists()
+
+
+def remove_table(journal: Path) -> None:
+    """Remove the table of the letters; who opens them next fills it again."""
+    file = table_file(journal)
+    for suffix in ("", "-wal", "-shm"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
+
+
+def table_damage(journal: Path) -> str | None:
+    """Return how the table of the letters differs from them, None if it does not."""
+    try:
+        with closing(_read_only(journal)) as base:
+            base.execute("BEGIN")
+            covered, begin = _covered(base), Reader(journal).partition(0).begin
+            reasons: Counter[str] = Counter()
+            for rows, _ in _letters(journal, begin, covered):
+                reasons.update(kind_of(row[3]) for row in rows)
+                if not all(_has(base, row[:3]) for row in rows):
+                    return "a letter is missing from the table"
+            (letters,) = base.execute("SELECT count(*) FROM seen").fetchone()
+            if begin:  # the table knows those, too, that were removed since
+                return None
+            if letters != reasons.total() or dict(reasons) != dict(base.execute(_REASONS)):
+                return "the table does not have the letters that are there"
+    except sqlite3.DatabaseError as error:
+        return f"the table of the letters is damaged: {error}"
+    return None
+
+
 def dead_counts(path: Path | str) -> dict[str, int]:
     """Return how many dead letters a journal has, by kind of reason, without reading them."""
     journal = dead_folder(Path(path))
@@ -193,13 +238,11 @@ def dead_counts(path: Path | str) -> dict[str, int]:
     counts: Counter[str] = Counter()
     covered = 0
     try:
-        with closing(
-            sqlite3.connect(f"file:{quote(str(_table(journal)))}?mode=ro", uri=True)
-        ) as base:
+        with closing(_read_only(journal)) as base:
             base.execute("BEGIN")
-            counts.update(dict(base.execute("SELECT reason, letters FROM reasons")))
+            counts.update(dict(base.execute(_REASONS)))
             covered = _covered(base)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, TypeError):
         counts.clear()  # gone or damaged: all is in the journal
     for rows, _ in _letters(journal, covered, FOREVER):
         counts.update(kind_of(row[3]) for row in rows)
@@ -239,10 +282,21 @@ def _letters(
             )
 
 
+def _read_only(journal: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(table_file(journal)))}?mode=ro", uri=True)
+
+
+def _has(base: sqlite3.Connection, key: tuple[str, int, int]) -> bool:
+    query = "SELECT 1 FROM seen WHERE origin = ? AND partition = ? AND position = ?"
+    return base.execute(query, key).fetchone() is not None
+
+
 def _covered(base: sqlite3.Connection) -> int:
     row = base.execute("SELECT position FROM covered WHERE one = 1").fetchone()
+    if row is not None and not isinstance(row[0], int):
+        raise sqlite3.DatabaseError("the table does not say how far it goes")
     return 0 if row is None else int(row[0])
 
 
-def _table(journal: Path) -> Path:
+def table_file(journal: Path) -> Path:
     return journal / "seen.sqlite"

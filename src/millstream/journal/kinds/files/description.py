@@ -12,6 +12,7 @@ import pyarrow as pa
 from millstream.errors import JournalMissing, JournalUnreadable, SchemaConflict
 from millstream.journal.base import Description, Layout
 from millstream.journal.kinds.files.layout import FORMAT, GROWN, description_file, partition_folder
+from millstream.journal.kinds.files.lines import checked, with_checksum
 from millstream.journal.rows import check_schema
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock
@@ -68,9 +69,10 @@ def describe(path: Path | str) -> Description:
         raise JournalMissing(msg, hint="millstream journal ls shows those that are there") from exc
     try:
         return _parse(path, json.loads(raw))
-    except (ValueError, KeyError, pa.ArrowInvalid) as exc:
-        msg = f'the description of journal "{path}" is damaged'
-        raise JournalUnreadable(msg, hint=f'look at "{file}"') from exc
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError) as exc:
+        msg = f'the description of journal "{path}" is damaged, in "{file}"'
+        hint = "restore the file from a backup; or correct it, and remove its checksum"
+        raise JournalUnreadable(msg, hint=hint) from exc
 
 
 def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
@@ -127,7 +129,7 @@ def _parse(path: Path, body: dict[str, object]) -> Description:
     if body["format"] not in (FORMAT, GROWN):
         msg = f'journal "{path}" has format {body["format"]}, this program reads formats {FORMAT} and {GROWN}'
         raise JournalUnreadable(msg, hint="use a newer Millstream")
-    listed = _listed(body["schemas"])
+    listed = _listed(checked(body)["schemas"])
     schemas = tuple(
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(item["arrow"])))) for item in listed
     )
@@ -144,13 +146,15 @@ def _parse(path: Path, body: dict[str, object]) -> Description:
 
 
 def _listed(value: object) -> list[dict[str, object]]:
-    assert isinstance(value, list)
+    if not isinstance(value, list):
+        raise TypeError(value)
     return value
 
 
 def _parse_layout(body: dict[str, object]) -> Layout:
     until = body["until"]
-    assert isinstance(until, dict)
+    if not isinstance(until, dict):
+        raise TypeError(until)
     return Layout(
         int(str(body["partitions"])), {str(sender): int(number) for sender, number in until.items()}
     )
@@ -175,7 +179,7 @@ def _save(description: Description, disk: Disk) -> None:
             {"partitions": one.partitions, "until": dict(one.until)} for one in description.earlier
         ]
         body["earlier"] = earlier
-    content = json.dumps(body, indent=1).encode()
+    content = json.dumps(with_checksum(body), indent=1).encode()
     file = description_file(description.path)
     if not file.exists() or file.read_bytes() != content:
         write_whole(disk, file, content)

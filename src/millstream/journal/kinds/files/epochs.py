@@ -27,8 +27,13 @@ from millstream.journal.base import Accepted, Description, Staged, Trimmed
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.drafts import EpochPart
 from millstream.journal.kinds.files.layout import epochs_file, staged_folder
+from millstream.journal.kinds.files.lines import (
+    checked_line,
+    parse_lines,
+    sound_end,
+    sound_values,
+)
 from millstream.journal.kinds.files.log import SEGMENT_BYTES
-from millstream.journal.kinds.files.senders import checked_line, checked_lines
 from millstream.journal.kinds.files.staging import checksum, open_staged, stage
 from millstream.journal.kinds.files.writer import Writer
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
@@ -125,15 +130,17 @@ class EpochLog:
 
     def _load(self) -> None:
         self._file = self._disk.open(self._path)
-        lines, used = checked_lines(self._path.read_bytes())
-        if used < self._file.size():
-            self._file.truncate(used)
+        lines = parse_lines(self._path.read_bytes())
+        if sound_end(lines) < self._file.size():
+            self._file.truncate(sound_end(lines))
         # Whoever wrote these lines may have been killed before it synced them; from now on they are
         # acted upon.
         self._file.sync()
         self._disk.sync_folder(self._path.parent)
-        for line in lines:
-            self._replay(line)
+        # A decision that was damaged after it was published is in every partition, and one that was
+        # damaged before is made again: Spark runs the batch again.
+        for value in sound_values(lines):
+            self._replay(value)
 
     def _replay(self, line: Any) -> None:  # Any: JSON
         match line:

@@ -192,9 +192,14 @@ def pack_header(state: State, *, version: int, data_start: int, generation: int)
         },
         separators=(",", ":"),
     ).encode()
-    length = -(-(_HEAD.size + len(body)) // _SECTOR) * _SECTOR
+    length = _length(len(body))
     head = _HEAD.pack(MAGIC, length, len(body), xxhash.xxh3_64_intdigest(body))
     return (head + body).ljust(length, b"\0")
+
+
+def _length(body: int) -> int:
+    """Return the length of a header whose JSON has so many bytes."""
+    return -(-(_HEAD.size + body) // _SECTOR) * _SECTOR
 
 
 def read_header(file: Path) -> Header:
@@ -225,7 +230,7 @@ def parse_header(raw: bytes) -> Header | None:
         return None
     magic, length, size, checksum = _HEAD.unpack_from(raw)
     body = raw[_HEAD.size : _HEAD.size + size]
-    if magic != MAGIC or size > length or xxhash.xxh3_64_intdigest(body) != checksum:
+    if magic != MAGIC or length != _length(size) or xxhash.xxh3_64_intdigest(body) != checksum:
         return None
     return _header(json.loads(body), length)
 
@@ -261,8 +266,7 @@ def sound_run(raw: bytes, position: int, offset: int) -> Entries:
     """Return the sound entries at the beginning that follow a position without a gap."""
     entries = np.frombuffer(raw, dtype=DTYPE, count=len(raw) // SIZE)
     good = checksums(raw) == entries["checksum"]
-    good &= entries["position"] == _joined(entries["position"] + entries["count"], position)
-    good &= entries["offset"] == _joined(entries["offset"] + entries["length"], offset)
+    good &= _follows(entries, position, offset)
     bad = np.flatnonzero(~good)
     return entries[: bad[0]] if len(bad) else entries
 
@@ -274,6 +278,20 @@ def checksums(raw: bytes) -> npt.NDArray[np.uint64]:
     return np.fromiter(
         (digest(view[begin : begin + size]) for begin in begins), np.uint64, count=len(begins)
     )
+
+
+def _follows(entries: Entries, position: int, offset: int) -> npt.NDArray[np.bool_]:
+    """Return which entries begin where the one before them ends, with positions and data."""
+    follows = entries["position"] == _joined(entries["position"] + entries["count"], position)
+    follows &= entries["offset"] == _joined(entries["offset"] + entries["length"], offset)
+    return np.asarray(follows)
+
+
+def joined(entries: Entries, header: Header, good: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which entries follow the one before them, or an unsound one."""
+    before = np.roll(~good, 1)
+    before[:1] = False
+    return _follows(entries, header.first, header.data_start) | before
 
 
 def _joined(ends: npt.NDArray[np.integer], first: int) -> npt.NDArray[np.integer]:

@@ -5,6 +5,7 @@ DIR/p0000/<position>.arrow    a segment: an Arrow IPC stream (schema, then recor
 DIR/p0000/<position>.index    its index: a header with the state at its start, then fixed-size entries
 DIR/p0000/mark                up to where the index is known to be synced
 DIR/p0000/senders             the senders' names; entries hold their numbers
+DIR/p0000/senders.copy        the same with numbers, in case one of the two is damaged
 DIR/p0000/lock                held by the one writer
 DIR/p0000/copy.json           there only if the partition is written on another host, and this is a copy of it
 DIR/epochs, DIR/staged/       decisions of groups, and what they decide about
@@ -19,7 +20,7 @@ import os
 from pathlib import Path
 
 FORMAT = 1
-GROWN = 2  # there were fewer partitions: who does not know of that would lay rows out anew
+GROWN = 2  # there were fewer partitions: who does not know of that would lay rows out otherwise
 DATA = ".arrow"
 INDEX = ".index"
 UNFINISHED = ".unfinished"

@@ -99,6 +99,11 @@ class PartitionLog:
         self.state = State()
         self.recovery = self._open()
 
+    @property
+    def numbers_used(self) -> int:
+        """The number after the highest of a sender that has numbered its rows."""
+        return max(self.state.highest, default=-1) + 1
+
     # opening
 
     def _open(self) -> Recovery:
@@ -189,10 +194,10 @@ class PartitionLog:
         if self._entries == 0:
             # The crash may have come while this empty segment was being begun again for another
             # schema.
-            self._mend_start(data, header)
+            self._restore_start(data, header)
         return cut
 
-    def _mend_start(self, data: DiskFile, header: Header) -> None:
+    def _restore_start(self, data: DiskFile, header: Header) -> None:
         data.write_at(0, self.schemas[header.version].serialize().to_pybytes())
 
     def _rewrite(self, header: Header, entries: Entries, marked: int, stop: int) -> None:

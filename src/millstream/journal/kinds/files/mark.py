@@ -22,8 +22,9 @@ from millstream.storage.disk import Disk
 
 _SLOT = struct.Struct("<QQQQQ")
 _SUM = struct.Struct("<Q")
-_APART = 64
-SIZE = 2 * _APART
+SLOT = 64
+_BEGINS = (0, SLOT)
+SIZE = 2 * SLOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,10 @@ class MarkWriter:
     """Sets the mark of one partition."""
 
     def __init__(self, folder: Path, disk: Disk, generation: int) -> None:
-        last = read_mark(folder)
+        raw = _content(folder)
+        last = parse(raw)
+        #: A slot that is damaged, or was torn by a crash, is written again with the first mark.
+        self._both = bool(damaged_slots(raw))
         self._file = disk.open(mark_file(folder))
         if self._file.size() < SIZE:
             self._file.truncate(SIZE)
@@ -53,10 +57,16 @@ class MarkWriter:
         self._generation = generation
 
     def set(self, segment: int, entries: int, end: int) -> None:
+        self._write(segment, entries, end)
+        if self._both:
+            self._write(segment, entries, end)
+            self._both = False
+
+    def _write(self, segment: int, entries: int, end: int) -> None:
         self._turn += 1
         body = _SLOT.pack(self._turn, segment, entries, end, self._generation)
-        slot = (body + _SUM.pack(xxhash.xxh3_64_intdigest(body))).ljust(_APART, b"\0")
-        self._file.write_at(_APART * (self._turn % 2), slot)
+        slot = (body + _SUM.pack(xxhash.xxh3_64_intdigest(body))).ljust(SLOT, b"\0")
+        self._file.write_at(SLOT * (self._turn % 2), slot)
 
     def close(self) -> None:
         self._file.close()
@@ -94,20 +104,37 @@ def _map(path: Path) -> mmap.mmap | None:
 
 def read_mark(folder: Path) -> Mark | None:
     """Return the mark as it is now."""
+    return parse(_content(folder))
+
+
+def read_damaged_slots(folder: Path) -> list[int]:
+    """Return where in the file the slots begin that are unsound, and stay so."""
+    # Twice: a writer may be writing one of them.
+    first, second = (damaged_slots(_content(folder)) for _ in range(2))
+    return [begin for begin in first if begin in second]
+
+
+def _content(folder: Path) -> bytes:
     try:
-        return parse(mark_file(folder).read_bytes())
+        return mark_file(folder).read_bytes()
     except FileNotFoundError:
-        return None
+        return b""
 
 
 def parse(raw: bytes) -> Mark | None:
     """Return the newer of the two slots that are sound."""
-    found = [
-        slot
-        for begin in (0, _APART)
-        if (slot := _parse_slot(raw[begin : begin + _APART])) is not None
-    ]
+    slots = [_parse_slot(raw[begin : begin + SLOT]) for begin in _BEGINS]
+    found = [slot for slot in slots if slot is not None]
     return max(found, key=lambda mark: mark.turn, default=None)
+
+
+def damaged_slots(raw: bytes) -> list[int]:
+    """Return where the slots begin that were written and are unsound."""
+    return [
+        begin
+        for begin in _BEGINS
+        if any(raw[begin : begin + SLOT]) and _parse_slot(raw[begin : begin + SLOT]) is None
+    ]
 
 
 def _parse_slot(raw: bytes) -> Mark | None:

@@ -69,7 +69,7 @@ class Mirror:
         try:
             self._claim(original)
             self._log = CopyLog(self._folder, (), disk, generation=self._lock.generation)
-            self._senders = Senders(self._folder, disk)
+            self._senders = Senders(self._folder, disk, self._log.numbers_used)
         except BaseException:
             self._lock.release()
             raise

@@ -52,7 +52,7 @@ class PartitionReader:
         self._name = f'partition {partition} of journal "{described.path}"'
         self._visible = Visible(self._folder, self._name)
         self._data = EntryData(described, self._visible.maps, check=check)
-        self._senders: list[str] = []
+        self._senders: dict[int, str] = {}
 
     @property
     def begin(self) -> int:
@@ -238,9 +238,9 @@ class PartitionReader:
     def _sender(self, number: int) -> str | None:
         if number == NOBODY:
             return None
-        if number >= len(self._senders):
+        if number not in self._senders:
             self._senders = read_senders(self._folder)
-        return self._senders[number] if number < len(self._senders) else f"sender {number}"
+        return self._senders.get(number, f"sender {number}")
 
     def _slices(
         self, segment: Segment, number: int, start: int, stop: int, columns: list[str] | None

@@ -2,26 +2,35 @@
 
 Nothing is thrown away: the damaged bytes go to `DIR/aside/`. A tombstone (an entry of kind LOST)
 holds the positions, so that all others keep theirs; readers hand it out as a loss, and `show`
-counts it. An index is mended by writing it anew and renaming it, so a crash leaves the old one or
-the new one.
+counts it. A repaired index is written under another name and renamed, so a crash leaves the old one
+or the new one. A sender whose name is lost keeps its number, under a name that nobody has.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import xxhash
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import CorruptIndex
+from millstream.errors import CorruptIndex, JournalError
 from millstream.journal.base import Description, Kind
 from millstream.journal.health import Repaired
 from millstream.journal.kinds.files.copylog import copied_from
+from millstream.journal.kinds.files.dead import (
+    is_dead_letters,
+    remove_table,
+    table_damage,
+    table_file,
+)
 from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.ends import ends_file
 from millstream.journal.kinds.files.index import (
     DTYPE,
     ENDED,
@@ -39,11 +48,35 @@ from millstream.journal.kinds.files.index import (
 from millstream.journal.kinds.files.layout import (
     aside_folder,
     data_file,
+    epochs_file,
     index_file,
     partition_folder,
+    readers_folder,
     segment_positions,
 )
-from millstream.journal.kinds.files.mark import MarkWriter, mark_file, read_mark
+from millstream.journal.kinds.files.lines import (
+    checked_line,
+    damaged_lines,
+    parse_lines,
+    sound_values,
+)
+from millstream.journal.kinds.files.mark import (
+    SLOT,
+    MarkWriter,
+    mark_file,
+    read_damaged_slots,
+    read_mark,
+)
+from millstream.journal.kinds.files.retention import commit, read_committed
+from millstream.journal.kinds.files.segments import synced_mark
+from millstream.journal.kinds.files.senders import (
+    damage,
+    read_names,
+    senders_copy,
+    senders_file,
+    used_numbers,
+    write_names,
+)
 from millstream.journal.kinds.files.verify import verify, visible
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 from millstream.storage.lock import Lock
@@ -52,7 +85,7 @@ _SECTOR = 512
 
 
 def repair(path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None) -> list[Repaired]:
-    """Mend a journal that nobody writes, and return what had to be done.
+    """Repair a journal that nobody writes, and return what had to be done.
 
     Raises:
         AlreadyWriting: A writer is at work: stop it first.
@@ -65,7 +98,51 @@ def repair(path: Path | str, *, disk: Disk = REAL, clock: Clock | None = None) -
             done += _Repair(description, number, disk, clock or SystemClock()).run()
         else:
             done += _discard_damaged(description.path, number, original, disk)
+    path = description.path
+    return [
+        *done,
+        *_repair_decisions(path, disk),
+        *_repair_readers(path, disk),
+        *_repair_table(path),
+    ]
+
+
+def _repair_decisions(path: Path, disk: Disk) -> list[Repaired]:
+    """Remove damaged lines from the decisions: those are published, or are made again."""
+    file = epochs_file(path)
+    lines = parse_lines(file.read_bytes()) if file.exists() else []
+    if not damaged_lines(lines):
+        return []
+    lock = Lock(path / "epochs.lock", disk, what=f'journal "{path}"')
+    try:
+        write_whole(disk, file, b"".join(checked_line(value) for value in sound_values(lines)))
+    finally:
+        lock.release()
+    return [Repaired(0, file, -1, 0, "a decision was damaged, and is removed", None)]
+
+
+def _repair_readers(path: Path, disk: Disk) -> list[Repaired]:
+    """Let readers whose positions are damaged hold everything, until they commit again."""
+    done = []
+    for file in sorted(readers_folder(path).glob("*.json")):
+        try:
+            read_committed(file)
+        except JournalError as error:
+            commit(path, unquote(file.stem), {}, disk=disk)
+            fact = f"{error.message}: nothing is removed until it commits again"
+            done.append(Repaired(0, file, -1, 0, fact, None))
     return done
+
+
+def _repair_table(path: Path) -> list[Repaired]:
+    """Remove the table of dead letters if it is damaged: it is filled again from them."""
+    fact = table_damage(path) if is_dead_letters(path) else None
+    if fact is None:
+        return []
+    remove_table(path)
+    return [
+        Repaired(0, table_file(path), -1, 0, f"{fact}; it is removed, to be filled again", None)
+    ]
 
 
 def _discard_damaged(path: Path, number: int, original: str, disk: Disk) -> list[Repaired]:
@@ -79,7 +156,8 @@ def _discard_damaged(path: Path, number: int, original: str, disk: Disk) -> list
         for first in segment_positions(folder):
             disk.remove(index_file(folder, first))
             disk.remove(data_file(folder, first))
-        disk.remove(mark_file(folder))
+        for file in (mark_file(folder), senders_file(folder), senders_copy(folder)):
+            disk.remove(file)
         disk.sync_folder(folder)
     finally:
         lock.release()
@@ -125,21 +203,21 @@ class _Repair:
         make_folder(self._disk, self._folder)
         lock = Lock(self._folder / "lock", self._disk, what=what)
         try:
-            self._mend(lock.generation)
+            self._repair(lock.generation)
         finally:
             lock.release()
         return self._done
 
-    def _mend(self, generation: int) -> None:
+    def _repair(self, generation: int) -> None:
         firsts = segment_positions(self._folder)
-        mark = read_mark(self._folder)
+        mark = self._synced = synced_mark(self._folder, locked=True)
         segments: list[_Segment] = []
         for number, first in enumerate(firsts):
             following = firsts[number + 1] if number + 1 < len(firsts) else None
             segment = self._load(first, segments[-1] if segments else None)
             last = following if following is not None else (mark.end if mark is not None else None)
-            self._mend_entries(segment, last)
-            self._mend_data(segment)
+            self._repair_entries(segment, last)
+            self._repair_data(segment)
             segments.append(segment)
         for segment, following_segment in pairwise(segments):
             self._fill(segment, following_segment.first)
@@ -147,8 +225,42 @@ class _Repair:
             self._fill(segments[-1], mark.end)
         for segment in segments:
             self._save(segment)
+        self._repair_senders()
+        self._repair_ends()
+        for begin in read_damaged_slots(self._folder):
+            file = mark_file(self._folder)
+            aside = self._put_aside(file, begin, SLOT, begin, "a slot of the mark was damaged")
+            self._note(file, -1, 0, "the mark was damaged and is written again", aside)
         if segments and self._done:
             self._mark(segments[-1], generation)
+
+    # small files
+
+    def _repair_senders(self) -> None:
+        """Rebuild the names of senders from either file; give those that are lost another name."""
+        used, names = used_numbers(self._folder), read_names(self._folder)
+        fact = damage(names, used)
+        if fact is None and not damaged_lines(names.copied):
+            return
+        file = senders_file(self._folder)
+        aside = self._put_aside(file, 0, _size(file), 0, fact or "the copy was damaged")
+        if fact is None or not names.missing(used):
+            fact = "the names of senders were damaged and are rebuilt"
+        else:
+            fact += ": what these senders send again is stored again"
+        self._note(file, -1, 0, fact, aside)
+        count = max(used, len(names.prefix))
+        kept = [names.known.get(number) or _nobody(number) for number in range(count)]
+        write_names(self._folder, kept, self._disk)
+
+    def _repair_ends(self) -> None:
+        file = ends_file(self._folder)
+        lines = parse_lines(file.read_bytes()) if file.exists() else []
+        if damaged_lines(lines):
+            aside = self._put_aside(file, 0, _size(file), 0, "the end of a sender was damaged")
+            self._note(file, -1, 0, "the end of a sender was damaged; it has to end again", aside)
+            content = b"".join(checked_line(value) for value in sound_values(lines))
+            write_whole(self._disk, file, content)
 
     # the header
 
@@ -160,8 +272,11 @@ class _Repair:
         except CorruptIndex:
             header, changed = self._rebuilt(file, first, before), True
             aside = self._put_aside(file, 0, header.length, first, "the header was damaged")
-            self._note(file, first, 0, "the header was damaged and is rebuilt", aside)
-        raw, found = visible(file, header, read_mark(self._folder))
+            fact = "the header was damaged and is rebuilt"
+            if before is None and first > 0:
+                fact += f": who sent what before position {first} is lost, and stored if sent again"
+            self._note(file, first, 0, fact, aside)
+        raw, found = visible(file, header, self._synced)
         entries = found.copy()
         return _Segment(first, header, entries, checksums(raw) == entries["checksum"], changed)
 
@@ -193,7 +308,7 @@ class _Repair:
 
     # entries and data
 
-    def _mend_entries(self, segment: _Segment, following: int | None) -> None:
+    def _repair_entries(self, segment: _Segment, following: int | None) -> None:
         """Replace damaged entries by tombstones: their neighbours show what they covered."""
         number = 0
         while number < len(segment.entries):
@@ -203,10 +318,10 @@ class _Repair:
             stop = number
             while stop < len(segment.entries) and not segment.good[stop]:
                 stop += 1
-            self._mend_run(segment, number, stop, following)
+            self._repair_run(segment, number, stop, following)
             number = stop
 
-    def _mend_run(self, segment: _Segment, begin: int, stop: int, following: int | None) -> None:
+    def _repair_run(self, segment: _Segment, begin: int, stop: int, following: int | None) -> None:
         file = index_file(self._folder, segment.first)
         state = state_after(segment.header.state, segment.entries[:begin])
         offset = _data_stop(segment, begin)
@@ -231,7 +346,7 @@ class _Repair:
             segment.bury(tombstone, offset, number)
             state.position, state.running_max, offset = position, running_max, data_stop
 
-    def _mend_data(self, segment: _Segment) -> None:
+    def _repair_data(self, segment: _Segment) -> None:
         """Put tombstones in the place of entries whose batches are damaged."""
         file = data_file(self._folder, segment.first)
         for number, entry in enumerate(segment.entries):
@@ -304,7 +419,7 @@ class _Repair:
 
     def _put_aside(self, file: Path, offset: int, length: int, position: int, fact: str) -> Path:
         make_folder(self._disk, self._aside)
-        name = f"p{self._partition:04d}-{position:020d}-{self._now}{file.suffix}"
+        name = f"p{self._partition:04d}-{position:020d}-{self._now}{file.suffix or '-' + file.name}"
         write_whole(self._disk, self._aside / name, _read(file, offset, length))
         note = {
             "from": file.name,
@@ -320,6 +435,11 @@ class _Repair:
         self, file: Path, position: int, positions: int, fact: str, aside: Path | None
     ) -> None:
         self._done.append(Repaired(self._partition, file, position, positions, fact, aside))
+
+
+def _nobody(number: int) -> str:
+    """Return a name for a sender whose name is lost; no sender has it."""
+    return f"lost sender {number} ({uuid.uuid4().hex[:8]})"
 
 
 def _as_lost(entry: np.void) -> Record:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from millstream.errors import CopyDiffers, CorruptBatch
+from millstream.errors import CopyDiffers, CorruptBatch, CorruptSenders
 from millstream.journal.base import Description
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.index import NOBODY, Entries
@@ -22,7 +22,7 @@ from millstream.journal.kinds.files.layout import (
 from millstream.journal.kinds.files.mark import Mark, MarkReader
 from millstream.journal.kinds.files.replica_chunk import NOWHERE, Reached, ReplicaChunk
 from millstream.journal.kinds.files.segments import CHECK_HINT, Segment
-from millstream.journal.kinds.files.senders import read_senders
+from millstream.journal.kinds.files.senders import read_senders, senders_file
 
 PIECE_BYTES = 4 * 2**20
 PIECE_ENTRIES = 2**13
@@ -164,7 +164,13 @@ class ReplicaSource:
         )
         if needed <= reached.senders:
             return ()
-        return tuple(read_senders(self._folder)[reached.senders : needed])
+        names = read_senders(self._folder)
+        lost = [number for number in range(reached.senders, needed) if number not in names]
+        if lost:
+            file = str(senders_file(self._folder))
+            msg = f'the name of sender {lost[0]} in "{file}" is damaged'
+            raise CorruptSenders(msg, file=file, offset=0, hint=CHECK_HINT)
+        return tuple(names[number] for number in range(reached.senders, needed))
 
     def _behind(self, segment: Segment, stop: int, firsts: list[int]) -> int:
         entries = segment.entries

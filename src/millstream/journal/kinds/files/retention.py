@@ -28,6 +28,7 @@ from millstream.journal.kinds.files.layout import (
     segment_bytes,
     segment_positions,
 )
+from millstream.journal.kinds.files.lines import checked, with_checksum
 from millstream.journal.kinds.files.reader import Reader
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
 
@@ -49,7 +50,7 @@ def commit(
         "positions": {str(k): v for k, v in sorted(by_partition.items())},
         "at": (clock or SystemClock()).now_us(),
     }
-    write_whole(disk, _reader_file(folder, reader), json.dumps(body).encode())
+    write_whole(disk, _reader_file(folder, reader), json.dumps(with_checksum(body)).encode())
 
 
 def commit_for(
@@ -79,7 +80,7 @@ def committed(path: Path | str) -> list[Committed]:
     folder = readers_folder(Path(path))
     if not folder.is_dir():
         return []
-    return [_parse(file) for file in sorted(folder.glob("*.json"))]
+    return [read_committed(file) for file in sorted(folder.glob("*.json"))]
 
 
 def forget(path: Path | str, reader: str, *, disk: Disk = REAL) -> None:
@@ -91,13 +92,14 @@ def _reader_file(folder: Path, reader: str) -> Path:
     return folder / f"{urllib.parse.quote(reader, safe=' ')}.json"
 
 
-def _parse(file: Path) -> Committed:
+def read_committed(file: Path) -> Committed:
+    """Return what a reader has committed in its file."""
     try:
-        body = json.loads(file.read_bytes())
+        body = checked(json.loads(file.read_bytes()))
         return Committed(
             body["reader"], {int(k): int(v) for k, v in body["positions"].items()}, body["at"]
         )
-    except (ValueError, KeyError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
         msg = f'the positions of a reader in "{file}" are damaged'
         raise JournalError(
             msg, hint="run the reader once more, or remove the file if it is gone permanently"
@@ -202,4 +204,4 @@ def _state(folder: Path, first: int) -> State | None:
     try:
         return read_header(index_file(folder, first)).state
     except CorruptIndex:
-        return None  # it will be mended from the segment before it, which has to stay until then
+        return None  # it will be rebuilt from the segment before it, which has to stay until then

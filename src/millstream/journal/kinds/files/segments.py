@@ -23,7 +23,7 @@ from millstream.journal.kinds.files.index import (
     sound_prefix,
 )
 from millstream.journal.kinds.files.layout import data_file, index_file, segment_positions
-from millstream.journal.kinds.files.mark import Mark
+from millstream.journal.kinds.files.mark import Mark, read_mark
 from millstream.storage.lock import held
 
 _MAPS = 2
@@ -147,11 +147,17 @@ def _map_file(path: Path) -> pa.Buffer:
         return pa.py_buffer(b"")
 
 
-def synced_without_mark(folder: Path, mark: Mark | None) -> Mark | None:
+def synced_mark(folder: Path, *, locked: bool = False) -> Mark | None:
+    """Return how far a partition is synced, with or without its mark."""
+    mark = read_mark(folder)
+    return synced_without_mark(folder, mark, locked=locked) or mark
+
+
+def synced_without_mark(folder: Path, mark: Mark | None, *, locked: bool = False) -> Mark | None:
     """Return how far a partition goes that has lost its mark and has no writer to set it right.
 
-    After a loss of power the mark may be older than what was acknowledged. Only if nobody writes:
-    the entries are synced here before they are trusted.
+    After a loss of power the mark may be older than what was acknowledged. Only if nobody writes,
+    or the caller has the lock: the entries are synced here before they are trusted.
     """
     segments = segment_positions(folder)
     if not segments:
@@ -159,7 +165,7 @@ def synced_without_mark(folder: Path, mark: Mark | None) -> Mark | None:
     path = index_file(folder, segments[-1])
     try:
         header = read_header(path)
-        if _covers(mark, header, path) or held(folder / "lock"):
+        if _covers(mark, header, path) or (not locked and held(folder / "lock")):
             return None
         with path.open("rb") as source:
             os.fdatasync(source.fileno())

@@ -25,8 +25,8 @@ from millstream.journal.kinds.files.layout import (
     segment_bytes,
     segment_positions,
 )
-from millstream.journal.kinds.files.mark import read_mark
 from millstream.journal.kinds.files.retention import committed
+from millstream.journal.kinds.files.segments import synced_mark
 from millstream.journal.kinds.files.senders import read_senders
 from millstream.journal.kinds.files.verify import visible
 
@@ -60,7 +60,7 @@ def _readers(path: Path, partitions: tuple[PartitionSummary, ...]) -> Iterator[R
 
 def _partition(path: Path, number: int) -> PartitionSummary:
     folder = partition_folder(path, number)
-    mark = read_mark(folder)
+    mark = synced_mark(folder)
     rows = lost = size = 0
     lowest: int | None = None
     state, firsts = State(), segment_positions(folder)
@@ -73,7 +73,7 @@ def _partition(path: Path, number: int) -> PartitionSummary:
         size += segment_bytes(folder, first)
         lowest = _lowest(lowest, entries)
         state = state_after(header.state, entries)
-    names = dict(enumerate(read_senders(folder)))
+    names = read_senders(folder)
     return PartitionSummary(
         partition=number,
         begin=firsts[0] if firsts else 0,

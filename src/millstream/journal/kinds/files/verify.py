@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from millstream.errors import CorruptIndex
+from millstream.errors import CorruptIndex, JournalError
 from millstream.journal.base import Kind
 from millstream.journal.health import Damage, Verification
+from millstream.journal.kinds.files.dead import is_dead_letters, table_damage, table_file
 from millstream.journal.kinds.files.description import describe
+from millstream.journal.kinds.files.ends import ends_file
 from millstream.journal.kinds.files.index import (
     DTYPE,
     SIZE,
     Entries,
     Header,
     checksums,
+    joined,
     read_header,
 )
 from millstream.journal.kinds.files.layout import (
     data_file,
+    epochs_file,
     index_file,
     partition_folder,
+    readers_folder,
     segment_positions,
 )
-from millstream.journal.kinds.files.mark import Mark, read_mark
+from millstream.journal.kinds.files.lines import damaged_lines, parse_lines
+from millstream.journal.kinds.files.mark import Mark, mark_file, read_damaged_slots
+from millstream.journal.kinds.files.retention import read_committed
+from millstream.journal.kinds.files.segments import synced_mark
+from millstream.journal.kinds.files.senders import (
+    damage,
+    read_names,
+    senders_copy,
+    senders_file,
+    used_numbers,
+)
 
 Progress = Callable[[int], None]
 
@@ -35,16 +51,15 @@ Progress = Callable[[int], None]
 def verify(path: Path | str, progress: Progress = lambda _: None) -> Verification:
     """Compare everything that readers can see with its checksum.
 
-    A writer may be at work meanwhile. `progress` is told the number of bytes each time some are
-    done.
+    A writer may be at work meanwhile. `progress` gets the number of bytes each time some are done.
     """
-    parts = [
-        _Partition(Path(path), number, progress) for number in range(describe(path).partitions)
-    ]
+    path = Path(path)
+    parts = [_Partition(path, number, progress) for number in range(describe(path).partitions)]
     for part in parts:
         part.verify()
+    whole = [*_decisions(path), *(_letters(path) if is_dead_letters(path) else ())]
     return Verification(
-        damages=tuple(damage for part in parts for damage in part.damages),
+        damages=(*(damage for part in parts for damage in part.damages), *whole),
         entries=sum(part.entries for part in parts),
         rows=sum(part.rows for part in parts),
         bytes=sum(part.bytes for part in parts),
@@ -57,6 +72,26 @@ def size(path: Path | str) -> int:
     return sum(file.stat().st_size for file in Path(path).glob("p*/*.arrow"))
 
 
+def _decisions(path: Path) -> Iterator[Damage]:
+    """Yield the damages of what is known of all partitions together."""
+    file = epochs_file(path)
+    if file.exists():
+        for line in damaged_lines(parse_lines(file.read_bytes())):
+            fact = "a decision is damaged; it is published, or is made again"
+            yield Damage(0, file, line.offset, -1, 0, fact)
+    for file in sorted(readers_folder(path).glob("*.json")):
+        try:
+            read_committed(file)
+        except JournalError as error:
+            yield Damage(0, file, 0, -1, 0, error.message)
+
+
+def _letters(path: Path) -> Iterator[Damage]:
+    fact = table_damage(path)
+    if fact is not None:
+        yield Damage(0, table_file(path), 0, -1, 0, fact)
+
+
 class _Partition:
     def __init__(self, path: Path, number: int, progress: Progress) -> None:
         self._number = number
@@ -67,7 +102,8 @@ class _Partition:
 
     def verify(self) -> None:
         firsts = segment_positions(self._folder)
-        mark = read_mark(self._folder)
+        self._small_files()
+        mark = synced_mark(self._folder)
         ends = [self._segment(first, mark) for first in firsts]
         for (_, end), (first, _) in pairwise(list(zip(firsts, ends, strict=True))):
             if end is not None and end != first:
@@ -88,6 +124,26 @@ class _Partition:
                 "acknowledged positions after its end are missing",
             )
 
+    def _small_files(self) -> None:
+        """Verify the mark, and the names of senders that the index uses."""
+        for begin in read_damaged_slots(self._folder):
+            fact = "a slot of the mark is damaged; the next writer, or a repair, writes it again"
+            self._damage(mark_file(self._folder), begin, -1, 0, fact)
+        with suppress(CorruptIndex):  # which is a damage of its own
+            # The index first: what it uses was written before it.
+            used = used_numbers(self._folder)
+            names = read_names(self._folder)
+            wrong = damage(names, used)
+            if wrong is not None:
+                self._damage(senders_file(self._folder), names.offset, -1, 0, wrong)
+            for line in damaged_lines(names.copied):
+                fact = "the copy of a sender's name is damaged"
+                self._damage(senders_copy(self._folder), line.offset, -1, 0, fact)
+        file = ends_file(self._folder)
+        if file.exists():
+            for line in damaged_lines(parse_lines(file.read_bytes())):
+                self._damage(file, line.offset, -1, 0, "the end of a sender is damaged")
+
     def _damage(self, file: Path, offset: int, position: int, positions: int, fact: str) -> None:
         self.damages.append(Damage(self._number, file, offset, position, positions, fact))
 
@@ -103,6 +159,9 @@ class _Partition:
         good = checksums(raw) == entries["checksum"]
         for number in np.flatnonzero(~good).tolist():
             self._damage(file, header.length + number * SIZE, -1, 0, f"entry {number} is damaged")
+        for number in np.flatnonzero(good & ~joined(entries, header, good)).tolist():
+            fact = f"entry {number} does not follow the one before it"
+            self._damage(file, header.length + number * SIZE, -1, 0, fact)
         sound = entries[good]
         self._data(data_file(self._folder, first), sound)
         self._count(sound)

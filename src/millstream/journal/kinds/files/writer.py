@@ -66,7 +66,7 @@ class Writer:
                 generation=self._lock.generation,
                 segment_bytes=segment_bytes,
             )
-            self._senders = Senders(folder, disk)
+            self._senders = Senders(folder, disk, self._log.numbers_used)
         except BaseException:
             self._lock.release()
             raise
@@ -94,6 +94,7 @@ class Writer:
         Raises:
             AlreadyWriting: Someone else has had it for longer than `wait_s`.
             CorruptIndex: The index is damaged before its end.
+            CorruptSenders: It is not known who sent what is there.
         """
         return cls(
             describe(path),
