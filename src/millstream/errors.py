@@ -36,7 +36,7 @@ MillstreamError
 │  ├─ NoSuchJob, JobExists, JobBusy, InvalidTransition, JobsRunning
 │  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken, NoRoom
 │  ├─ NoSuchAction, ActionInUse, BadBinary
-│  └─ EngineAway, EnginesDiffer, TokenRefused, RequestRefused
+│  └─ EngineAway, EnginesDiffer, TokenRefused, NotPermitted, RequestRefused
 └─ InternalError        our own mistake: please report it
 """
 
@@ -609,7 +609,11 @@ class EnginesDiffer(EngineError):
 
 
 class TokenRefused(EngineError):
-    """A request that changes something has no token, or a wrong one."""
+    """A request has no token, or one that is wrong, revoked or expired."""
+
+
+class NotPermitted(EngineError):
+    """A token does not permit what was requested."""
 
 
 class RequestRefused(EngineError):

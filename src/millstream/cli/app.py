@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "resume": "jobs",
     "undeploy": "jobs",
     "stop": "jobs",
+    "audit": "audit",
     "runtime": "runtime",
     "new": "new",
 }
@@ -38,6 +39,7 @@ GROUPS: Final = {
     "journal": "Look into journals, and repair them.",
     "checkpoint": "Show the checkpoints of groups.",
     "keys": "Create and show keys.",
+    "token": "Create, list and revoke the tokens of an engine.",
 }
 
 

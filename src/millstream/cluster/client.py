@@ -37,6 +37,8 @@ _CONNECT_S: Final = 5.0
 #: How much longer a driver may take to answer that asks Spark first.
 PLANNING_S: Final = 120.0
 PIECE: Final = 4 << 20
+#: What needs a token though it changes nothing.
+_GUARDED: Final = ("/bytes", "/audit")
 
 Answer = TypeVar("Answer")
 Progress = Callable[[JobStatus], None]
@@ -191,7 +193,7 @@ class EngineClient:
         )
 
     def _headers(self, method: str, path: str) -> dict[str, str]:
-        if self._token is None and self.local and (method != "GET" or path.endswith("/bytes")):
+        if self._token is None and self.local and (method != "GET" or path.endswith(_GUARDED)):
             self._token = tokens.local_token(Path(self.about().data), self.url)
         return {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
 

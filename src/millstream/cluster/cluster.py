@@ -31,6 +31,7 @@ from millstream.cluster.client import (
 )
 from millstream.cluster.programs import Programs
 from millstream.cluster.switches import JobSwitches
+from millstream.engine.access.audit import AuditEntry, AuditQuery
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.status import (
@@ -153,6 +154,16 @@ class Cluster(Programs, JobSwitches):
             for one in engine.get(job_path(job, "history"), list[Happening])
         ]
         return sorted(found, key=lambda one: one.at)
+
+    def audit(self, query: AuditQuery) -> list[AuditEntry]:
+        """Return the newest entries of the audit logs of all engines, oldest first."""
+        asked = {"job": query.job, "who": query.who, "since": query.since, "limit": query.limit}
+        found = [
+            one
+            for engine in self._there()
+            for one in engine.get("/audit", list[AuditEntry], **asked)
+        ]
+        return sorted(found, key=lambda one: one.at)[-query.limit :]
 
     def wait(
         self, job: str, timeout: float | None = None, *, progress: Progress | None = None

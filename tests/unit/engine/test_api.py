@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from millstream import errors
-from millstream.engine.http.requests import STATUS, status_of
+from millstream.engine.http.refusals import STATUS, status_of
 from millstream.engine.jobs import lifecycle as life
 from millstream.errors import InternalError, MillstreamError
 from support.links import wait_for

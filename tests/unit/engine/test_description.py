@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from millstream.engine.http.limits import RequestLimits
-from millstream.engine.http.operations import DESCRIPTION, OPERATIONS
+from millstream.engine.http.routes import DESCRIPTION, OPERATIONS
 from millstream.engine.inboxes.intake import ARROW, NDJSON
 from millstream.engine.jobs import lifecycle as life
 from support.served import Served, serving
@@ -76,5 +76,5 @@ def test_everything_that_is_served_is_described() -> None:
     for path, known in DESCRIPTION["paths"].items():
         for method, operation in known.items():
             assert operation["summary"], (method, path)
-            private = path == "/contents/{sha256}/bytes"
+            private = path in ("/contents/{sha256}/bytes", "/audit")
             assert ("security" in operation) == (private or method != "get"), (method, path)

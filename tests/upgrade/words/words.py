@@ -21,7 +21,8 @@ from millstream import errors
 from millstream.actions import queue
 from millstream.connectors.files import taken
 from millstream.engine import tokens
-from millstream.engine.http.operations import DESCRIPTION
+from millstream.engine.access import audit, token_book
+from millstream.engine.http.routes import DESCRIPTION
 from millstream.engine.jobs import lifecycle, package, store, switch_record
 from millstream.engine.schemes import supervisor
 from millstream.ingest import settings
@@ -39,6 +40,8 @@ KEPT: Final[Mapping[str, Any]] = {
     "jobs.sqlite, versions.switch": switch_record.Switch,
     "package, millstream.json": package.Manifest,
     "engine, http.json": tokens._Note,
+    "engine, tokens.json": token_book._Stored,
+    "engine, audit.jsonl": audit.AuditEntry,
     "inboxes.json": host._Note,
     "schemes": supervisor.Memory,
     "journal, source.json": settings.Settings,

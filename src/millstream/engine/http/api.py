@@ -11,6 +11,8 @@ from typing import Any, Final, Protocol
 import anyio
 import anyio.to_thread
 
+from millstream.engine.access.audit import AuditLog
+from millstream.engine.access.caller import Caller
 from millstream.engine.http.limits import RequestLimits
 from millstream.engine.http.metrics import Metrics
 from millstream.engine.http.openapi import Operation
@@ -92,6 +94,7 @@ class Asked:
     """A request, read and checked: all parameters by name, and the body."""
 
     values: dict[str, Any]
+    caller: Caller
     body: Any = None
     media: str = ""
 
@@ -118,9 +121,11 @@ class Api:
         *,
         limits: RequestLimits,
         stop: Callable[[], None],
+        audit: AuditLog,
         keys: KeyPair | None = None,
     ) -> None:
         self.engine = engine
+        self.audit = audit
         self.limits = limits
         self.stop = stop
         self.stopping = False

@@ -14,10 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.engine.access.permissions import Need
+
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
 #: What every operation may answer, whatever it is for.
 ALWAYS: Final = (400, 421, 429, 500, 503)
+#: What one may do on the engine's own host without a token, if nothing is changed.
+_OPEN_HERE: Final = frozenset({Need.NOTHING, Need.TOKEN, Need.LOOK})
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,32 +53,39 @@ class Operation:
         method: GET, POST or DELETE.
         path: With parameters in braces.
         call: What answers it; its first line is the summary.
+        needs: What the token of a request must permit.
         answer: The type of the answer, or the media type of one that is not JSON.
         parameters: Those of the path too.
         body: The type of the body; None: there is none.
         media: The media types of a body that is not JSON.
         status: Of an answer.
         refusals: What else may be answered.
-        private: Whether it needs the token although it changes nothing.
+        per_job: Whether it answers each token for what is its job, though no job is in the path.
         sending: Whether it brings events, which have threads of their own.
     """
 
     method: str
     path: str
     call: Callable[..., Any]
+    needs: Need
     answer: Any
     parameters: Sequence[Parameter] = ()
     body: Any = None
     media: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
     refusals: Sequence[int] = ()
-    private: bool = False
+    per_job: bool = False
     sending: bool = False
 
     @property
     def needs_token(self) -> bool:
-        """Whether it needs the token, wherever the engine listens."""
-        return self.private or self.method != "GET"
+        """Whether it needs a token even from the engine's own host."""
+        return self.method != "GET" or self.needs not in _OPEN_HERE
+
+    @property
+    def audited(self) -> bool:
+        """Whether the audit log shows it: it changes something."""
+        return self.method != "GET" and self.needs is not Need.LOOK
 
     @property
     def name(self) -> str:
@@ -130,8 +141,7 @@ def _operation(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]
         "summary": summary.rstrip("."),
         "responses": _responses(operation, named),
     }
-    if more.strip():
-        described["description"] = more.strip()
+    described["description"] = "\n\n".join(filter(None, (more.strip(), _needs(operation))))
     if operation.parameters:
         described["parameters"] = [_parameter(one, named) for one in operation.parameters]
     if operation.body is not None:
@@ -143,6 +153,19 @@ def _operation(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]
     if operation.needs_token:
         described["security"] = [{"token": []}]
     return described
+
+
+def _needs(operation: Operation) -> str:
+    match operation.needs:
+        case Need.NOTHING:
+            return "Needs no token."
+        case Need.TOKEN:
+            needed = "any token"
+        case Need.OWNER:
+            needed = "the owner's token"
+        case permission:
+            needed = f"a token that may {permission}"
+    return f"Needs {needed}{'' if operation.needs_token else ' if other hosts reach the engine'}."
 
 
 def _parameter(parameter: Parameter, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,8 +194,8 @@ def _responses(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]
             "content": content,
         }
     }
-    # Reads need the token too where others can reach the engine.
-    for status in sorted({401, *ALWAYS, *operation.refusals, *_refusals(operation)}):
+    # Reads need a token too where others can reach the engine.
+    for status in sorted({401, 403, *ALWAYS, *operation.refusals, *_refusals(operation)}):
         problem = {JSON: {"schema": named[_key(Problem)]}}
         responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": problem}
     return responses

@@ -1,30 +1,20 @@
-"""What an engine answers over HTTP.
+"""What an engine does for each request over HTTP; `routes` has the table.
 
-    GET     /health /ready /engine /metrics /openapi.json
-    GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
-    GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
-    POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
-    POST    /jobs/{job}/drain, resume, wait; between engines begin, settled, missed, runtimes/{node}
-    POST    /jobs/{job}/switch    /jobs/{job}/switch/plan
-    GET     /jobs/{job}/versions    DELETE /jobs/{job}/switch
-    POST    /jobs/{job}/sources/{source}/events
-    DELETE  /jobs/{job}    /actions/{name}    /contents/{sha256}
-
-Whatever changes something needs the engine's token. The engine is called in threads, so that one
-slow call holds up no other; calls that wait for a job or for room in an inbox have threads of their
-own.
+The engine is called in threads, so that one slow call holds up no other; calls that wait for a job
+or for room in an inbox have threads of their own.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
-from millstream import __version__
 from millstream.clock import iso
+from millstream.engine.access.audit import AuditEntry, AuditQuery
+from millstream.engine.access.audit import read as read_audit
 from millstream.engine.http import tail
 from millstream.engine.http.api import Api, Asked, Text
 from millstream.engine.http.messages import (
@@ -34,19 +24,16 @@ from millstream.engine.http.messages import (
     Health,
     JournalStatus,
     Log,
-    Naming,
     PartitionStatus,
     Preparation,
     ReaderStatus,
     Ready,
-    Sha256,
     Stopping,
     Switching,
     SwitchPlanned,
 )
 from millstream.engine.http.metrics import CONTENT_TYPE
-from millstream.engine.http.openapi import OCTETS, Operation, Parameter, describe
-from millstream.engine.inboxes import intake
+from millstream.engine.http.openapi import OCTETS
 from millstream.engine.inboxes.intake import Numbering, Taken
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import JobState
@@ -60,17 +47,10 @@ from millstream.engine.jobs.status import (
     VersionStatus,
 )
 from millstream.engine.jobs.store import Binary
-from millstream.engine.programs.contents import MOST_BYTES, Content
-from millstream.engine.schemes.guests import GuestOrder, GuestStatus
+from millstream.engine.programs.contents import Content
+from millstream.engine.schemes.guests import GuestStatus
 from millstream.errors import NotThere, RequestRefused
-from millstream.flow.binary import NAME
 from millstream.journal.health import Summary
-
-#: The most bytes of a program in one answer.
-PIECE_BYTES: Final = 8 << 20
-
-
-# operations
 
 
 def health(api: Api, asked: Asked) -> Health:  # noqa: ARG001 (all operations are called alike)
@@ -93,25 +73,30 @@ def metrics(api: Api, asked: Asked) -> Text:  # noqa: ARG001
     return Text(api.metrics.text(), CONTENT_TYPE)
 
 
-def openapi(api: Api, asked: Asked) -> dict[str, Any]:  # noqa: ARG001
-    """Return this description."""
-    return DESCRIPTION
+def audit(api: Api, asked: Asked) -> list[AuditEntry]:
+    """Return the newest entries of the audit log: who changed what, and who was refused."""
+    api.audit.catch_up(time.time())
+    given = asked.values
+    query = AuditQuery(given["job"], given["who"], given["since"], given["limit"])
+    return read_audit(Folders(api.engine.data).audit, query)
 
 
-def jobs(api: Api, asked: Asked) -> list[JobStatus]:  # noqa: ARG001
+def jobs(api: Api, asked: Asked) -> list[JobStatus]:
     """List the jobs that are deployed."""
-    return api.engine.jobs()
+    return [one for one in api.engine.jobs() if asked.caller.job in (None, one.name)]
 
 
 def deploy(api: Api, asked: Asked) -> JobStatus:
     """Deploy a flow on this engine alone."""
     given: Deployment = asked.body
+    asked.caller.check_deploys(given.name)
     return api.engine.deploy(given.package, name=given.name, root=given.root, options=given.options)
 
 
 def prepare(api: Api, asked: Asked) -> Prepared:
     """Make a job ready on one engine of several; it runs when all of them `begin`."""
     given: Preparation = asked.body
+    asked.caller.check_deploys(given.name)
     return api.engine.prepare(
         given.package,
         name=given.name,
@@ -355,223 +340,3 @@ def _journal(found: Summary) -> JournalStatus:
         readers,
         found.dead,
     )
-
-
-# the table
-
-_Name = Annotated[str, Meta(min_length=1, max_length=256)]
-_Lines = Annotated[int, Meta(ge=1, le=10_000)]
-_After = Annotated[str, Meta(pattern="^([0-9]{1,20}:[0-9]{1,20})?$")]
-_Limit = Annotated[float, Meta(ge=0, le=60)]
-_Sender = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$")]
-_Number = Annotated[int, Meta(ge=0, le=1 << 60)]
-
-_Action = Annotated[str, Meta(pattern=f"^{NAME}$")]
-_Version = Annotated[int, Meta(ge=1, le=999_999_999)]
-_Offset = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
-_Size = Annotated[int, Meta(ge=1, le=MOST_BYTES)]
-_Piece = Annotated[int, Meta(ge=1, le=PIECE_BYTES)]
-
-_ACTION: Final = Parameter("name", _Action, "The program's name.", "path")
-_CONTENT: Final = Parameter("sha256", Sha256, "The SHA-256 of all its bytes.", "path")
-_JOB: Final = Parameter("job", _Name, "The job's name or id.", "path")
-_SOURCE: Final = Parameter(
-    "source", _Name, "A source of the flow that takes events from programs.", "path"
-)
-_FORCE: Final = Parameter("force", bool, "Do it even if something is lost.", default=False)
-_ROW: Final = {"type": "object"}
-_MEDIA: Final = {
-    intake.NDJSON: {
-        "type": "string",
-        "description": "A JSON object a line, with the source's columns.",
-    },
-    intake.JSON: {"type": "array", "items": _ROW},
-    intake.ARROW: {"type": "string", "format": "binary", "description": "An Arrow IPC stream."},
-}
-
-OPERATIONS: Final[Sequence[Operation]] = (
-    Operation("GET", "/health", health, Health),
-    Operation("GET", "/ready", ready, Ready),
-    Operation("GET", "/engine", engine, EngineStatus),
-    Operation("GET", "/metrics", metrics, "text/plain"),
-    Operation("GET", "/openapi.json", openapi, dict[str, Any]),
-    Operation("GET", "/jobs", jobs, list[JobStatus]),
-    Operation("POST", "/jobs", deploy, JobStatus, body=Deployment, status=201, refusals=(409, 422)),
-    Operation(
-        "POST", "/prepare", prepare, Prepared, body=Preparation, status=201, refusals=(409, 422)
-    ),
-    Operation("GET", "/jobs/{job}", job, JobStatus, (_JOB,)),
-    Operation(
-        "DELETE",
-        "/jobs/{job}",
-        undeploy,
-        JobStatus,
-        (
-            _JOB,
-            _FORCE,
-            Parameter("purge", bool, "Remove its journals and checkpoints too.", default=False),
-        ),
-        refusals=(409,),
-    ),
-    Operation(
-        "POST", "/jobs/{job}/begin", begin, JobStatus, (_JOB,), body=Beginning, refusals=(409, 422)
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/runtimes/{node}",
-        host,
-        GuestStatus,
-        (_JOB, Parameter("node", _Name, "A node of the job's scheme.", "path")),
-        body=GuestOrder,
-        refusals=(409, 422),
-    ),
-    Operation("GET", "/jobs/{job}/groups", groups, list[GroupStatus], (_JOB,)),
-    Operation("GET", "/jobs/{job}/journals", journals, list[JournalStatus], (_JOB,)),
-    Operation("GET", "/jobs/{job}/statistics", statistics, dict[str, Any], (_JOB,)),
-    Operation("GET", "/jobs/{job}/history", history, list[Happening], (_JOB,)),
-    Operation(
-        "GET",
-        "/jobs/{job}/logs",
-        logs,
-        Log,
-        (
-            _JOB,
-            Parameter("lines", _Lines, "How many of the last lines, at most.", default=100),
-            Parameter(
-                "after", _After, 'A place in the log, a value of "next": all lines after it.'
-            ),
-        ),
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/drain",
-        drain,
-        JobStatus,
-        (
-            _JOB,
-            Parameter(
-                "flush", bool, "End the job: its sources end and open windows close.", default=False
-            ),
-        ),
-        refusals=(409,),
-    ),
-    Operation("POST", "/jobs/{job}/resume", resume, JobStatus, (_JOB,), refusals=(409,)),
-    Operation("GET", "/jobs/{job}/versions", versions, list[VersionStatus], (_JOB,)),
-    Operation(
-        "POST",
-        "/jobs/{job}/switch",
-        switch,
-        JobStatus,
-        (_JOB,),
-        body=Switching,
-        status=202,
-        refusals=(409, 422),
-    ),
-    Operation(
-        "DELETE", "/jobs/{job}/switch", give_up, JobStatus, (_JOB,), status=202, refusals=(409,)
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/switch/plan",
-        plan_switch,
-        SwitchPlanned,
-        (_JOB,),
-        body=Switching,
-        refusals=(409, 422),
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/settled",
-        settled,
-        JobStatus,
-        (
-            _JOB,
-            Parameter("finished", bool, "Whether it has finished, or is drained.", default=False),
-        ),
-        refusals=(409,),
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/missed",
-        missed,
-        JobStatus,
-        (_JOB, Parameter("peer", _Name, "The engine that does not answer.", needed=True)),
-        refusals=(409,),
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/wait",
-        wait,
-        JobStatus,
-        (_JOB, Parameter("limit", _Limit, "How many seconds to wait at most.", default=30.0)),
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/sources/{source}/events",
-        send,
-        Taken,
-        (
-            _JOB,
-            _SOURCE,
-            Parameter(
-                "Millstream-Sender",
-                _Sender,
-                "The name under which the rows are numbered.",
-                "header",
-            ),
-            Parameter("Millstream-First-Number", _Number, "The number of the first row.", "header"),
-        ),
-        media=_MEDIA,
-        refusals=(409, 422),
-        sending=True,
-    ),
-    Operation("GET", "/actions", actions, list[BinaryStatus]),
-    Operation("GET", "/actions/{name}", action, list[BinaryStatus], (_ACTION,)),
-    Operation(
-        "POST", "/actions/{name}", add_action, BinaryStatus, (_ACTION,), body=Naming, status=201
-    ),
-    Operation(
-        "DELETE",
-        "/actions/{name}",
-        remove_action,
-        list[BinaryStatus],
-        (_ACTION, Parameter("version", _Version, "One version; all of them if it is left out.")),
-        refusals=(409,),
-    ),
-    Operation("GET", "/contents/{sha256}", content, Content, (_CONTENT,)),
-    Operation(
-        "POST",
-        "/contents/{sha256}",
-        send_content,
-        Content,
-        (
-            _CONTENT,
-            Parameter("offset", _Offset, "Where these bytes begin.", default=0),
-            Parameter("bytes", _Size, "How many bytes the whole program has.", needed=True),
-        ),
-        media={
-            OCTETS: {
-                "type": "string",
-                "format": "binary",
-                "description": "Bytes of the program, from the offset on.",
-            }
-        },
-        refusals=(409,),
-    ),
-    Operation(
-        "GET",
-        "/contents/{sha256}/bytes",
-        read_content,
-        OCTETS,
-        (
-            _CONTENT,
-            Parameter("offset", _Offset, "Where to begin.", default=0),
-            Parameter("limit", _Piece, "How many bytes at most.", default=PIECE_BYTES),
-        ),
-        private=True,
-    ),
-    Operation("DELETE", "/contents/{sha256}", drop_content, Dropped, (_CONTENT,), refusals=(409,)),
-    Operation("POST", "/stop", stop, Stopping, (_FORCE,), status=202, refusals=(409,)),
-)
-
-DESCRIPTION: Final = describe(OPERATIONS, version=__version__)

@@ -22,9 +22,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from millstream import __version__
 from millstream.engine import tokens
+from millstream.engine.access.audit import AuditLog
+from millstream.engine.access.token_book import TokenBook
 from millstream.engine.http.api import Api, Served
 from millstream.engine.http.limits import RequestLimits
 from millstream.engine.http.requests import application
+from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.status import EngineStatus, Place
 from millstream.errors import EngineError, InvalidAddress, OpenNetwork
 from millstream.links.keys import KeyPair
@@ -110,9 +113,15 @@ class Server:
         """Set when the engine was asked to stop."""
         self._socket = _bound(self._serving)
         self._port = int(self._socket.getsockname()[1])
-        self.token = tokens.token_of(data)
+        self._book = TokenBook(data)
+        self.audit = AuditLog(Folders(data).audit)
         self.api = Api(
-            engine, self._about, limits=self._serving.limits, stop=self._stop_soon, keys=keys
+            engine,
+            self._about,
+            limits=self._serving.limits,
+            stop=self._stop_soon,
+            audit=self.audit,
+            keys=keys,
         )
         self._uvicorn = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -121,7 +130,7 @@ class Server:
         how, limits = self._serving, self._serving.limits
         app = application(
             self.api,
-            self.token,
+            self._book,
             hosts=_LOCAL_NAMES | {how.host} if how.loopback else None,
             reads_open=how.loopback,
         )
@@ -150,6 +159,11 @@ class Server:
             self.stopped.set()
 
     @property
+    def token(self) -> str:
+        """The owner's token."""
+        return self._book.owner
+
+    @property
     def url(self) -> str:
         host = f"[{self._serving.host}]" if ":" in self._serving.host else self._serving.host
         scheme = "http" if self._serving.certificate is None else "https"
@@ -174,6 +188,7 @@ class Server:
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
+        self.audit.close()
         self._socket.close()
 
     def _stop_soon(self) -> None:

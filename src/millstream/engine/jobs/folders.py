@@ -39,6 +39,10 @@ class Folders:
     def actions(self) -> Path:
         return self.data / "actions"
 
+    @property
+    def audit(self) -> Path:
+        return self.data / "audit"
+
     def package(self, settings: JobSettings) -> Path:
         return self.packages / settings.package
 

@@ -1,0 +1,1 @@
+"""Who may do what on an engine, and who did it: permissions, tokens, the audit log."""
