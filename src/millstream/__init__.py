@@ -14,6 +14,7 @@ These are the public names, and nothing else.
 from __future__ import annotations
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -92,8 +93,30 @@ def __getattr__(name: str) -> Any:
     # query, which need our journals and none of what describes a flow.
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return _loaded(home, name)
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from millstream.errors import UnknownName
+    from millstream.flow.site import here
+    from millstream.flow.spelling import intended
+
+    hint = intended(name, __all__, "its names are")
+    raise UnknownName(f'millstream has no "{name}"', hint=hint, where=here())
+
+
+def _loaded(home: str, name: str) -> Any:
+    try:
+        found = getattr(import_module(home), name)
+    except ImportError as error:
+        from millstream.extras import missing
+
+        raise missing(error, f"ms.{name}") or error from error
+    if not isinstance(found, FunctionType):
+        return found
+    from millstream.flow.spelling import spelled
+
+    # Kept, so that it is the same function every time.
+    return globals().setdefault(name, spelled(found))
 
 
 def __dir__() -> list[str]:

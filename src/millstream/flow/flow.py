@@ -25,6 +25,7 @@ from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
 from millstream.flow.sources import SourceSpec
+from millstream.flow.spelling import spelled_methods
 from millstream.flow.stages import Journal, Reads, Sink, Source, Stage
 from millstream.flow.stream import Stream
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _SHORTEST, _LONGEST = timedelta(seconds=10), timedelta(hours=1)
 
 
+@spelled_methods
 class Flow:
     """A named graph of stages; building it runs nothing.
 

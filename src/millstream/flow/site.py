@@ -44,12 +44,16 @@ def here() -> Where | None:
     if (where := _placed.get()) is not None:
         return where
     frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").startswith(_OURS):
+    while _is_ours(frame.f_globals.get("__name__", "")):
         if frame.f_back is None:
             return None
         frame = frame.f_back
     code = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
     return Where(frame.f_code.co_filename, frame.f_lineno, code.strip())
+
+
+def _is_ours(module: str) -> bool:
+    return module == "millstream" or module.startswith(_OURS)
 
 
 @dataclass(frozen=True, slots=True)

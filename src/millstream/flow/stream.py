@@ -7,10 +7,12 @@ from typing import Any
 
 from millstream.errors import InvalidOption
 from millstream.flow.site import Site, here
+from millstream.flow.spelling import spelled_methods
 from millstream.flow.stages import Methods, OneInput, Sink
 from millstream.flow.targets import TargetSpec
 
 
+@spelled_methods
 class Stream(Methods):
     """The output of a stage: it knows its columns, time, key and lateness.
 

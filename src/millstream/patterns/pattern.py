@@ -29,6 +29,7 @@ from millstream.flow.durations import duration
 from millstream.flow.expressions import expression
 from millstream.flow.schema import Schema
 from millstream.flow.site import here
+from millstream.flow.spelling import spelled_methods
 from millstream.patterns.blocks import Block, Condition, Contiguity, Predicate, all_blocks, takes
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Skip:
 NO_SKIP: Final = Skip()
 
 
+@spelled_methods
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A sequence of blocks, with what holds for the whole of a run.
@@ -521,6 +523,7 @@ def _condition(condition: object, owner: str) -> Condition:
     raise InvalidCondition(msg, hint='write Spark SQL: "delay > 60"', where=here())
 
 
+@spelled_methods
 @dataclass(frozen=True, slots=True)
 class Phenomenon:
     """One or more patterns under one name; a match of any of them produces it.

@@ -23,13 +23,15 @@ def test_all_is_exactly_what_can_be_imported():
     assert sorted(ms.__all__) == sorted(homes | {"__version__"})
     assert [name for name in ms.__all__ if getattr(ms, name, None) is None] == []
     own = {name for name, value in vars(ms).items() if not isinstance(value, types.ModuleType)}
-    helpers = {"annotations", "import_module", "TYPE_CHECKING", "Any", "Final"}
+    helpers = {"annotations", "import_module", "FunctionType", "TYPE_CHECKING", "Any", "Final"}
     assert {name for name in own if not name.startswith("_")} <= helpers | set(ms.__all__)
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+    with pytest.raises(AttributeError, match='millstream has no "Nothing"'):
         ms.Nothing  # noqa: B018
+    assert not hasattr(ms, "Nothing")
+    assert not hasattr(ms, "__wrapped__")
 
 
 def test_the_public_names_are_these():

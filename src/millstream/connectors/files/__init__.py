@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
-from millstream.errors import InvalidOption
+from millstream.errors import InvalidOption, UnknownArgument
 from millstream.flow.connector import Connector
 from millstream.flow.formats import Format, format_of
 from millstream.flow.schema import Schema
 from millstream.flow.sources import SourceSpec
 from millstream.flow.spec import Tree
+from millstream.flow.spelling import intended
 from millstream.flow.targets import Reprocessing, TargetSpec
 
 if TYPE_CHECKING:
     from millstream.flow.document import Entry
+
+
+#: What the reader of CSV can be told.
+CSV_OPTIONS: Final = ("sep", "delimiter", "quote", "header", "nulls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +158,14 @@ def files(
         follow: Go on with files that appear later; without it the source ends.
         options: For the reader of the format, such as header=False or sep=";" for CSV.
     """
+    found = format_of(fspath(path), format)
+    known = CSV_OPTIONS if found == "csv" else ()
+    for name in options:
+        if name not in known:
+            hint = intended(name, ("format", "follow", *known), "beside the columns it takes")
+            raise UnknownArgument(f'files() of {found} has no argument "{name}"', hint=hint)
     text = tuple(sorted((name, _text(value)) for name, value in options.items()))
-    return Files(fspath(path), format_of(fspath(path), format), Schema.parse(ddl), follow, text)
+    return Files(fspath(path), found, Schema.parse(ddl), follow, text)
 
 
 def replay(
