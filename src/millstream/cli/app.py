@@ -6,11 +6,16 @@ asking for the state of a job does not need what `run` needs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
+
+from millstream import __version__
+
+NAME: Final = "millstream"
 
 #: The command's file, which has a function of the command's name.
 COMMANDS: Final = {
@@ -45,20 +50,29 @@ GROUPS: Final = {
 
 def called(arguments: Sequence[str]) -> typer.Typer:
     """Return the command line with the command that the arguments name, or with all commands."""
-    name = arguments[0] if arguments else ""
+    name = (arguments or completed(os.environ) or [""])[0]
     return commands({name} if name in COMMANDS or name in GROUPS else {*COMMANDS, *GROUPS})
+
+
+def completed(environment: Mapping[str, str]) -> list[str]:
+    """Return the words in front of the one that a shell wants to complete; none if it is the command."""
+    if f"_{NAME.upper()}_COMPLETE" not in environment:
+        return []
+    # bash, or zsh and fish: all of the line, which begins with our name.
+    line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS", "")
+    words, ends = line.split(), line[-1:].isspace()
+    return words[1:] if ends else words[1:-1]
 
 
 def commands(names: Collection[str]) -> typer.Typer:
     """Return the command line with some of its commands."""
     app = typer.Typer(
-        name="millstream",
+        name=NAME,
         help="Run event flows on Apache Spark.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        add_completion=False,
     )
-    app.callback()(_nothing)
+    app.callback()(_options)
     for name, file in COMMANDS.items():
         if name in names:
             app.command(name)(getattr(_loaded(file), name))
@@ -68,9 +82,20 @@ def commands(names: Collection[str]) -> typer.Typer:
     return app
 
 
-def _nothing() -> None:
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
     # Typer needs a callback to keep the name of a single command.
     return
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"{NAME} {__version__}")
+        raise typer.Exit
 
 
 def _loaded(file: str) -> Any:

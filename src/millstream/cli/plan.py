@@ -22,7 +22,7 @@ def plan(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the plan for machines.")] = False,
     quick: Annotated[
-        bool, typer.Option(help="Do not start Spark to check expressions and functions.")
+        bool, typer.Option("--quick", help="Do not start Spark to check expressions and functions.")
     ] = False,
 ) -> None:
     """Show the groups of a flow, and find its mistakes without running it."""
