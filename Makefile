@@ -2,10 +2,10 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test check format bench soak prove sim sdk lock release clean
+.PHONY: help setup demo quick test check lowest format bench soak prove sim sdk lock release clean
 
 BIN := .venv/bin
-CODE := src tests sdk examples benchmarks
+CODE := src tests sdk scripts examples benchmarks
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ check: setup ## format, lint, types and rooms
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict tests/typing
 	@$(BIN)/lint-imports --no-logo
+
+lowest: setup ## run fast tests with the lowest versions of libraries that we allow
+	@scripts/lowest $(ARGS)
 
 format: setup ## format the code and fix what can be fixed
 	@$(BIN)/ruff format $(CODE)
@@ -57,5 +60,5 @@ release: setup ## build wheel and sdist, check them, and run a flow with the whe
 	@scripts/release
 
 clean: ## remove what the targets above have made
-	@rm -rf .venv .tools .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info sdk/build examples/*/data examples/*/out examples/flights/flow_2.py
+	@rm -rf .venv .tools .lowest .millstream build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info sdk/build examples/*/data examples/*/out examples/flights/flow_2.py
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

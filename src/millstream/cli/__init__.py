@@ -1,4 +1,4 @@
-"""The command line: `millstream plan | run | send | engine | deploy | jobs | status | journal | keys | new | ...`."""
+"""The command line: `millstream plan | run | send | engine | deploy | jobs | ...`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ AWAY = 3
 
 def main() -> None:
     """Run a command; print errors in a few words, without a traceback."""
+    arguments = sys.argv[1:]
     try:
         from millstream.cli.app import called
 
-        called(sys.argv[1:])()
+        called(arguments)()
     except MillstreamError as error:
         report(error)
         sys.exit(AWAY if isinstance(error, EngineAway) else 1)
+    except ImportError as error:
+        from millstream.extras import missing
+
+        explained = missing(error, f"millstream {arguments[0]}" if arguments else "millstream")
+        if explained is None:
+            raise
+        report(explained)
+        sys.exit(1)
     except KeyboardInterrupt:  # while loading; later, commands handle it
         sys.exit(130)
 

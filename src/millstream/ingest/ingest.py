@@ -10,17 +10,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, SourceFailed
-from millstream.flow.stages import Source
 from millstream.ingest.feed import Feed
 from millstream.ingest.origin import OriginContext, open_origin
 from millstream.ingest.settings import Settings, declare, grow
 from millstream.journal import Description, journal_at
 from millstream.journal.partitioning import places
+
+if TYPE_CHECKING:  # a producer should not have to load what describes flows
+    from millstream.flow.stages import Source
 
 _SLICE_S = 0.5
 

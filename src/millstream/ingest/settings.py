@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from millstream.clock import Clock
 from millstream.errors import NotThere
 from millstream.flow.sources import Intake, Payload
-from millstream.flow.stages import Source
 from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
 from millstream.journal import Description, journal_at
 from millstream.storage import Folder
+
+if TYPE_CHECKING:  # a producer should not have to load what describes flows
+    from millstream.flow.stages import Source
 
 _FILE: Final = "source.json"
 

@@ -30,4 +30,9 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     home = "matching" if name in ("matches", "timed_out") else "under_test"
-    return getattr(import_module(f"millstream.testing.{home}"), name)
+    try:
+        return getattr(import_module(f"millstream.testing.{home}"), name)
+    except ImportError as error:
+        from millstream.extras import missing
+
+        raise missing(error, f"millstream.testing.{name}") or error from error

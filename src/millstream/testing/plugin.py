@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def flow_test() -> Callable[..., FlowTest]:
     """Return `millstream.testing.flow_test`; the first test that uses it starts Spark."""
-    from millstream.testing.under_test import flow_test
+    from millstream.testing import flow_test
 
     return flow_test
