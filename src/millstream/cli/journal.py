@@ -6,14 +6,12 @@ FLOW.JOURNAL.dead.
 
 from __future__ import annotations
 
-import base64
 import json as jsonlib
 import math
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +38,7 @@ from millstream.journal import (
     journals_in,
 )
 from millstream.journal.health import PartitionSummary, Summary, Verification
+from millstream.journal.plain import as_json, rows_of
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -252,7 +251,7 @@ def cat(
             place: dict[str, Any] = (
                 {"_partition": number, "_position": position} if positions else {}
             )
-            print(jsonlib.dumps({**place, **row}, default=_jsonable))
+            print(as_json({**place, **row}))
 
 
 def _columns(given: str | None, reader: JournalReader) -> list[str] | None:
@@ -282,21 +281,8 @@ def _rows(
 def _numbered(found: Slice, limit: float) -> Iterator[tuple[int, dict[str, Any]]]:
     assert found.batch is not None
     batch = found.batch.slice(0, int(limit) + 1) if limit < found.batch.num_rows else found.batch
-    for offset, row in enumerate(batch.to_pylist()):
+    for offset, row in enumerate(rows_of(batch)):
         yield found.position + offset, row
-
-
-def _jsonable(value: object) -> object:
-    match value:
-        case datetime() | date():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Decimal():
-            return str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-    return str(value)
 
 
 # verify and repair

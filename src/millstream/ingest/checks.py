@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 
 from millstream.flow import durations
 from millstream.ingest.rows import Refused, Rows
+from millstream.journal.plain import iso, records
 from millstream.journal.rows import as_numpy
 
 _SECOND_US: Final = 1_000_000
@@ -116,7 +116,7 @@ def _nulls(column: pa.Array) -> npt.NDArray[np.bool_]:
 def moment(us: int) -> str:
     """Return a moment as people read it."""
     if not -_LAST_US // 8 < us <= _LAST_US:
-        return f"{us} µs after 1970"
+        return iso(us).replace("T", " ")
     return (
         (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us))
         .isoformat(sep=" ")
@@ -126,17 +126,4 @@ def moment(us: int) -> str:
 
 def record(batch: pa.RecordBatch, at: int) -> str:
     """Return a row as JSON, for the dead letters."""
-    row = {name: _value(batch.column(name)[at]) for name in batch.schema.names}
-    return json.dumps(row, default=str, ensure_ascii=False)
-
-
-def _value(scalar: pa.Scalar) -> Any:
-    try:
-        return scalar.as_py()
-    except (OverflowError, ValueError):
-        # Python's calendar does not have it.
-        return (
-            moment(scalar.value)
-            if pa.types.is_timestamp(scalar.type)
-            else f"a value of type {scalar.type}"
-        )
+    return records(batch.slice(at, 1))[0]

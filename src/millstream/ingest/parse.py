@@ -31,6 +31,10 @@ from millstream.ingest.rows import Refused, Rows, empty, joined, one_batch
 #: A refused block of so few lines is tried line by line.
 _FEW: Final = 8
 
+#: What stands for numbers that JSON does not have, in Spark's `to_json` too.
+_NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+_NO_NUMBER: Final = re.compile(rb'"(NaN|-?Infinity)"')
+
 BadRecord = (pa.ArrowException, ValueError, TypeError)
 
 
@@ -118,6 +122,9 @@ class _ArrowJson:
         # To Arrow a null is a row of nulls; a block that begins with one ends the whole process.
         if any(line[:1] != b"{" and line.lstrip()[:1] != b"{" for line in lines):
             raise ValueError("a line is not an object")
+        # Arrow has no texts for NaN and infinities; such a line comes here alone in the end.
+        if len(lines) == 1 and _NO_NUMBER.search(lines[0]):
+            return _PythonJson(self.schema)(lines)
         text = b"\n".join(lines)
         table = pa_json.read_json(
             io.BytesIO(text),
@@ -201,6 +208,8 @@ def _plain_value(value: Any, kind: pa.DataType) -> Any:
     if types.is_integer(kind):
         return _expected(value, int, "a whole number")
     if types.is_floating(kind):
+        if isinstance(value, str) and value in _NO_NUMBERS:
+            return float(value)
         return _expected(value, (int, float), "a number")
     if types.is_boolean(kind):
         return _expected(value, bool, "true or false")

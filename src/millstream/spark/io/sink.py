@@ -7,7 +7,6 @@ published, Spark commits the batch. State counts only once the commit names it.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from millstream.errors import InternalError
 from millstream.journal import DeadLetter, JournalReader, journal_at
+from millstream.journal.plain import records
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.owned import owned
@@ -203,7 +203,7 @@ class GroupSink:
             if part.batch is None or source.time is None:
                 continue
             for place in late_rows(part, source.time, source.lateness).nonzero()[0].tolist():
-                record = json.dumps(part.batch.slice(place, 1).to_pylist()[0], default=str)
+                (record,) = records(part.batch.slice(place, 1))
                 yield DeadLetter(
                     f"late:{source.name}", part.position + place, "late", record, partition
                 )

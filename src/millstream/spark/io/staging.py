@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.journal import journal_at
+from millstream.journal.plain import records
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import numbers, texts
 
@@ -59,7 +60,7 @@ class StageJournal:
                 yield batch
                 continue
             missing = batch.column(self.key).is_null()
-            keyless += [json.dumps(row, default=str) for row in batch.filter(missing).to_pylist()]
+            keyless += records(batch.filter(missing))
             yield batch.filter(pc.invert(missing))
 
 

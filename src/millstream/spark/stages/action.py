@@ -41,7 +41,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import Site
 from millstream.flow.stages import Action
 from millstream.ingest import parse_rows
-from millstream.journal import DeadLetter, journal_at
+from millstream.journal import DeadLetter, journal_at, plain
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
@@ -215,10 +215,7 @@ class ActionWork:
     ) -> None:
         if self.letters is None:
             raise RunError(f'stage "{self.stage}" of flow "{self.flow}" failed: {failed[0].reason}')
-        records = [
-            msgspec.json.encode(_dictionaries(given.slice(one.index, 1))[0]).decode()
-            for one in failed
-        ]
+        records = [plain.records(given.slice(one.index, 1))[0] for one in failed]
         places = [
             _place(batch, one.index, record) for one, record in zip(failed, records, strict=True)
         ]
