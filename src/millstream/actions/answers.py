@@ -145,9 +145,8 @@ class Answers:
             raise TooManyAnswers(f"answered more often than it was asked: {self._count:,} times")
         open_bytes = self._filled - self._at if self._contract == "one" else self._filled
         if open_bytes > self._limits.answer_bytes * max(1, self._count):
-            raise FrameTooLarge(
-                f"answered with more than {self._limits.answer_bytes:,} bytes an input"
-            )
+            msg = f"answered with more than {self._limits.answer_bytes:,} bytes an input"
+            raise FrameTooLarge(msg)
         return self.complete == self._count
 
     def _split(self) -> None:

@@ -55,9 +55,8 @@ class Inputs:
         else:
             fence = self.fences.get(hello.node, 0)
             if hello.generation < fence:
-                raise Fenced(
-                    f'"{hello}" was replaced by generation {fence}', hint="it may be stopped"
-                )
+                hint = "it may be stopped"
+                raise Fenced(f'"{hello}" was replaced by generation {fence}', hint=hint)
             self.fences[hello.node] = hello.generation
             sender = str(hello)
         self._senders.setdefault(sender, _Sender())

@@ -100,10 +100,8 @@ class Decoder:
             FrameTorn: They end within a frame.
         """
         if self._rest:
-            raise FrameTorn(
-                f"the bytes end within a frame: {len(self._rest)} of {self._wanted} are there",
-                hint="a program writes whole frames, and flushes before it ends",
-            )
+            msg = f"the bytes end within a frame: {len(self._rest)} of {self._wanted} are there"
+            raise FrameTorn(msg, hint="a program writes whole frames, and flushes before it ends")
 
 
 def _too_large(length: int, limit: int) -> FrameTooLarge:

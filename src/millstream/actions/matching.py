@@ -94,9 +94,8 @@ class Matching:
             self._parts.append(frame)
             self._part_bytes += len(frame)
             if self._part_bytes > self._answer_bytes:
-                raise FrameTooLarge(
-                    f"answered one input with more than {self._answer_bytes:,} bytes"
-                )
+                msg = f"answered one input with more than {self._answer_bytes:,} bytes"
+                raise FrameTooLarge(msg)
             return None
         payloads = self._parts if self._contract == "stream" else [frame] if frame else []
         self._parts, self._part_bytes = [], 0

@@ -189,9 +189,8 @@ def listen(address: str) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
         )
     except OSError as error:
-        raise InvalidAddress(
-            f'cannot listen on "{address}": {error.strerror}', hint="is another runtime there?"
-        ) from error
+        msg = f'cannot listen on "{address}": {error.strerror}'
+        raise InvalidAddress(msg, hint="is another runtime there?") from error
     sock.setblocking(False)
     return sock
 

@@ -60,7 +60,6 @@ class Program:
             )
         if found is None:
             there = "may not be run" if (folder / name).is_file() else "is not there"
-            raise ActionMissing(
-                f'the program "{name}" {there}', hint=f"looked for it from {folder}"
-            )
+            hint = f"looked for it from {folder}"
+            raise ActionMissing(f'the program "{name}" {there}', hint=hint)
         return (found, *rest)

@@ -280,9 +280,8 @@ class Queue:
 
     def _write(self, records: list[bytes], *, sync: bool) -> None:
         if self._broken:
-            raise QueueBroken(
-                f'the queue "{self.folder}" is broken', hint="start the runtime again"
-            )
+            hint = "start the runtime again"
+            raise QueueBroken(f'the queue "{self.folder}" is broken', hint=hint)
         size = self._active.size
         try:
             self._file.append([b"".join(records)])

@@ -80,9 +80,8 @@ class Runtime:
         wanted = self.settings.generation
         if wanted is not None and noted is not None and wanted < int(noted):
             self._queue.close()
-            raise Fenced(
-                f'the queue of "{self.settings.name}" is of generation {noted}, not {wanted}'
-            )
+            msg = f'the queue of "{self.settings.name}" is of generation {noted}, not {wanted}'
+            raise Fenced(msg)
         generation = wanted or (int(noted) if noted else int(time.time() * 1000))
         self._queue.note("generation", str(generation))
         return generation

@@ -105,11 +105,8 @@ def _items(entry: Entry) -> list[Entry]:
     listed = entry.get("nodes")
     if not isinstance(listed, yaml.SequenceNode) or not listed.value:
         place = entry.where if listed is None else entry.file.where(listed.start_mark)
-        raise InvalidScheme(
-            'a scheme has no list of "nodes"',
-            hint="expected nodes: [{name: ..., action: ...}]",
-            where=place,
-        )
+        hint = "expected nodes: [{name: ..., action: ...}]"
+        raise InvalidScheme('a scheme has no list of "nodes"', hint=hint, where=place)
     return [
         Entry(entry.file, f"node {number}", item, item.start_mark)
         for number, item in enumerate(listed.value, 1)
@@ -127,11 +124,8 @@ def _node(entry: Entry) -> Node:
     for address in whitelist or ():
         if not whitelisted(address):
             fact = f'{entry.title} may connect to "{address}"'
-            raise InvalidScheme(
-                fact,
-                hint="expected IP:port, like 10.0.0.5:5432",
-                where=_place(entry, "conn_whitelist"),
-            )
+            hint = "expected IP:port, like 10.0.0.5:5432"
+            raise InvalidScheme(fact, hint=hint, where=_place(entry, "conn_whitelist"))
     node = Node(
         name,
         action,
@@ -150,20 +144,16 @@ def _action(entry: Entry) -> str:
     name, at, _ = action.partition("@")
     if at and "/" not in action and binary.parse(action) is None:
         hint = f"expected {name}@2 or {name}@latest, which an engine keeps, or a path"
-        raise InvalidScheme(
-            f'{entry.title} runs "{action}"', hint=hint, where=_place(entry, "action")
-        )
+        msg = f'{entry.title} runs "{action}"'
+        raise InvalidScheme(msg, hint=hint, where=_place(entry, "action"))
     return action
 
 
 def _named(entry: Entry, key: str, what: str) -> str:
     name = entry.needed(key, what)
     if not _NAME.fullmatch(name):
-        raise InvalidScheme(
-            f'"{name}" cannot be a name',
-            hint="expected letters, digits, dots, dashes and single underscores",
-            where=_place(entry, key),
-        )
+        hint = "expected letters, digits, dots, dashes and single underscores"
+        raise InvalidScheme(f'"{name}" cannot be a name', hint=hint, where=_place(entry, key))
     return name
 
 
@@ -172,9 +162,8 @@ def _contract(entry: Entry) -> Contract:
     found = next((one for one in CONTRACTS if one == (given or "one")), None)
     if found is None:
         hint = f"expected {' or '.join(CONTRACTS)}"
-        raise InvalidScheme(
-            f'"contract" of {entry.title} is "{given}"', hint=hint, where=_place(entry, "contract")
-        )
+        msg = f'"contract" of {entry.title} is "{given}"'
+        raise InvalidScheme(msg, hint=hint, where=_place(entry, "contract"))
     return found
 
 
@@ -183,9 +172,8 @@ def _check_address(entry: Entry, address: str) -> None:
         split(address)
     except InvalidAddress:
         fact = f'{entry.title} has the address "{address}"'
-        raise InvalidScheme(
-            fact, hint="expected host:port", where=_place(entry, "addresses")
-        ) from None
+        hint = "expected host:port"
+        raise InvalidScheme(fact, hint=hint, where=_place(entry, "addresses")) from None
 
 
 def _dataflow(entry: Entry) -> dataflow.Dataflow:
@@ -202,18 +190,14 @@ def _check_nodes(entry: Entry, nodes: list[Node], flow: dataflow.Dataflow) -> No
     text = entry.needed("dataflow", "")
     for number, (name, item) in enumerate(zip(known, _items(entry), strict=True)):
         if name in known[:number]:
-            raise InvalidScheme(
-                f'two nodes are called "{name}"', hint="expected each name once", where=item.where
-            )
+            hint = "expected each name once"
+            raise InvalidScheme(f'two nodes are called "{name}"', hint=hint, where=item.where)
     for name, offset in flow.nodes.items():
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(known)}"
-            raise InvalidScheme(
-                f'the dataflow names "{name}", which is no node',
-                hint=hint,
-                where=_within(entry, text, offset),
-            )
+            msg = f'the dataflow names "{name}", which is no node'
+            raise InvalidScheme(msg, hint=hint, where=_within(entry, text, offset))
     for name, item in zip(known, _items(entry), strict=True):
         if name not in flow.nodes:
             fact = f'node "{name}" is not in the dataflow'
@@ -229,9 +213,8 @@ def _check_places(entry: Entry, nodes: list[Node]) -> None:
                 fact = (
                     f'node "{node.name}" has the address "{address}", which "{taken[address]}" has'
                 )
-                raise InvalidScheme(
-                    fact, hint="expected an address of its own", where=_place(item, "addresses")
-                )
+                hint = "expected an address of its own"
+                raise InvalidScheme(fact, hint=hint, where=_place(item, "addresses"))
             taken[address] = node.name
 
 

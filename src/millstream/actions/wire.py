@@ -155,9 +155,8 @@ class Arrivals:
     def _greet(self, whole: bytes) -> int:
         (length,) = _U32.unpack_from(whole)
         if not 0 < length <= _LONGEST_NAME:
-            raise BadBytes(
-                f"a hello of {length:,} bytes is none", hint="a runtime says its node's name first"
-            )
+            hint = "a runtime says its node's name first"
+            raise BadBytes(f"a hello of {length:,} bytes is none", hint=hint)
         self._wanted = _U32.size + length
         if len(whole) < self._wanted:
             return 0
@@ -172,9 +171,8 @@ class Arrivals:
         while size - at >= _HEADER.size:
             id_, _, flags, length = unpack(whole, at)
             if length > limit:
-                raise FrameTooLarge(
-                    f"a message of {length:,} bytes is longer than the limit of {limit:,}"
-                )
+                msg = f"a message of {length:,} bytes is longer than the limit of {limit:,}"
+                raise FrameTooLarge(msg)
             end = at + _HEADER.size + length
             if end > size:
                 self._wanted = end - at
@@ -195,9 +193,8 @@ def parsed_hello(name: bytes) -> Hello:
     except UnicodeDecodeError:
         match = None
     if match is None:
-        raise BadBytes(
-            f"a hello says {name[:64]!r}", hint="expected scheme_node or scheme_node#generation"
-        )
+        hint = "expected scheme_node or scheme_node#generation"
+        raise BadBytes(f"a hello says {name[:64]!r}", hint=hint)
     return Hello(match[1], None if match[2] is None else int(match[2]))
 
 

@@ -134,15 +134,12 @@ class EngineClient:
                 method, path, params=given, headers=headers, content=content, timeout=limit
             )
         except (httpx.ReadTimeout, httpx.WriteTimeout) as exc:
-            raise EngineAway(
-                f"the engine at {self.url} did not answer in {self._timeout:g} s"
-            ) from exc
+            msg = f"the engine at {self.url} did not answer in {self._timeout:g} s"
+            raise EngineAway(msg) from exc
         except httpx.HTTPError as exc:
             hint = "is it running? millstream engine starts one, --engine names another"
-            raise EngineAway(
-                f"the engine at {self.url} cannot be reached: {str(exc) or type(exc).__name__}",
-                hint=hint,
-            ) from exc
+            msg = f"the engine at {self.url} cannot be reached: {str(exc) or type(exc).__name__}"
+            raise EngineAway(msg, hint=hint) from exc
 
     def _decoded(self, answer: httpx.Response, kind: type[Answer]) -> Answer:
         try:
@@ -154,10 +151,8 @@ class EngineClient:
             problem = msgspec.json.decode(answer.content, type=_Problem)
         except msgspec.MsgspecError as exc:
             status = f"{answer.status_code} {answer.reason_phrase}"
-            raise EngineError(
-                f"{self.url} does not answer as an engine does: {status}",
-                hint="is it one of this version?",
-            ) from exc
+            msg = f"{self.url} does not answer as an engine does: {status}"
+            raise EngineError(msg, hint="is it one of this version?") from exc
         raise problem.as_error()
 
     # the bytes of programs
@@ -224,9 +219,8 @@ class _Problem(msgspec.Struct):
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidAddress(
-            f'"{url}" is not the address of an engine', hint=f"it is written like {DEFAULT}"
-        )
+        hint = f"it is written like {DEFAULT}"
+        raise InvalidAddress(f'"{url}" is not the address of an engine', hint=hint)
     return url.rstrip("/").replace("://localhost", "://127.0.0.1", 1)
 
 

@@ -290,9 +290,8 @@ def _places(prepared: Sequence[Prepared]) -> dict[str, list[Place]]:
         for source, here in one.addresses.items():
             known = found.setdefault(source, {})
             if double := known.keys() & here.keys():
-                raise EnginesDiffer(
-                    f'partition {min(double)} of source "{source}" lives on two engines'
-                )
+                msg = f'partition {min(double)} of source "{source}" lives on two engines'
+                raise EnginesDiffer(msg)
             known |= here
     for source, known in found.items():
         if missing := set(range(max(known, default=-1) + 1)) - known.keys():

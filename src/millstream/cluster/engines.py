@@ -111,10 +111,9 @@ class Engines:
         spanning([Address(one.inbox.ip, one.inbox.port, one.node) for one in found])
         for one in found:
             if one.of != len(found):
-                raise EnginesDiffer(
-                    f"the engine at {one.url} is node {one.node} of {one.of}, not of {len(found)}",
-                    hint="name every engine of the cluster, each with --engine",
-                )
+                msg = f"the engine at {one.url} is node {one.node} of {one.of}, not of {len(found)}"
+                hint = "name every engine of the cluster, each with --engine"
+                raise EnginesDiffer(msg, hint=hint)
 
     def _raise_away(self) -> None:
         for error in self._away.values():

@@ -43,9 +43,8 @@ class Programs(Engines):
                     raise BadBinary(f'"{file}" has {total:,} bytes', hint=hint)
                 engine.send_content(sha256, total, partial(_read_at, opened), progress=progress)
         except OSError as exc:
-            raise BadBinary(
-                f'"{file}" cannot be read: {exc.strerror}', hint="name the file of a program"
-            ) from exc
+            hint = "name the file of a program"
+            raise BadBinary(f'"{file}" cannot be read: {exc.strerror}', hint=hint) from exc
         return engine.post(path, BinaryStatus, {"sha256": sha256})
 
     def actions(self) -> list[BinaryStatus]:

@@ -86,9 +86,8 @@ class Engine(JobQueries):
             WrongNodes: The node number is not one of 0 to N-1, or the folder is another node's.
         """
         if not 0 <= self.node < self.of:
-            raise WrongNodes(
-                f"there is no node {self.node} of {self.of}", hint="nodes are numbered from 0"
-            )
+            hint = "nodes are numbered from 0"
+            raise WrongNodes(f"there is no node {self.node} of {self.of}", hint=hint)
         self._claim = claim(self.data)
         try:
             self._parts = Parts.open(
@@ -143,10 +142,8 @@ class Engine(JobQueries):
             WrongNodes: This engine is one of several.
         """
         if self.of > 1:
-            raise WrongNodes(
-                f"this is node {self.node} of {self.of}",
-                hint="deploy on all of them: millstream deploy",
-            )
+            hint = "deploy on all of them: millstream deploy"
+            raise WrongNodes(f"this is node {self.node} of {self.of}", hint=hint)
         return self._status(self._open.deployments.deploy(package, name, root, options or {}))
 
     def prepare(

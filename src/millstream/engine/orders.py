@@ -203,10 +203,8 @@ class Orders:
     def _start_driver(self, managed: ManagedJob) -> None:
         self._kill_leaving(managed)
         if self.disk_is_full():
-            raise NoRoom(
-                f"the disk of {self._folders.data} is full",
-                hint="the job continues when there is space",
-            )
+            hint = "the job continues when there is space"
+            raise NoRoom(f"the disk of {self._folders.data} is full", hint=hint)
         settings = managed.stored.settings
         files = {number: self._unpacked(managed, number) for number in sorted(managed.needed)}
         if managed.driver is None or not managed.driver.alive:
@@ -254,10 +252,8 @@ class Orders:
         if not folder.is_dir():
             packed = self._store.package(managed.stored.id, number)
             if packed is None:
-                raise EngineError(
-                    f'the package of job "{managed.name}" is gone',
-                    hint="undeploy it, and deploy it again",
-                )
+                hint = "undeploy it, and deploy it again"
+                raise EngineError(f'the package of job "{managed.name}" is gone', hint=hint)
             package.unpack(packed, folder)
         return folder / settings.flow
 

@@ -68,7 +68,5 @@ class Parts:
 def _check_node(store: Store, folders: Folders, now: str) -> None:
     was = store.fact("node", now)
     if was != now:
-        raise WrongNodes(
-            f"{folders.data} belongs to node {was}, this is node {now}",
-            hint="give each node a folder of its own",
-        )
+        hint = "give each node a folder of its own"
+        raise WrongNodes(f"{folders.data} belongs to node {was}, this is node {now}", hint=hint)

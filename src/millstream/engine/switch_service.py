@@ -115,9 +115,8 @@ class Switches:
                 is known.
         """
         if request.package is None and (request.share is not None or _shares(managed)):
-            raise SwitchRefused(
-                "another share has no plan: it is one more cut of the running switch"
-            )
+            msg = "another share has no plan: it is one more cut of the running switch"
+            raise SwitchRefused(msg)
         with self._one, _arrived(self._folders, self._store, managed, request) as new:
             try:
                 return self._planned(managed, request, new)
@@ -155,9 +154,8 @@ class Switches:
             self.abort(managed)
             return
         if managed.driver is None:
-            raise DriverFailed(
-                f'job "{managed.name}" has no driver now', hint="ask again when it runs"
-            )
+            hint = "ask again when it runs"
+            raise DriverFailed(f'job "{managed.name}" has no driver now', hint=hint)
         progress = managed.driver.ask(Share(request), KeysShared, PLAN_S).switch
         self._runner.call(lambda: self.reported(managed, progress))
 
@@ -180,9 +178,8 @@ class Switches:
     def _planned(self, managed: ManagedJob, request: SwitchRequest, new: _New) -> Planned:
         driver = managed.driver
         if driver is None:
-            raise DriverFailed(
-                f'job "{managed.name}" has no driver now', hint="ask again when it runs"
-            )
+            hint = "ask again when it runs"
+            raise DriverFailed(f'job "{managed.name}" has no driver now', hint=hint)
         compare = Compare(str(new.flow), _unpacked(request))
         return _with_notes(managed, request, driver.ask(compare, SwitchPlanned, PLAN_S).plan)
 
@@ -218,9 +215,8 @@ class Switches:
     ) -> None:
         _check_idle(managed)
         if managed.driver is None:
-            raise DriverFailed(
-                f'job "{managed.name}" has no driver now', hint="ask again when it runs"
-            )
+            hint = "ask again when it runs"
+            raise DriverFailed(f'job "{managed.name}" has no driver now', hint=hint)
         now, number = self._now(), max(managed.versions) + 1
         switch = Switch(
             version=number,
@@ -388,23 +384,18 @@ def _arrived(
         raise InvalidTransition(fact, hint="ask that one: it is the first of the job's engines")
     if managed.job.state is not JobState.RUNNING:
         hint = f"see millstream status {managed.name}; resume a job that is drained or has failed first"
-        raise InvalidTransition(
-            f'job "{managed.name}" is {managed.job.state}, and only one that runs can be switched',
-            hint=hint,
-        )
+        msg = f'job "{managed.name}" is {managed.job.state}, and only one that runs can be switched'
+        raise InvalidTransition(msg, hint=hint)
     now = managed.stored.settings
     if described_in(folders.package(now) / now.flow):
         hint = f"drain {managed.name}, undeploy it, and deploy the new one"
-        raise SwitchRefused(
-            f'job "{managed.name}" is a scheme of runtimes, and only flows can be switched',
-            hint=hint,
-        )
+        msg = f'job "{managed.name}" is a scheme of runtimes, and only flows can be switched'
+        raise SwitchRefused(msg, hint=hint)
     back_to = None if request.package is not None else managed.before
     package = request.package if back_to is None else store.package(managed.stored.id, back_to)
     if package is None:
-        raise SwitchRefused(
-            f'job "{managed.name}" has no version before {managed.current} to go back to'
-        )
+        msg = f'job "{managed.name}" has no version before {managed.current} to go back to'
+        raise SwitchRefused(msg)
     folder = folders.packages / uuid.uuid4().hex
     try:
         yield _New(package, folder, packages.unpack(package, folder), back_to)
@@ -450,10 +441,8 @@ def check_undivided(managed: ManagedJob) -> None:
     switch = managed.switch
     if switch is not None and _shares(managed):
         hint = f"end that first: millstream switch {managed.name} --share 100%, or --back; drain without --flush goes too"
-        raise SwitchRefused(
-            f'versions {switch.previous} and {switch.version} of "{managed.name}" share its keys',
-            hint=hint,
-        )
+        msg = f'versions {switch.previous} and {switch.version} of "{managed.name}" share its keys'
+        raise SwitchRefused(msg, hint=hint)
 
 
 def _check_idle(managed: ManagedJob) -> None:
@@ -473,10 +462,8 @@ def _check_plan(managed: ManagedJob, planned: Planned) -> None:
         fact, hint = obstacles[0]["fact"], obstacles[0]["hint"]
         raise SwitchImpossible(f'job "{managed.name}" cannot be switched: {fact}{more}', hint=hint)
     if not planned.plan["units"] and not planned.plan["grown"]:
-        raise SwitchRefused(
-            f'the new version of job "{managed.name}" means the same as the running one',
-            hint="there is nothing to switch",
-        )
+        msg = f'the new version of job "{managed.name}" means the same as the running one'
+        raise SwitchRefused(msg, hint="there is nothing to switch")
 
 
 def _notes(before: Switch, now: Switch) -> Iterator[Noted]:

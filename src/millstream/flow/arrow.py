@@ -58,9 +58,7 @@ def arrow_type(text: str) -> pa.DataType:
         key, value = split_types(inner)
         return pa.map_(arrow_type(key), arrow_type(value))
     if kind == "struct":
-        return pa.struct(
-            [pa.field(name, arrow_type(found)) for name, found in parse_columns(inner)]
-        )
+        return pa.struct(schema(parse_columns(inner)))
     msg = f'"{text}" is not a type that a journal can hold'
     raise UnknownType(msg)
 

@@ -9,28 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from typing import TypeVar
 
 from millstream.errors import InvalidSchema, UnknownType
 
-_PLAIN = {
-    "string": "string",
-    "boolean": "boolean",
-    "tinyint": "tinyint",
+_T = TypeVar("_T")
+_OTHERWISE = {
     "byte": "tinyint",
-    "smallint": "smallint",
     "short": "smallint",
-    "int": "int",
     "integer": "int",
-    "bigint": "bigint",
     "long": "bigint",
-    "float": "float",
     "real": "float",
-    "double": "double",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamp",
     "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
+}
+_PLAIN = {
+    **{word: word for word in ("string", "boolean", "double", "binary", "date", "timestamp_ntz")},
+    **{word: word for word in _OTHERWISE.values()},
+    **_OTHERWISE,
 }
 _WITH_LENGTH = ("varchar", "char", "character")
 _DECIMAL = ("decimal", "dec", "numeric")
@@ -46,29 +41,19 @@ _HINT = 'write columns as in Spark SQL: "flight string, delay double, at timesta
 def parse_columns(text: str) -> list[tuple[str, str]]:
     """Return the (name, type) pairs of a column list."""
     reader = _Reader(text)
-    columns = [reader.column()]
-    while reader.take(","):
-        columns.append(reader.column())
-    reader.finish()
-    return columns
+    return reader.whole(lambda: reader.listed(reader.column))
 
 
 def parse_type(text: str) -> str:
     """Return the one spelling of a type."""
     reader = _Reader(text)
-    found = reader.type()
-    reader.finish()
-    return found
+    return reader.whole(reader.type)
 
 
 def split_types(text: str) -> list[str]:
     """Return the types in a list of them, as in a map."""
     reader = _Reader(text)
-    found = [reader.type()]
-    while reader.take(","):
-        found.append(reader.type())
-    reader.finish()
-    return found
+    return reader.whole(lambda: reader.listed(reader.type))
 
 
 def quoted(name: str) -> str:
@@ -100,15 +85,24 @@ class _Reader:
         if not self.take(token):
             raise self.wrong(f'"{token}"')
 
-    def finish(self) -> None:
+    def whole(self, read: Callable[[], _T]) -> _T:
+        """Read what the whole text is."""
+        found = read()
         if self.next:
             raise self.wrong('"," or the end')
+        return found
+
+    def listed(self, read: Callable[[], _T]) -> list[_T]:
+        """Read one or more, with commas between them."""
+        found = [read()]
+        while self.take(","):
+            found.append(read())
+        return found
 
     def wrong(self, expected: str) -> InvalidSchema:
         found = f'"{self.next}"' if self.next else "the end"
-        return InvalidSchema(
-            f'the schema "{self.text}" has {found} where {expected} should be', hint=_HINT
-        )
+        msg = f'the schema "{self.text}" has {found} where {expected} should be'
+        return InvalidSchema(msg, hint=_HINT)
 
     def column(self) -> tuple[str, str]:
         name = self.name()
@@ -186,15 +180,10 @@ class _Reader:
         return f"map<{self.between(pair)}>"
 
     def struct(self) -> str:
-        def fields() -> str:
-            columns = [self.column()]
-            while self.take(","):
-                columns.append(self.column())
-            return ",".join(f"{quoted(name)}:{found}" for name, found in columns)
+        columns = self.between(lambda: self.listed(self.column))
+        return f"struct<{','.join(f'{quoted(name)}:{found}' for name, found in columns)}>"
 
-        return f"struct<{self.between(fields)}>"
-
-    def between(self, inner: Callable[[], str]) -> str:
+    def between(self, inner: Callable[[], _T]) -> _T:
         self.expect("<")
         found = inner()
         self.expect(">")
@@ -217,8 +206,5 @@ def _tokens(text: str) -> list[str]:
 def _known_types(word: str) -> str:
     names = [*_PLAIN, "decimal", "varchar", *_NESTED]
     close = get_close_matches(word, names, n=1)
-    return (
-        f'did you mean "{close[0]}"?'
-        if close
-        else f"types are {', '.join(sorted(set(_PLAIN.values())))}, decimal, array, map, struct"
-    )
+    every = f"types are {', '.join(sorted(set(_PLAIN.values())))}, decimal, array, map, struct"
+    return f'did you mean "{close[0]}"?' if close else every

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -72,9 +73,8 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not isinstance(self.node, yaml.MappingNode):
-            raise self.wrong(
-                self.node, f"{self.title} is {_text_of(self.node)}", "names with values"
-            )
+            fact = f"{self.title} is {_text_of(self.node)}"
+            raise self.wrong(self.node, fact, "names with values")
         for key, value in self.node.value:
             name = str(key.value)
             if name in self.values:
@@ -87,9 +87,8 @@ class Entry:
 
     def wrong(self, node: yaml.Node, fact: str, expected: str) -> NotLoadable:
         """Return the error for a value at its place."""
-        return NotLoadable(
-            fact, hint=f"expected {expected}", where=self.file.where(node.start_mark)
-        )
+        where = self.file.where(node.start_mark)
+        return NotLoadable(fact, hint=f"expected {expected}", where=where)
 
     def entries(self, key: str, kind: str) -> dict[str, Entry]:
         """Return the mappings under a key, by name."""
@@ -177,33 +176,30 @@ class Entry:
             raise self.wrong(node, f'"{key}" of {self.title} is "{text}"', "true or false")
         return _FLAGS[text.lower()]
 
+    def given(self, **kinds: Sequence[str]) -> dict[str, Any]:
+        """Return the values of keys that are there, each read as its kind: `whole=["shards"]`."""
+        read = {key: getattr(self, kind)(key) for kind, keys in kinds.items() for key in keys}
+        return {key: value for key, value in read.items() if value is not None}
+
     def one_of(self, kinds: Sequence[str], in_python: Sequence[str] = ()) -> str:
         """Return the one key of several that is there; those `in_python` need a function."""
         found = [kind for kind in kinds if kind in self.values]
         if len(found) == 1:
             return found[0]
-        fact = (
-            f"{self.title} says {' and '.join(found)} at once"
-            if found
-            else f"{self.title} does not say what it is"
-        )
+        wrong = f"says {' and '.join(found)} at once" if found else "does not say what it is"
         calls = [name for name in in_python if name in self.values]
         python = f" ({calls[0]} needs a function: write this flow in Python)" if calls else ""
-        raise NotLoadable(
-            fact, hint=f"expected one of {', '.join(kinds)}{python}", where=self.where
-        )
+        hint = f"expected one of {', '.join(kinds)}{python}"
+        raise NotLoadable(f"{self.title} {wrong}", hint=hint, where=self.where)
 
     def finish(self) -> None:
         """Refuse keys that nobody asked for."""
         for name, (key, _) in self.values.items():
             if name not in self.asked:
                 close = get_close_matches(name, self.asked, n=1)
-                options = (
-                    f'"{close[0]}"' if close else f"one of {', '.join(dict.fromkeys(self.asked))}"
-                )
-                raise self.wrong(
-                    key, f'{self.title} has "{name}", which means nothing here', options
-                )
+                every = f"one of {', '.join(dict.fromkeys(self.asked))}"
+                fact = f'{self.title} has "{name}", which means nothing here'
+                raise self.wrong(key, fact, f'"{close[0]}"' if close else every)
 
     def _scalar(self, node: yaml.Node, key: str) -> str:
         if not isinstance(node, yaml.ScalarNode):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import yaml
@@ -19,22 +18,19 @@ def dump(flow: Flow) -> str:
     Raises:
         InvalidFunction: A stage calls a function, which YAML cannot hold.
     """
-    stages = flow.stages.values()
-    tree = {
-        "name": flow.name,
-        "switch_every": None if flow.given_switch_every is None else shown(flow.given_switch_every),
-        "sources": {
-            stage.name: _source(stage) for stage in stages if isinstance(stage, Source | Reads)
-        },
-        "stages": {
-            stage.name: stage.to_yaml(flow)
-            for stage in stages
-            if not isinstance(stage, Source | Reads)
-        },
-        "sinks": {
-            sink.name: {"from": sink.input, **sink.target.to_yaml()} for sink in flow.sinks.values()
-        },
+    sources: Tree = {}
+    stages: Tree = {}
+    for name, stage in flow.stages.items():
+        if isinstance(stage, Source | Reads):
+            sources[name] = _source(stage)
+        else:
+            stages[name] = stage.to_yaml(flow)
+    sinks = {
+        name: {"from": sink.input, **sink.target.to_yaml()} for name, sink in flow.sinks.items()
     }
+    every = None if flow.given_switch_every is None else shown(flow.given_switch_every)
+    tree: dict[str, object] = {"name": flow.name, "switch_every": every}
+    tree |= {"sources": sources, "stages": stages, "sinks": sinks}
     filled = {key: value for key, value in tree.items() if value}
     parts = [yaml.dump({key: value}, **_STYLE) for key, value in filled.items()]
     head = 1 if flow.given_switch_every is None else 2  # the name and the interval stand together
@@ -64,9 +60,8 @@ _STYLE: dict[str, Any] = {
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
-    )
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 def _list(dumper: yaml.SafeDumper, items: list[str]) -> yaml.SequenceNode:
@@ -80,16 +75,5 @@ _Dumper.add_representer(list, _list)
 def _source(stage: Source | Reads) -> Tree:
     if isinstance(stage, Reads):
         return forms.given({"reads": stage.journal, "schema": stage.schema.ddl, "time": stage.time})
-    common: Tree = {
-        "time": stage.time,
-        "lateness": shown(stage.lateness) if stage.lateness else None,
-    }
-    more = {
-        "key": stage.key,
-        "ahead": None if stage.ahead == timedelta(days=1) else shown(stage.ahead),
-        "idle": None if stage.idle == timedelta(seconds=10) else shown(stage.idle),
-        "partitions": None if stage.partitions == 1 else stage.partitions,
-        "keep_for": stage.keep_for and shown(stage.keep_for),
-        "keep_bytes": stage.keep_bytes,
-    }
-    return forms.given({**stage.origin.to_yaml(), **common, **more})
+    options = ("time", "lateness", "key", "ahead", "idle", "partitions", "keep_for", "keep_bytes")
+    return forms.given(stage.origin.to_yaml()) | forms.changed(stage, *options)

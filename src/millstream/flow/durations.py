@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from millstream.errors import InvalidDuration
 
+# The last word is timedelta's.
 _UNITS = {
     "us": ("microsecond", "microseconds"),
     "ms": ("millisecond", "milliseconds"),
@@ -16,15 +17,7 @@ _UNITS = {
     "d": ("day", "days"),
     "w": ("week", "weeks"),
 }
-_LENGTHS = {
-    "us": timedelta(microseconds=1),
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "min": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
+_LENGTHS = {unit: timedelta(**{words[-1]: 1}) for unit, words in _UNITS.items()}
 _BY_WORD = {word: unit for unit, words in _UNITS.items() for word in (unit, *words)}
 _SHOWN = ("d", "h", "min", "s", "ms", "us")
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)\s*")

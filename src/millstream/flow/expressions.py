@@ -54,6 +54,7 @@ _AGGREGATES = frozenset(
         "try_sum",
     ]
 )
+_PICKING = exp.Min | exp.Max | exp.First | exp.Last | exp.AnyValue | exp.ArgMax | exp.ArgMin
 _VERBS: dict[type[exp.Expr], str] = {exp.Avg: "averages", exp.Sum: "sums", exp.Count: "counts"}
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -218,15 +219,7 @@ def type_in(node: exp.Expr | None, schema: Schema) -> str | None:
             return _sum(type_in(node.this, schema))
         case exp.Avg():
             return _average(type_in(node.this, schema))
-        case (
-            exp.Min()
-            | exp.Max()
-            | exp.First()
-            | exp.Last()
-            | exp.AnyValue()
-            | exp.ArgMax()
-            | exp.ArgMin()
-        ):
+        case _ if isinstance(node, _PICKING):
             return type_in(node.this, schema)
     return None
 
@@ -270,12 +263,8 @@ def reason(error: SqlglotError) -> str:
         return str(error).splitlines()[0].lower()
     first = details[0]
     near = f' near "{first["highlight"]}"' if first.get("highlight") else ""
-    return (
-        f"{_sentence(str(first['description']))}{near}, line {first['line']}, column {first['col']}"
-    )
-
-
-def _sentence(description: str) -> str:
+    wrong = str(first["description"])
     # sqlglot names its own classes here, which tells a user nothing.
-    missing = re.match(r"Required keyword: '(\w+)' missing", description)
-    return "something is missing" if missing else description[:1].lower() + description[1:]
+    missing = re.match(r"Required keyword: '(\w+)' missing", wrong)
+    wrong = "something is missing" if missing else wrong[:1].lower() + wrong[1:]
+    return f"{wrong}{near}, line {first['line']}, column {first['col']}"

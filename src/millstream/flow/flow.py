@@ -27,6 +27,7 @@ from millstream.flow.site import Site, here
 from millstream.flow.sources import SourceSpec
 from millstream.flow.spelling import spelled_methods
 from millstream.flow.stages import Journal, Reads, Sink, Source, Stage
+from millstream.flow.stages.upstream import schema_of
 from millstream.flow.stream import Stream
 
 if TYPE_CHECKING:
@@ -61,24 +62,18 @@ class Flow:
         *,
         window: str | timedelta | None = None,
     ) -> None:
-        site = Site(name, name, "flow", here())
-        site.check_name()
+self._name = name
+        site = self._site(name, "flow")
         if switch_every is not None and window is not None:
-            raise site.mistake(
-                InvalidOption,
-                "has two switch intervals, switch_every and window",
-                hint="remove window, the earlier name of switch_every",
-            )
+            fact = "has two switch intervals, switch_every and window"
+            hint = "remove window, the earlier name of switch_every"
+            raise site.mistake(InvalidOption, fact, hint=hint)
         given = window if switch_every is None else switch_every
         with site.naming("switch_every" if window is None else "window"):
             self._switch_every = None if given is None else duration(given)
         if self._switch_every is not None and not self._switch_every:
-            raise site.mistake(
-                InvalidDuration,
-                "has a switch interval of no length",
-                hint='give a time above zero, like "1 hour"',
-            )
-        self._name = name
+            hint = 'give a time above zero, like "1 hour"'
+            raise site.mistake(InvalidDuration, "has a switch interval of no length", hint=hint)
         self._stages: dict[str, Stage] = {}
         self._streams: dict[str, Stream] = {}
         self._sinks: dict[str, Sink] = {}
@@ -152,54 +147,32 @@ class Flow:
                 nor `keep_bytes` is given.
             keep_bytes: Keep so many bytes, per partition, of what all groups have read.
         """
-        site = Site(self.name, name, "source", here())
-        site.check_name()
+        site = self._site(name, "source")
         if not isinstance(spec, SourceSpec):
-            fact = f"is made of {type(spec).__name__}"
-            raise site.mistake(
-                InvalidOption,
-                fact,
-                hint="say where from: ms.inbox(...), ms.files(...), ms.rate(...), ms.replay(...)",
-            )
-        if partitions < 1:
-            raise site.mistake(
-                InvalidOption, f"has {partitions} partitions", hint="give at least one"
-            )
+            hint = "say where from: ms.inbox(...), ms.files(...), ms.rate(...), ms.replay(...)"
+            raise site.mistake(InvalidOption, f"is made of {type(spec).__name__}", hint=hint)
         column = _time(site, spec.schema, time)
         late = site.duration(lateness, "lateness")
         if late and column is None:
-            raise site.mistake(
-                NoTime, "has a lateness and no time", hint='name its time column: time="at"'
-            )
+            hint = 'name its time column: time="at"'
+            raise site.mistake(NoTime, "has a lateness and no time", hint=hint)
         routed = None if key is None else site.column(spec.schema, key, name, verb="is keyed by")
-        limits = site.duration(ahead, "ahead"), site.duration(idle, "idle")
-        if keep_bytes is not None and keep_bytes < 0:
-            raise site.mistake(
-                InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes"
-            )
-        kept = None if keep_for is None else site.duration(keep_for, "keep_for")
-        stage = Source(
-            name,
-            spec.timed_by(column),
-            spec.schema,
-            column,
-            late,
-            routed,
-            *limits,
-            partitions,
-            kept,
-            keep_bytes,
-            site.where,
-        )
+        timing = column, late, routed, site.duration(ahead, "ahead"), site.duration(idle, "idle")
+        kept = partitions, site.kept(partitions, keep_for, keep_bytes), keep_bytes
+        stage = Source(name, spec.timed_by(column), spec.schema, *timing, *kept, site.where)
         return self.keep(stage, Stream(self, name, spec.schema, column, routed, late))
+
+    def _site(self, name: str, kind: str = "stage") -> Site:
+        site = Site(self.name, name, kind, here())
+        site.check_name()
+        return site
 
     def merge(self, name: str, *streams: Stream) -> Stream:
         """Return the rows of several streams, which have the same columns and time."""
-        site = Site(self.name, name, "stage", here())
-        site.check_name()
+        site = self._site(name)
         if not streams:
             raise site.mistake(InvalidOption, "merges no streams", hint="name at least two")
-        self._stand_in()._check_own(site, streams[0])
+        Stream(self, self.name, None, None, None, timedelta(0))._check_own(site, streams[0])
         return streams[0].merge(name, *streams[1:])
 
     def sql(self, name: str, query: str) -> Stream:
@@ -207,22 +180,15 @@ class Flow:
 
         flow.sql("late", "SELECT * FROM departures WHERE delay > 60")
         """
-        site = Site(self.name, name, "stage", here())
-        site.check_name()
+        site = self._site(name)
         with site.naming("query"):
             read = queries.tables_in(query)
         known = next((table for table in read if table in self._streams), None)
         if known is None:
-            fact = (
-                f'reads FROM "{read[0]}", which is not a stream'
-                if read
-                else "has a query that reads no stream"
-            )
-            raise site.mistake(
-                UnknownStream,
-                fact,
-                hint=f"its streams are {', '.join(self._streams) or 'still to come'}",
-            )
+            fact = "has a query that reads no stream"
+            fact = f'reads FROM "{read[0]}", which is not a stream' if read else fact
+            hint = f"its streams are {', '.join(self._streams) or 'still to come'}"
+            raise site.mistake(UnknownStream, fact, hint=hint)
         return self._streams[known].sql(name, query)
 
     def reads(
@@ -244,11 +210,9 @@ class Flow:
             time: Its time column.
             name: The name of this stage; "reads_" and the journal's if it is left out.
         """
-        site = Site(self.name, name or f"reads_{journal}", "stage", here())
-        Site(self.name, journal, "journal", site.where).check_name()
-        site.check_name()
-        with site.naming("schema"):
-            schema = ddl if isinstance(ddl, Schema) else Schema.parse(ddl)
+        self._site(journal, "journal")
+        site = self._site(name or f"reads_{journal}")
+        schema = schema_of(site, ddl)
         column = _time(site, schema, time)
         stage = Reads(site.name, journal, schema, column, site.where)
         stream = self.keep(stage, Stream(self, site.name, schema, column, None, timedelta(0)))
@@ -263,11 +227,8 @@ class Flow:
         """
         if name not in self._streams:
             msg = f'flow "{self.name}" has no stage "{name}"'
-            raise UnknownStream(
-                msg,
-                hint=f"its stages are {', '.join(self._streams) or 'still to come'}",
-                where=here(),
-            )
+            hint = f"its stages are {', '.join(self._streams) or 'still to come'}"
+            raise UnknownStream(msg, hint=hint, where=here())
         return self._streams[name]
 
     def check(self) -> None:
@@ -281,16 +242,10 @@ class Flow:
         for stage in self.stages.values():
             if isinstance(stage, Reads) and stage.journal not in journals:
                 site = Site(self.name, stage.name, "stage", stage.where)
-                hint = (
-                    f"its journals are {', '.join(journals)}"
-                    if journals
-                    else f'write it with .journal("{stage.journal}")'
-                )
-                raise site.mistake(
-                    UnknownJournal,
-                    f'reads journal "{stage.journal}", which no stage writes',
-                    hint=hint,
-                )
+                fact = f'reads journal "{stage.journal}", which no stage writes'
+                hint = f'write it with .journal("{stage.journal}")'
+                hint = f"its journals are {', '.join(journals)}" if journals else hint
+                raise site.mistake(UnknownJournal, fact, hint=hint)
         if not self.sinks and not journals:
             msg = f'flow "{self.name}" has no sinks, so nothing would run'
             raise NoOutputs(msg, hint='send a stream somewhere: stream.sink("out", ms.console())')
@@ -309,9 +264,6 @@ class Flow:
 
     def _journals(self) -> list[Journal]:
         return [stage for stage in self._stages.values() if isinstance(stage, Journal)]
-
-    def _stand_in(self) -> Stream:
-        return Stream(self, self.name, None, None, None, timedelta(0))
 
     def add(self, stage: Stage, *inputs: Upstream) -> Stream:
         """Add a stage that reads these streams, and return its own."""
@@ -376,18 +328,10 @@ def _time(site: Site, schema: Schema, time: str | None) -> str | None:
         return None
     field = schema.find(time)
     if field is None:
-        raise site.mistake(
-            UnknownColumn, f'has no column "{time}" to tell the time', hint=_timestamps(schema)
-        )
+        known = ", ".join(field.name for field in schema if field.type == "timestamp")
+        hint = f"its timestamps are {known}" if known else "add a column of type timestamp"
+        raise site.mistake(UnknownColumn, f'has no column "{time}" to tell the time', hint=hint)
     if field.type != "timestamp":
-        raise site.mistake(
-            UnknownType,
-            f'has {field.type} as the type of its time column "{time}"',
-            hint="it must be timestamp",
-        )
+        fact = f'has {field.type} as the type of its time column "{time}"'
+        raise site.mistake(UnknownType, fact, hint="it must be timestamp")
     return field.name
-
-
-def _timestamps(schema: Schema) -> str:
-    found = [field.name for field in schema if field.type == "timestamp"]
-    return f"its timestamps are {', '.join(found)}" if found else "add a column of type timestamp"

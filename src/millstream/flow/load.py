@@ -56,7 +56,9 @@ def _run(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        _restore(spec.name, before)
+        sys.modules.pop(spec.name, None)
+        if before is not None:
+            sys.modules[spec.name] = before
         explained = _explained(error, file)
         if explained is error:
             raise
@@ -70,13 +72,6 @@ def _module_name(file: Path) -> str:
     known = getattr(other, "__file__", None)
     taken = other is not None and (known is None or Path(known).resolve() != file.resolve())
     return f"flow_{file.stem}" if taken or file.stem in sys.stdlib_module_names else file.stem
-
-
-def _restore(name: str, before: ModuleType | None) -> None:
-    if before is None:
-        sys.modules.pop(name, None)
-    else:
-        sys.modules[name] = before
 
 
 def _explained(error: Exception, file: Path) -> MillstreamError:
@@ -93,19 +88,12 @@ def _explained(error: Exception, file: Path) -> MillstreamError:
 def _where(error: Exception, file: Path) -> Where | None:
     """Return the innermost line of the user's that an error passed."""
     if isinstance(error, SyntaxError):
-        return Where(
-            error.filename or str(file), error.lineno or 1, (error.text or "").strip(), error.offset
-        )
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if _of_user(frame.filename, file)
-    ]
-    return (
-        Where(frames[-1].filename, frames[-1].lineno or 1, frames[-1].line or "")
-        if frames
-        else None
-    )
+        code = (error.text or "").strip()
+        return Where(error.filename or str(file), error.lineno or 1, code, error.offset)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if _of_user(frame.filename, file):
+            return Where(frame.filename, frame.lineno or 1, frame.line or "")
+    return None
 
 
 def _of_user(filename: str, file: Path) -> bool:
@@ -121,11 +109,9 @@ def _flow_in(module: ModuleType, file: Path) -> Flow:
     flows = {id(value): value for value in vars(module).values() if isinstance(value, Flow)}
     if len(flows) == 1:
         return next(iter(flows.values()))
-    if not flows:
-        msg = f'"{file.name}" holds no flow'
-        raise NotLoadable(
-            msg, hint='make one at the top level: flow = ms.Flow("name")', where=Where(str(file), 1)
-        )
-    names = ", ".join(sorted(flow.name for flow in flows.values()))
-    msg = f'"{file.name}" holds {len(flows)} flows: {names}'
-    raise NotLoadable(msg, hint="call the one to run `flow`", where=Where(str(file), 1))
+    msg, hint = f'"{file.name}" holds no flow', 'make one at the top level: flow = ms.Flow("name")'
+    if flows:
+        names = ", ".join(sorted(flow.name for flow in flows.values()))
+        msg = f'"{file.name}" holds {len(flows)} flows: {names}'
+        hint = "call the one to run `flow`"
+    raise NotLoadable(msg, hint=hint, where=Where(str(file), 1))

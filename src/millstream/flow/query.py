@@ -40,12 +40,9 @@ def recognizes(query: str) -> bool:
 
 def tables_in(query: str) -> tuple[str, ...]:
     """Return what a query reads FROM, in order; it may have a MATCH_RECOGNIZE clause."""
-    words = expressions.words(query)
-    return tuple(
-        after
-        for word, after in pairwise(words)
-        if word.upper() == "FROM" and after not in ("(", "LATERAL")
-    )
+    pairs = pairwise(expressions.words(query))
+    read = (after for word, after in pairs if word.upper() == "FROM")
+    return tuple(name for name in read if name not in ("(", "LATERAL"))
 
 
 def output_of(
@@ -63,11 +60,8 @@ def output_of(
     with site.naming("query"):
         tree = expressions.parse(query)
     if not isinstance(tree, exp.Query):
-        raise site.mistake(
-            InvalidSql,
-            "has a query that is not a SELECT",
-            hint=f"write a SELECT that reads {quoted(input_name)}",
-        )
+        hint = f"write a SELECT that reads {quoted(input_name)}"
+        raise site.mistake(InvalidSql, "has a query that is not a SELECT", hint=hint)
     _refuse_state(tree, site)
     output = _Reader(input_name, schema, site).output(tree, {})
     if time is not None:
@@ -79,11 +73,8 @@ def _keep_time(tree: exp.Query, time: str, output: Schema | None, site: Site) ->
     for item in (item for select in tree.find_all(exp.Select) for item in select.expressions):
         if item.alias.lower() == time.lower() and item.this.name.lower() != time.lower():
             fact = f'puts "{item.this.sql(dialect="spark")}" into the time column "{time}"'
-            raise site.mistake(
-                TimeDropped,
-                fact,
-                hint=f'keep "{time}" as it is and give the new value another name',
-            )
+            hint = f'keep "{time}" as it is and give the new value another name'
+            raise site.mistake(TimeDropped, fact, hint=hint)
     if output is not None and time not in output:
         fact = f'drops the time column "{time}"'
         raise site.mistake(TimeDropped, fact, hint=f'add "{time}" to the SELECT list')
@@ -91,24 +82,16 @@ def _keep_time(tree: exp.Query, time: str, output: Schema | None, site: Site) ->
 
 def _refuse_state(tree: exp.Query, site: Site) -> None:
     for what, instead in _stateful(tree):
-        hint = (
-            f"use the stream's {instead} instead"
-            if instead
-            else "a stream has no end that one could wait for: leave it out"
-        )
-        raise site.mistake(
-            StatefulSql,
-            f"has {what} in its query, and what needs state must be a stage of its own",
-            hint=hint,
-        )
+        fact = f"has {what} in its query, and what needs state must be a stage of its own"
+        hint = "a stream has no end that one could wait for: leave it out"
+        hint = f"use the stream's {instead} instead" if instead else hint
+        raise site.mistake(StatefulSql, fact, hint=hint)
 
 
 def _stateful(tree: exp.Query) -> Iterator[tuple[str, str | None]]:
     for operation in tree.find_all(exp.SetOperation):
-        yield (
-            type(operation).__name__.upper(),
-            "merge(...)" if isinstance(operation, exp.Union) else "join(...)",
-        )
+        instead = "merge(...)" if isinstance(operation, exp.Union) else "join(...)"
+        yield type(operation).__name__.upper(), instead
     for select in tree.find_all(exp.Select, exp.Subquery, exp.Table):
         yield from (found for name, found in _CLAUSES.items() if select.args.get(name))
     if tree.find(exp.Window):
@@ -116,10 +99,8 @@ def _stateful(tree: exp.Query) -> Iterator[tuple[str, str | None]]:
     if any(_correlated(node) for node in tree.find_all(exp.Exists, exp.In, exp.Subquery)):
         yield "a subquery", "join(...)"
     for function in expressions.aggregates_in(tree):
-        yield (
-            f'the aggregate "{function.sql(dialect="spark", normalize_functions="lower")}"',
-            "window(...)",
-        )
+        text = function.sql(dialect="spark", normalize_functions="lower")
+        yield f'the aggregate "{text}"', "window(...)"
 
 
 def _correlated(node: exp.Expr) -> bool:

@@ -19,18 +19,12 @@ def rewired(
 
     Names, schemas and times must stay: the stages between are taken as they are.
     """
-    copy = Flow(flow.name, flow.given_switch_every)
-    # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
-    copy._streams.update(flow._streams)
-    copy._sinks.update(
-        {name: sink(one) for name, one in flow.sinks.items()} | {one.name: one for one in more}
-    )
-    copy._stages.update(
-        {
-            name: source(stage) if isinstance(stage, Source) else stage
-            for name, stage in flow.stages.items()
-        }
-    )
+    copy = renamed(flow, flow.name)
+    for name, stage in flow.stages.items():
+        if isinstance(stage, Source):
+            copy._stages[name] = source(stage)
+    copy._sinks.update({name: sink(one) for name, one in flow.sinks.items()})
+    copy._sinks.update({one.name: one for one in more})
     return copy
 
 
@@ -41,6 +35,7 @@ def renamed(flow: Flow, name: str) -> Flow:
         InvalidName: It is not a name for a flow.
     """
     copy = Flow(name, flow.given_switch_every)
+    # A copy of the parts, not a rebuilding: everything was checked when the flow was built.
     copy._streams.update(flow._streams)
     copy._sinks.update(flow.sinks)
     copy._stages.update(flow.stages)

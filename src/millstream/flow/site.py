@@ -16,6 +16,7 @@ from millstream.errors import (
     FlowError,
     InvalidDuration,
     InvalidName,
+    InvalidOption,
     UnknownColumn,
     Where,
 )
@@ -97,21 +98,27 @@ class Site:
             raise self.mistake(InvalidDuration, f"has a {what} of no length", hint=hint)
         return length
 
+    def kept(
+        self, partitions: int, keep_for: str | timedelta | None, keep_bytes: int | None
+    ) -> timedelta | None:
+        """Return how long a journal keeps what all have read, of checked options."""
+        if partitions < 1:
+            fact = f"has {partitions} partitions"
+            raise self.mistake(InvalidOption, fact, hint="give at least one")
+        if keep_bytes is not None and keep_bytes < 0:
+            fact = f"keeps {keep_bytes} bytes"
+            raise self.mistake(InvalidOption, fact, hint="give a number of bytes")
+        return None if keep_for is None else self.duration(keep_for, "keep_for")
+
     def check_name(self) -> None:
         """Refuse a name that is missing, malformed or reserved."""
         if not isinstance(self.name, str) or not self.name:
-            msg = (
-                "a flow has no name"
-                if self.kind == "flow"
-                else f'a {self.kind} of flow "{self.flow}" has no name'
-            )
-            raise InvalidName(
-                msg, hint=f"the first argument is the name of the {self.kind}", where=self.where
-            )
+            whose = "" if self.kind == "flow" else f' of flow "{self.flow}"'
+            hint = f"the first argument is the name of the {self.kind}"
+            raise InvalidName(f"a {self.kind}{whose} has no name", hint=hint, where=self.where)
         if self.name.startswith("__"):
-            raise self.mistake(
-                InvalidName, "has a reserved name", hint='names that start with "__" are ours'
-            )
+            hint = 'names that start with "__" are ours'
+            raise self.mistake(InvalidName, "has a reserved name", hint=hint)
         if not _NAME.fullmatch(self.name):
             hint = 'use letters, digits, "_" and "-", starting with a letter'
             raise self.mistake(InvalidName, "has a name that is not one word", hint=hint)
@@ -120,17 +127,14 @@ class Site:
         """Refuse column names that are ours."""
         for name in schema.names:
             if name.startswith("__"):
-                hint = 'names that start with "__" are ours'
-                raise self.mistake(
-                    InvalidName, f'has a column "{name}", whose name is reserved', hint=hint
-                )
+                fact = f'has a column "{name}", whose name is reserved'
+                raise self.mistake(InvalidName, fact, hint='names that start with "__" are ours')
 
     def column(self, schema: Schema | None, name: str, owner: str, *, verb: str = "reads") -> str:
         """Return the column's name as the schema spells it."""
         if not isinstance(name, str) or not name:
-            raise self.mistake(
-                InvalidName, f"{verb} a column without a name", hint="name the column as text"
-            )
+            fact = f"{verb} a column without a name"
+            raise self.mistake(InvalidName, fact, hint="name the column as text")
         if schema is None:
             return name
         return self.field(schema, name, owner, verb=verb).name
@@ -139,11 +143,8 @@ class Site:
         """Return the column of that name, or say which may have been meant."""
         found = schema.find(name)
         if found is None:
-            raise self.mistake(
-                UnknownColumn,
-                f'{verb} column "{name}", which "{owner}" does not have',
-                hint=meant(schema, name),
-            )
+            fact = f'{verb} column "{name}", which "{owner}" does not have'
+            raise self.mistake(UnknownColumn, fact, hint=meant(schema, name))
         return found
 
     def combined(self, *parts: Schema, hint: str) -> Schema:
@@ -151,9 +152,8 @@ class Site:
         fields: list[Field] = []
         for field in (field for part in parts for field in part):
             if any(other.name.lower() == field.name.lower() for other in fields):
-                raise self.mistake(
-                    DuplicateColumn, f'would have two columns "{field.name}"', hint=hint
-                )
+                fact = f'would have two columns "{field.name}"'
+                raise self.mistake(DuplicateColumn, fact, hint=hint)
             fields.append(field)
         return Schema(tuple(fields))
 

@@ -45,8 +45,5 @@ def table(
     path: str | PathLike[str], *, format: str | None = None, schema: str | None = None
 ) -> Table:
     """A static table in a file or folder, to join a stream with."""
-    return Table(
-        fspath(path),
-        format_of(fspath(path), format),
-        None if schema is None else Schema.parse(schema),
-    )
+    columns = None if schema is None else Schema.parse(schema)
+    return Table(fspath(path), format_of(fspath(path), format), columns)

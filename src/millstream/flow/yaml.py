@@ -102,6 +102,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
@@ -129,15 +130,11 @@ def load(path: str | PathLike[str]) -> Flow:
     top = document.read(file)
     name, every = top.needed("name", "the flow's name"), top.text("switch_every")
     window = top.text("window")  # deprecated: the earlier name
-    groups = [
-        top.entries(key, kind)
-        for key, kind in (("sources", "source"), ("stages", "stage"), ("sinks", "sink"))
-    ]
+    sources, stages, sinks = (top.entries(f"{one}s", one) for one in ("source", "stage", "sink"))
     top.finish()
     with _at(top):
         flow = Flow(name, every, window=window)
-    builder = _Builder(flow, *groups)
-    builder.build()
+    _Builder(flow, sources, stages, sinks, []).build()
     return flow
 
 
@@ -154,21 +151,15 @@ def _at(entry: Entry) -> Iterator[None]:
             raise type(error)(msg, hint=error.hint, where=entry.where) from None
 
 
+@dataclass
 class _Builder:
     """Builds the stages in the order in which they read each other."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        sources: dict[str, Entry],
-        stages: dict[str, Entry],
-        sinks: dict[str, Entry],
-    ) -> None:
-        self.flow = flow
-        self.sources = sources
-        self.stages = stages
-        self.sinks = sinks
-        self.path: list[str] = []
+    flow: Flow
+    sources: dict[str, Entry]
+    stages: dict[str, Entry]
+    sinks: dict[str, Entry]
+    path: list[str]
 
     def build(self) -> None:
         for name, entry in self.sources.items():
@@ -223,15 +214,10 @@ class _Builder:
         around = self.path[self.path.index(name) :]
         entries = ((stage, self.kind(self.stages[stage])) for stage in around)
         journal = next((stage for stage, kind in entries if issubclass(kind, EntryPoint)), None)
-        if journal is None:
-            hint = (
-                'give one of them a journal, and read that with "reads" and its schema in sources'
-            )
-        else:
-            hint = (
-                "read the journal where the cycle begins: "
-                f'a source with "reads: {journal}" and its schema'
-            )
+        hint = 'give one of them a journal, and read that with "reads" and its schema in sources'
+        if journal is not None:
+            source = f'a source with "reads: {journal}" and its schema'
+            hint = f"read the journal where the cycle begins: {source}"
         path = " -> ".join(f'"{stage}"' for stage in (*around, name))
         msg = f'{entry.title} of flow "{self.flow.name}" reads its own output: {path}'
         return CycleWithoutJournal(msg, hint=hint, where=entry.where)
@@ -245,15 +231,7 @@ def _source(flow: Flow, name: str, entry: Entry) -> None:
         flow.reads(journal, schema, time=entry.text("time"), name=name)
     else:
         spec = known[kind].from_yaml(entry)
-        given = {key: value for key in _OPTIONS if (value := entry.text(key)) is not None}
-        partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
-        flow.source(
-            name,
-            spec,
-            **given,
-            partitions=1 if partitions is None else partitions,
-            keep_bytes=keep_bytes,
-        )
+        flow.source(name, spec, **entry.given(text=_OPTIONS, whole=("partitions", "keep_bytes")))
     entry.finish()
 
 

@@ -74,9 +74,8 @@ def _unrolled(pattern: Pattern) -> list[Block]:
     for block in ends:
         if block.optional or block.negated or block.most is None:
             fact = f'block "{block.name}" is the first or the last, and BoboCEP has it taken'
-            raise ImpossiblePattern(
-                fact, hint="begin and end with a plain block", where=block.where
-            )
+            hint = "begin and end with a plain block"
+            raise ImpossiblePattern(fact, hint=hint, where=block.where)
     return [block for block in pattern.blocks for _ in range(block.most or 1)]
 
 

@@ -73,11 +73,8 @@ def check_reached(
         "what it must meet is forbidden there, by a negation, until, a greedy loop, "
         "or a halt condition"
     )
-    raise ImpossiblePattern(
-        f'block "{stuck.name}" can never take an event',
-        hint=hint,
-        where=stuck.where or pattern.where,
-    )
+    msg = f'block "{stuck.name}" can never take an event'
+    raise ImpossiblePattern(msg, hint=hint, where=stuck.where or pattern.where)
 
 
 def _called(pattern: Pattern) -> str:
@@ -125,8 +122,5 @@ def check_sight(pattern: Pattern, block: Block, words: Vocabulary, owner: Owner)
                 for inside in looping
             )
             if places and min(places) > own and not together:
-                raise owner.mistake(
-                    UnknownBlock,
-                    f'looks at block "{name}", which comes after it',
-                    hint="look back only",
-                )
+                fact = f'looks at block "{name}", which comes after it'
+                raise owner.mistake(UnknownBlock, fact, hint="look back only")

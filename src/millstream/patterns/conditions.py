@@ -207,9 +207,8 @@ def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) ->
     functions = tuple(one for one in conditions if not isinstance(one, str))
     if texts and functions:
         hint = "use functions alone, or make alternatives: Pattern.either(...)"
-        raise owner.mistake(
-            InvalidCondition, "has SQL and Python conditions in one list", hint=hint
-        )
+        fact = "has SQL and Python conditions in one list"
+        raise owner.mistake(InvalidCondition, fact, hint=hint)
     if functions:
         label = " or ".join(_function_name(one) for one in functions)
         asked = tuple(Asked(one, owner.title, looks_back=takes(one, 2)) for one in functions)
@@ -244,9 +243,8 @@ class Asked:
             return bool(self.function(event, history) if self.looks_back else self.function(event))
         except Exception as error:
             fact = f"the predicate {_function_name(self.function)} of {self.title} failed with {type(error).__name__}: {error}"
-            raise ConditionFailed(
-                fact, hint=f"the event was {event}; let it return False where it cannot tell"
-            ) from error
+            hint = f"the event was {event}; let it return False where it cannot tell"
+            raise ConditionFailed(fact, hint=hint) from error
 
 
 def read_test(text: str, words: Vocabulary, owner: Owner) -> Test:
@@ -256,9 +254,8 @@ def read_test(text: str, words: Vocabulary, owner: Owner) -> Test:
     except FlowError as error:
         if error.where is not None:
             raise
-        raise owner.mistake(
-            type(error), f"has a wrong condition: {error.message}", hint=error.hint
-        ) from None
+        fact = f"has a wrong condition: {error.message}"
+        raise owner.mistake(type(error), fact, hint=error.hint) from None
 
 
 def _read_test(text: str, reader: Reader) -> Test:
@@ -370,9 +367,8 @@ class Reader:
             left, right = (self.words.type_of(arg) for arg in node.args)
             if node.op in _ARITHMETIC and "text" in (left, right):
                 fact = f'calculates with text: "{_sql(tree)}"'
-                raise self.owner.mistake(
-                    InvalidCondition, fact, hint="cast it to a number in a column before"
-                )
+                hint = "cast it to a number in a column before"
+                raise self.owner.mistake(InvalidCondition, fact, hint=hint)
             if node.op in COMPARISONS and left is not None and right is not None and left != right:
                 raise self._incomparable(left, right, tree)
         return node
@@ -401,9 +397,8 @@ class Reader:
         blocks = self.blocks_in(argument, tree)
         if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
             if function != "count":
-                raise self.owner.mistake(
-                    InvalidCondition, f'asks for "{_sql(tree)}"', hint="only count() takes a *"
-                )
+                hint = "only count() takes a *"
+                raise self.owner.mistake(InvalidCondition, f'asks for "{_sql(tree)}"', hint=hint)
             return Node("register", of=self.words.register("count", blocks, None))
         self.check_summed(function, self.unqualified(argument), tree)
         return self._register(function, blocks, self.unqualified(argument), _back(tree))
@@ -413,9 +408,8 @@ class Reader:
         kind = None if self.words.schema is None else self._kind(argument)
         if function in ("sum", "avg") and kind not in (None, "number"):
             fact = f'asks for "{_sql(tree)}", and "{_sql(argument)}" is {_a(kind)} and no number'
-            raise self.owner.mistake(
-                InvalidCondition, fact, hint="count it, or cast it in a column before"
-            )
+            hint = "count it, or cast it in a column before"
+            raise self.owner.mistake(InvalidCondition, fact, hint=hint)
 
     def blocks_in(self, argument: exp.Expr, tree: exp.Expr) -> frozenset[int]:
         """Return the blocks that the argument of an aggregate is about; all, if it names none."""
@@ -423,9 +417,8 @@ class Reader:
         named = {column.parts[0].name.lower() for column in self.references(argument)}
         if len(named) > 1:
             fact = f'mixes the blocks {", ".join(sorted(named))} in "{_sql(tree)}"'
-            raise self.owner.mistake(
-                InvalidCondition, fact, hint="one aggregate is about one block"
-            )
+            hint = "one aggregate is about one block"
+            raise self.owner.mistake(InvalidCondition, fact, hint=hint)
         plain = [
             name
             for name, node in expressions.columns_in(argument)
@@ -433,9 +426,8 @@ class Reader:
         ]
         if named and plain:
             fact = f'mixes column "{plain[0]}" of the event with block "{named.pop()}" in "{_sql(tree)}"'
-            raise self.owner.mistake(
-                InvalidCondition, fact, hint="an aggregate is about the columns of one block"
-            )
+            hint = "an aggregate is about the columns of one block"
+            raise self.owner.mistake(InvalidCondition, fact, hint=hint)
         every = frozenset().union(*self.words.blocks.values())
         return self.words.blocks[named.pop()] if named else every
 
@@ -488,11 +480,8 @@ class Reader:
                 fact = f'looks at "{_sql(node)}", and "{name}" is neither a block nor a column'
                 hint = f"its blocks are {', '.join(self.words.blocks)}; its columns are {', '.join(schema.names)}"
                 raise self.owner.mistake(UnknownBlock, fact, hint=hint)
-            raise self.owner.mistake(
-                UnknownColumn,
-                f'reads column "{name}", which the events do not have',
-                hint=meant(schema, name),
-            )
+            fact = f'reads column "{name}", which the events do not have'
+            raise self.owner.mistake(UnknownColumn, fact, hint=meant(schema, name))
 
     def check_boolean(self, tree: exp.Expr, text: str) -> None:
         found = (
@@ -500,9 +489,8 @@ class Reader:
         )
         if isinstance(tree, exp.Boolean) and not tree.this:
             hint = "say which events it means, or leave it out"
-            raise self.owner.mistake(
-                InvalidCondition, f'has the condition "{text}", which no event meets', hint=hint
-            )
+            fact = f'has the condition "{text}", which no event meets'
+            raise self.owner.mistake(InvalidCondition, fact, hint=hint)
         calculated = isinstance(tree, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod | exp.Neg)
         if (
             isinstance(tree, exp.Literal)
@@ -543,9 +531,8 @@ def argument_of(tree: exp.Expr) -> exp.Expr:
         found = found.this
     if isinstance(found, exp.Distinct):
         msg = f'"{_sql(tree)}" counts distinct values'
-        raise PatternError(
-            msg, hint="a run does not remember which values it has seen: leave DISTINCT out"
-        )
+        hint = "a run does not remember which values it has seen: leave DISTINCT out"
+        raise PatternError(msg, hint=hint)
     return found  # type: ignore[no-any-return]
 
 
@@ -573,9 +560,8 @@ def _micros(tree: exp.Interval) -> int | None:
     length = None if unit is None else _LENGTHS.get(unit.name.upper().removesuffix("S"))
     if length is None or not isinstance(tree.this, exp.Literal):
         msg = f'"{_sql(tree)}" is an interval without a fixed length'
-        raise InvalidCondition(
-            msg, hint="use seconds, minutes, hours, days or weeks: interval 5 minutes"
-        )
+        hint = "use seconds, minutes, hours, days or weeks: interval 5 minutes"
+        raise InvalidCondition(msg, hint=hint)
     return round(timedelta(microseconds=length * float(tree.this.this)) / timedelta(microseconds=1))
 
 

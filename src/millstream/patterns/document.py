@@ -93,11 +93,8 @@ def _skipping(stage: Entry, pattern: Pattern, skip: str) -> Pattern:
 def _sequence(stage: Entry, node: yaml.Node | None, title: str) -> Pattern:
     if not isinstance(node, yaml.SequenceNode) or not node.value:
         fact = f"the pattern of {title} is not a list of blocks"
-        raise NotLoadable(
-            fact,
-            hint='expected "match:" and below it "- {begin: name, where: condition}"',
-            where=stage.where,
-        )
+        hint = 'expected "match:" and below it "- {begin: name, where: condition}"'
+        raise NotLoadable(fact, hint=hint, where=stage.where)
     pattern = Pattern()
     for item in node.value:
         entry = Entry(stage.file, f"a block of {title}", item, item.start_mark)
@@ -137,9 +134,8 @@ def _refuse_python(entry: Entry) -> None:
     ]
     if python is not None or named:
         fact = f'{entry.title} has a condition in Python, "{named[0] if named else python}"'
-        raise NotLoadable(
-            fact, hint="YAML calls no functions: write this flow in Python", where=entry.where
-        )
+        hint = "YAML calls no functions: write this flow in Python"
+        raise NotLoadable(fact, hint=hint, where=entry.where)
 
 
 def _negated(

@@ -86,14 +86,12 @@ def read(sql: str, schema: Schema | None = None) -> tuple[exp.Expr, Recognition]
         tree = sqlglot.parse_one(text, dialect=MatchRecognize)
     except SqlglotError as error:
         said = f"the query is not SQL: {expressions.reason(error)}"
-        raise InvalidSql(
-            said, hint="check the MATCH_RECOGNIZE clause there", where=here()
-        ) from None
+        hint = "check the MATCH_RECOGNIZE clause there"
+        raise InvalidSql(said, hint=hint, where=here()) from None
     clauses = list(tree.find_all(exp.MatchRecognize))
     if len(clauses) != 1:
-        raise InvalidSql(
-            f"the query has {len(clauses)} MATCH_RECOGNIZE clauses", hint="write one", where=here()
-        )
+        msg = f"the query has {len(clauses)} MATCH_RECOGNIZE clauses"
+        raise InvalidSql(msg, hint="write one", where=here())
     return tree, _Clause(clauses[0], span, subsets, schema).recognition()
 
 
@@ -105,9 +103,8 @@ def _cut_out(sql: str) -> tuple[str, timedelta | None, dict[str, tuple[str, ...]
     try:
         tokens = MatchRecognize().tokenize(sql)
     except SqlglotError as error:
-        raise InvalidSql(
-            f"the query is not SQL: {expressions.reason(error)}", where=here()
-        ) from None
+        msg = f"the query is not SQL: {expressions.reason(error)}"
+        raise InvalidSql(msg, where=here()) from None
     sql, tokens = _skip_to_last(sql, tokens)
     after = _behind_pattern(tokens)
     span: timedelta | None = None
@@ -165,9 +162,8 @@ def _until(tokens: list[Token], first: int, words: tuple[str, ...]) -> int:
     for at in range(first + 1, len(tokens)):
         if tokens[at].text.upper() in words:
             return at
-    raise InvalidSql(
-        "the MATCH_RECOGNIZE clause has no DEFINE", hint="say what the variables mean", where=here()
-    )
+    hint = "say what the variables mean"
+    raise InvalidSql("the MATCH_RECOGNIZE clause has no DEFINE", hint=hint, where=here())
 
 
 def _span(text: str) -> timedelta:
@@ -175,13 +171,11 @@ def _span(text: str) -> timedelta:
         tree = expressions.parse(text.strip())
         node = literal(tree) if isinstance(tree, exp.Interval) else None
     except FlowError as error:
-        raise type(error)(
-            f"WITHIN is wrong: {error.message}", hint=error.hint, where=here()
-        ) from None
+        hint = error.hint
+        raise type(error)(f"WITHIN is wrong: {error.message}", hint=hint, where=here()) from None
     if node is None or not node.of:
-        raise InvalidSql(
-            f'WITHIN has "{text.strip()}"', hint="write WITHIN INTERVAL '10' MINUTE", where=here()
-        )
+        hint = "write WITHIN INTERVAL '10' MINUTE"
+        raise InvalidSql(f'WITHIN has "{text.strip()}"', hint=hint, where=here())
     return timedelta(microseconds=node.of)
 
 
@@ -191,9 +185,8 @@ def _subsets(words: list[str]) -> dict[str, tuple[str, ...]]:
     at = 0
     while at < len(words):
         if words[at + 1 : at + 3] != ["=", "("] or ")" not in words[at:]:
-            raise InvalidSql(
-                f'SUBSET has "{" ".join(words)}"', hint="write SUBSET u = (a, b)", where=here()
-            )
+            hint = "write SUBSET u = (a, b)"
+            raise InvalidSql(f'SUBSET has "{" ".join(words)}"', hint=hint, where=here())
         end = words.index(")", at)
         found[words[at].lower()] = tuple(
             word.lower() for word in words[at + 3 : end] if word != ","
@@ -239,11 +232,8 @@ class _Clause:
         read_from = select.args.get("from_") if isinstance(select, exp.Select) else None
         table = None if read_from is None else read_from.this
         if not isinstance(table, exp.Table) or (select is not None and select.args.get("joins")):
-            raise self.mistake(
-                UnsupportedSql,
-                "reads more than one table",
-                "name the query that it reads as a view first",
-            )
+            fact = "reads more than one table"
+            raise self.mistake(UnsupportedSql, fact, "name the query that it reads as a view first")
         return table
 
     def mistake(self, error: type[FlowError], fact: str, hint: str) -> FlowError:
@@ -291,11 +281,8 @@ class _Clause:
             parts[-1].strip('`"'),
         )
         if name.lower() not in words:
-            raise self.mistake(
-                UnknownBlock,
-                f'skips to "{name}", which its PATTERN does not have',
-                "name a variable",
-            )
+            fact = f'skips to "{name}", which its PATTERN does not have'
+            raise self.mistake(UnknownBlock, fact, "name a variable")
         return Skip(kind, name)  # type: ignore[arg-type]
 
     # DEFINE
@@ -309,18 +296,12 @@ class _Clause:
         names = {leaf.name.lower() for leaf in leaves(blocks)}
         unknown = [name for name in define if name not in names]
         if unknown:
-            raise self.mistake(
-                UnknownBlock,
-                f'defines "{unknown[0]}", which its PATTERN does not have',
-                "leave it out",
-            )
+            fact = f'defines "{unknown[0]}", which its PATTERN does not have'
+            raise self.mistake(UnknownBlock, fact, "leave it out")
         pattern = Pattern("match_recognize", blocks, self.span, where=self.owner.where)
         if all(block.nullable for block in blocks):
-            raise self.mistake(
-                UnsupportedSql,
-                "has a PATTERN that matches no row at all",
-                "let it take at least one row",
-            )
+            fact = "has a PATTERN that matches no row at all"
+            raise self.mistake(UnsupportedSql, fact, "let it take at least one row")
         check(pattern)
         parts = Parts.of(pattern, self.schema)
         self.blocks, self.leaves = blocks, parts.blocks
@@ -335,11 +316,8 @@ class _Clause:
         for union, members in self.subsets.items():
             unknown = [name for name in members if name not in names]
             if unknown:
-                raise self.mistake(
-                    UnknownBlock,
-                    f'has "{unknown[0]}" in SUBSET, not in its PATTERN',
-                    "name its variables",
-                )
+                fact = f'has "{unknown[0]}" in SUBSET, not in its PATTERN'
+                raise self.mistake(UnknownBlock, fact, "name its variables")
             names[union] = frozenset().union(*(names[name] for name in members))
         return names
 
@@ -351,9 +329,8 @@ class _Clause:
         for measure in self.clause.args.get("measures") or ():
             alias = measure.this
             if not isinstance(alias, exp.Alias):
-                raise self.mistake(
-                    UnsupportedSql, f'has a measure "{alias.sql()}" without a name', "write AS name"
-                )
+                fact = f'has a measure "{alias.sql()}" without a name'
+                raise self.mistake(UnsupportedSql, fact, "write AS name")
             collector.final = str(measure.args.get("window_frame") or "").upper() == "FINAL"
             tree = _navigated(alias.this, collector, self)
             columns.append(Output(alias.alias, rewritten(tree, collector).sql(dialect="spark")))
@@ -364,9 +341,8 @@ class _Clause:
     def check_next(self, piece: Piece, collector: Collector) -> None:
         """Refuse NEXT where the row may lie behind the match, or is not known yet."""
         if self.rows() and not collector.final:
-            raise self.mistake(
-                UnsupportedSql, "uses NEXT for each row of a match", "write FINAL NEXT(...)"
-            )
+            fact = "uses NEXT for each row of a match"
+            raise self.mistake(UnsupportedSql, fact, "write FINAL NEXT(...)")
         if piece.function == "first" and piece.blocks == collector.every:
             sure = sum(least_rows(block) for block in self.blocks) - 1 - piece.back
         else:
@@ -441,11 +417,8 @@ def _offset(node: exp.Expr, clause: _Clause) -> int:
         return default
     found = literal(node.expressions[1])
     if found is None or not isinstance(found.of, int) or found.of < 0:
-        raise clause.mistake(
-            UnsupportedSql,
-            f"has an offset in {name} that is not a whole number",
-            "write PREV(x, 2)",
-        )
+        fact = f"has an offset in {name} that is not a whole number"
+        raise clause.mistake(UnsupportedSql, fact, "write PREV(x, 2)")
     return found.of
 
 

@@ -134,9 +134,8 @@ def read_outputs(text: str, words: Vocabulary, keys: Sequence[str], owner: Owner
         columns.append(Output(name, rewritten(plain, collector).sql(dialect="spark")))
     twice = _twice([column.name for column in columns])
     if twice is not None:
-        raise owner.mistake(
-            DuplicateName, f'has two outputs "{twice}"', hint="give each a name of its own"
-        )
+        hint = "give each a name of its own"
+        raise owner.mistake(DuplicateName, f'has two outputs "{twice}"', hint=hint)
     return Outputs(tuple(columns), tuple(collector.pieces), tuple(collector.values))
 
 
@@ -210,14 +209,12 @@ def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:
         and name not in collector.words.schema
     ):
         hint = f"its blocks are {', '.join(collector.words.blocks)}"
-        raise collector.owner.mistake(
-            UnknownBlock, f'emits a column of block "{name}", which it does not have', hint=hint
-        )
+        fact = f'emits a column of block "{name}", which it does not have'
+        raise collector.owner.mistake(UnknownBlock, fact, hint=hint)
     column = node.sql(dialect="spark")
     hint = f"say of which block: {next(iter(collector.words.blocks), 'a')}.{column}, or max({column}) over all"
-    raise collector.owner.mistake(
-        PatternError, f'emits column "{column}", which is not its key', hint=hint
-    )
+    fact = f'emits column "{column}", which is not its key'
+    raise collector.owner.mistake(PatternError, fact, hint=hint)
 
 
 def default_outputs(

@@ -93,9 +93,8 @@ class PartitionMatcher:
 
     def load(self, data: bytes) -> Kept:
         if data[:4] != MARK or int.from_bytes(data[4:6], "little") != VERSION:
-            raise InternalError(
-                "the state of a pattern is not of a version that this release reads"
-            )
+            msg = "the state of a pattern is not of a version that this release reads"
+            raise InternalError(msg)
         content = msgspec.msgpack.decode(data[6:])
         memory = None if content["memory"] is None else table_of(content["memory"])
         return Partition(self.inner.load(content["inner"]), memory, content["counts"])

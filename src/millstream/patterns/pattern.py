@@ -89,9 +89,8 @@ class Pattern:
         """Begin with a block; every event that meets it starts a run."""
         if self.blocks:
             msg = f"pattern{self._called} begins twice"
-            raise ImpossiblePattern(
-                msg, hint="start with begin(), continue with next() or followed_by()", where=here()
-            )
+            hint = "start with begin(), continue with next() or followed_by()"
+            raise ImpossiblePattern(msg, hint=hint, where=here())
         begun = replace(self, where=here())
         return begun._add(name, condition, "relaxed", within)
 
@@ -148,9 +147,8 @@ class Pattern:
         """Return a pattern that matches what any of several match; it can be a block of another."""
         if not patterns or not all(isinstance(one, Pattern) and one.blocks for one in patterns):
             msg = "alternatives must be patterns that have begun"
-            raise ImpossiblePattern(
-                msg, hint='write Pattern.either(Pattern().begin("a", ...), ...)', where=here()
-            )
+            hint = 'write Pattern.either(Pattern().begin("a", ...), ...)'
+            raise ImpossiblePattern(msg, hint=hint, where=here())
         bodies = tuple(one._as_body() for one in patterns)
         block = Block("", "relaxed", body=bodies, where=here())
         return Pattern(blocks=(block,), where=here())._checked(block)
@@ -171,9 +169,8 @@ class Pattern:
             or most < least
         ):
             fact = f"is taken {least} to {most} times"
-            raise self._mistake(
-                InvalidOption, fact, hint="give whole numbers, the lower one first: times(2, 4)"
-            )
+            hint = "give whole numbers, the lower one first: times(2, 4)"
+            raise self._mistake(InvalidOption, fact, hint=hint)
         if least == 0:
             return self._change("loops", least=1, most=most, optional=True)
         return self._change("loops", least=least, most=most)
@@ -189,9 +186,8 @@ class Pattern:
     def times_or_more(self, least: int) -> Pattern:
         """Take the last block `least` times or more often."""
         if not isinstance(least, int) or least < 1:
-            raise self._mistake(
-                InvalidOption, f"is taken {least} times or more", hint="give a whole number above 0"
-            )
+            hint = "give a whole number above 0"
+            raise self._mistake(InvalidOption, f"is taken {least} times or more", hint=hint)
         return self._change("loops", least=least, most=None)
 
     def greedy(self) -> Pattern:
@@ -235,11 +231,8 @@ class Pattern:
         """Match the pattern for each value of these columns separately."""
         if not all(isinstance(column, str) and column for column in columns):
             msg = f"pattern{self._called} has a key that is not a column"
-            raise InvalidName(
-                msg,
-                hint="name columns as text; none at all: one sequence over all events",
-                where=here(),
-            )
+            hint = "name columns as text; none at all: one sequence over all events"
+            raise InvalidName(msg, hint=hint, where=here())
         return replace(self, keys=columns)
 
     def precondition(self, condition: Conditions) -> Pattern:
@@ -389,32 +382,24 @@ class Pattern:
         for block in all_blocks((added,)):
             if seen.count(block.name.lower()) > 1:
                 msg = f'pattern{self._called} has two blocks "{block.name}"'
-                raise DuplicateName(
-                    msg, hint="give each block a name of its own", where=block.where
-                )
+                hint = "give each block a name of its own"
+                raise DuplicateName(msg, hint=hint, where=block.where)
         return self
 
     def _change(self, fact: str, **options: object) -> Pattern:
         last = self._last
         if last.negated:
-            raise self._mistake(
-                ImpossiblePattern,
-                f"is negated and {fact}",
-                hint="only blocks that take events have it",
-            )
+            hint = "only blocks that take events have it"
+            raise self._mistake(ImpossiblePattern, f"is negated and {fact}", hint=hint)
         return replace(self, blocks=(*self.blocks[:-1], replace(last, **options)))  # type: ignore[arg-type]
 
     def _check_loop(self, fact: str, *, leaf: bool = False) -> None:
         if not self._last.loops:
-            raise self._mistake(
-                ImpossiblePattern,
-                f"{fact} and is no loop",
-                hint="say times() or one_or_more() before it",
-            )
+            hint = "say times() or one_or_more() before it"
+            raise self._mistake(ImpossiblePattern, f"{fact} and is no loop", hint=hint)
         if leaf and self._last.body:
-            raise self._mistake(
-                ImpossiblePattern, f"{fact} and is a group", hint="a loop of one block may have it"
-            )
+            hint = "a loop of one block may have it"
+            raise self._mistake(ImpossiblePattern, f"{fact} and is a group", hint=hint)
 
     def _known(self, block: str) -> str:
         names = [one.name for one in all_blocks(self.blocks) if one.name and not one.negated]
@@ -428,9 +413,8 @@ class Pattern:
     def _last(self) -> Block:
         if not self.blocks:
             msg = f"pattern{self._called} has no block yet"
-            raise ImpossiblePattern(
-                msg, hint="options come after the block that they are about", where=here()
-            )
+            hint = "options come after the block that they are about"
+            raise ImpossiblePattern(msg, hint=hint, where=here())
         return self.blocks[-1]
 
     @property
@@ -466,9 +450,8 @@ def _check_name(name: object) -> None:
         raise InvalidName(msg, hint="the first argument is the block's name", where=here())
     if not _NAME.fullmatch(name) or name.startswith("__"):
         msg = f'block "{name}" has a name that SQL cannot say'
-        raise InvalidName(
-            msg, hint='use letters, digits and "_", starting with a letter', where=here()
-        )
+        hint = 'use letters, digits and "_", starting with a letter'
+        raise InvalidName(msg, hint=hint, where=here())
 
 
 def _positive(span: str | timedelta, owner: str) -> timedelta:
@@ -515,9 +498,8 @@ def _condition(condition: object, owner: str) -> Condition:
     if callable(condition) and not isinstance(condition, type):
         if not any(takes(condition, count) for count in (1, 2)):
             msg = f"{owner} has a predicate that cannot be called as predicate(event, history)"
-            raise InvalidCondition(
-                msg, hint="it takes the event, and the history if it needs it", where=here()
-            )
+            hint = "it takes the event, and the history if it needs it"
+            raise InvalidCondition(msg, hint=hint, where=here())
         return condition
     msg = f"{owner} has {type(condition).__name__} as its condition"
     raise InvalidCondition(msg, hint='write Spark SQL: "delay > 60"', where=here())

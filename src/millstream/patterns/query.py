@@ -71,9 +71,8 @@ class Query:
         made = replace(made, certain=self.certain(time)) if self.all_rows else made
         if any(name.lower() == made.certain.lower() for name in made.plans[0].outputs.names):
             msg = f'the MATCH_RECOGNIZE clause emits "{made.certain}", which is the moment at which a match is certain'
-            raise DuplicateName(
-                msg, hint=f"name it otherwise: ... AS own_{made.certain}", where=self.where
-            )
+            hint = f"name it otherwise: ... AS own_{made.certain}"
+            raise DuplicateName(msg, hint=hint, where=self.where)
         return made
 
     def certain(self, time: str) -> str:
@@ -166,16 +165,12 @@ def recognized(query: str, stream: str, schema: Schema | None, time: str, site: 
     pattern = Query.of(query)
     if pattern.table.strip("`") != stream:
         fact = f'matches rows FROM "{pattern.table}", but its stream is "{stream}"'
-        raise site.mistake(
-            UnknownStream, fact, hint=f"write FROM {quoted(stream)} MATCH_RECOGNIZE (...)"
-        )
+        hint = f"write FROM {quoted(stream)} MATCH_RECOGNIZE (...)"
+        raise site.mistake(UnknownStream, fact, hint=hint)
     if pattern.order.lower() != time.lower():
         fact = f'has ORDER BY "{pattern.order}" in its MATCH_RECOGNIZE, but the time of stream "{stream}" is "{time}"'
-        raise site.mistake(
-            TimesDiffer,
-            fact,
-            hint=f"write ORDER BY {quoted(time)}: a stream is in the order of its time",
-        )
+        hint = f"write ORDER BY {quoted(time)}: a stream is in the order of its time"
+        raise site.mistake(TimesDiffer, fact, hint=hint)
     by = tuple(
         site.column(schema, name, stream, verb="has PARTITION BY") for name in pattern.partition
     )

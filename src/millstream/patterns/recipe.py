@@ -195,11 +195,8 @@ def _keys(
     if key is not None:
         own = {tuple(key)}
     if len(own) > 1:
-        raise PatternError(
-            "patterns of one phenomenon have different keys",
-            hint="they see one stream",
-            where=here(),
-        )
+        msg = "patterns of one phenomenon have different keys"
+        raise PatternError(msg, hint="they see one stream", where=here())
     names = next(iter(own), ())
     found = [schema.find(name) for name in names]
     for name, field in zip(names, found, strict=True):
@@ -249,9 +246,8 @@ def _joined(
         tests = [test.event for test in automaton.tests]
         if len(tests) > BITS:
             fact = f'pattern "{automaton.name}" has {len(tests)} conditions, more than {BITS}'
-            raise PatternError(
-                fact, hint="split it, or compute some in columns before", where=here()
-            )
+            hint = "split it, or compute some in columns before"
+            raise PatternError(fact, hint=hint, where=here())
         if len(masks[-1]) + len(tests) > BITS:
             masks.append([])
         shift = len(masks[-1])

@@ -49,11 +49,8 @@ class _Reader:
         while at < len(text.rstrip()):
             token = _TOKEN.match(text, at)
             if token is None:
-                raise self.mistake(
-                    UnsupportedSql,
-                    f'has a PATTERN that cannot be read at "{text[at:].strip()}"',
-                    _HINT,
-                )
+                fact = f'has a PATTERN that cannot be read at "{text[at:].strip()}"'
+                raise self.mistake(UnsupportedSql, fact, _HINT)
             found.append(token[1])
             at = token.end()
         return found
@@ -85,9 +82,8 @@ class _Reader:
         while self.next and self.next not in ("|", ")", "-}", ","):
             blocks.append(self.quantified(self.primary()))
         if not blocks:
-            raise self.mistake(
-                UnsupportedSql, "has an empty part in its PATTERN", "a match has at least one row"
-            )
+            fact = "has an empty part in its PATTERN"
+            raise self.mistake(UnsupportedSql, fact, "a match has at least one row")
         return tuple(blocks)
 
     def primary(self) -> Block:
@@ -97,11 +93,8 @@ class _Reader:
                 if self.next == "$"
                 else "a stream does not remember where it began"
             )
-            raise self.mistake(
-                UnsupportedSql,
-                f'has the anchor "{self.next}" in its PATTERN',
-                f"{why}: leave it out",
-            )
+            fact = f'has the anchor "{self.next}" in its PATTERN'
+            raise self.mistake(UnsupportedSql, fact, f"{why}: leave it out")
         if self.take("("):
             inside = self.alternation()
             self.expect(")")
@@ -119,11 +112,8 @@ class _Reader:
     def variable(self) -> Block:
         name = self.next.strip('`"')
         if not name or not (name[0].isalpha() or name[0] == "_"):
-            raise self.mistake(
-                UnsupportedSql,
-                f'has "{self.next}" in its PATTERN where a variable should be',
-                _HINT,
-            )
+            fact = f'has "{self.next}" in its PATTERN where a variable should be'
+            raise self.mistake(UnsupportedSql, fact, _HINT)
         self.at += 1
         condition = self.define.get(name.lower())
         tests = () if condition is None else (condition,)
@@ -177,11 +167,8 @@ class _Reader:
             least = 0 if least is None else least
         self.expect("}")
         if least is None or (most is not None and (most < least or most < 1)):
-            raise self.mistake(
-                UnsupportedSql,
-                "has a quantifier that counts nothing",
-                "write {2}, {2,}, {,3} or {2,3}",
-            )
+            fact = "has a quantifier that counts nothing"
+            raise self.mistake(UnsupportedSql, fact, "write {2}, {2,}, {,3} or {2,3}")
         return least, most
 
     def number(self) -> int | None:

@@ -83,9 +83,8 @@ def _evaluate(tree: exp.Expr, rows: pa.Table) -> Column:
         case exp.Coalesce():
             return pc.coalesce(*(_evaluate(one, rows) for one in (tree.this, *tree.expressions)))
     msg = f'"{tree.sql(dialect="spark")}" can only be computed by Spark'
-    raise InvalidCondition(
-        msg, hint="use comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN and IS NULL"
-    )
+    hint = "use comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN and IS NULL"
+    raise InvalidCondition(msg, hint=hint)
 
 
 def _interval(micros: int) -> Column:

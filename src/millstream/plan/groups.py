@@ -76,9 +76,8 @@ class Plan:
         found = next((group for group in self.groups if group.name == name), None)
         if found is None:
             msg = f'flow "{self.flow.name}" has no group "{name}"'
-            raise UnknownGroup(
-                msg, hint=f"its groups are {', '.join(group.name for group in self.groups)}"
-            )
+            hint = f"its groups are {', '.join(group.name for group in self.groups)}"
+            raise UnknownGroup(msg, hint=hint)
         return found
 
     @property

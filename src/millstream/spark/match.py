@@ -168,7 +168,6 @@ def _time(df: DataFrame, schema: Schema, time: str | None) -> str:
             if not candidates
             else f"the timestamp columns {', '.join(candidates)}"
         )
-        raise NoTime(
-            f"the events have {fact}", hint='say which is their time: time="at"', where=here()
-        )
+        hint = 'say which is their time: time="at"'
+        raise NoTime(f"the events have {fact}", hint=hint, where=here())
     return candidates[0]

@@ -128,10 +128,8 @@ class Stretch:
         if self.share >= WHOLE:
             return self.second
         if key is None:
-            raise UnplaceableKey(
-                "a result without a key cannot be shared out",
-                hint="switch at once, without --share",
-            )
+            hint = "switch at once, without --share"
+            raise UnplaceableKey("a result without a key cannot be shared out", hint=hint)
         return self.second if place(key, WHOLE) < self.share else self.first
 
 

@@ -177,10 +177,8 @@ def _moved(state: State, now_us: int, text: str, *instructions: Instruction) -> 
 
 def _requested(state: State, event: SwitchRequested, now_us: int) -> Step:
     if not isinstance(state, Running):
-        raise SwitchRefused(
-            f'a switch from version "{state.current}" to "{state.next}" is {state.phase}',
-            hint=_way_out(state),
-        )
+        msg = f'a switch from version "{state.current}" to "{state.next}" is {state.phase}'
+        raise SwitchRefused(msg, hint=_way_out(state))
     if event.version in {*state.owners.versions, state.current}:
         # It would publish once more what the version of that name has published.
         raise InternalError(f'a version of the name "{event.version}" has run already')

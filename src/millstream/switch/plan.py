@@ -65,10 +65,8 @@ class SwitchPlan:
         if self.obstacles:
             first, *others = self.obstacles
             more = f" (and {len(others)} more)" if others else ""
-            raise SwitchImpossible(
-                f'flow "{self.old.flow.name}" cannot be switched: {first.fact}{more}',
-                hint=first.hint,
-            )
+            msg = f'flow "{self.old.flow.name}" cannot be switched: {first.fact}{more}'
+            raise SwitchImpossible(msg, hint=first.hint)
 
 
 def switch_plan(

@@ -92,9 +92,8 @@ def decode(content: bytes) -> Record:
     head, _, body = content.partition(b"\n")
     if head.decode(errors="replace") != f"{_HEAD}{xxhash.xxh64_hexdigest(body)}":
         msg = "the record of a switch is damaged, or of a later version of Millstream"
-        raise ControlBroken(
-            msg, hint="restore the file switch/record from a backup of the job's folder"
-        )
+        hint = "restore the file switch/record from a backup of the job's folder"
+        raise ControlBroken(msg, hint=hint)
     try:
         return msgspec.json.decode(body, type=Record)
     except msgspec.ValidationError as error:

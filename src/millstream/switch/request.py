@@ -56,20 +56,14 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.share is None:
             return
         if not 0 < self.share <= WHOLE:
-            raise SwitchRefused(
-                f"a new version cannot have {percent(self.share)} of the keys",
-                hint="give it from 0.01% to 100%",
-            )
+            msg = f"a new version cannot have {percent(self.share)} of the keys"
+            raise SwitchRefused(msg, hint="give it from 0.01% to 100%")
         if self.shadow:
-            raise SwitchRefused(
-                "a version in the shadow has no share of the keys",
-                hint="ask for a share or for a shadow",
-            )
+            hint = "ask for a share or for a shadow"
+            raise SwitchRefused("a version in the shadow has no share of the keys", hint=hint)
         if self.since is not None:
-            raise SwitchRefused(
-                "a share of the keys begins at the next cut, not in the past",
-                hint="process all keys again, or none",
-            )
+            msg = "a share of the keys begins at the next cut, not in the past"
+            raise SwitchRefused(msg, hint="process all keys again, or none")
 
     @property
     def mode(self) -> Mode:

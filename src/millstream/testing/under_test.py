@@ -114,10 +114,8 @@ class FlowTest:
         """Return the dead letters of a source or a journal, with reason and record."""
         self._settle()
         if journal not in self._run.plan.journals:
-            raise UnknownStream(
-                f'flow "{self.flow.name}" has no journal "{journal}"',
-                hint=f"one of {list(self._run.plan.journals)}",
-            )
+            hint = f"one of {list(self._run.plan.journals)}"
+            raise UnknownStream(f'flow "{self.flow.name}" has no journal "{journal}"', hint=hint)
         letters = journal_at(self._run.journal(journal)).dead_journal()
         if not letters.exists():
             return Results()
@@ -161,9 +159,8 @@ class FlowTest:
     def _source(self, name: str) -> Source:
         stage = self.flow.stages.get(name)
         if not isinstance(stage, Source):
-            raise UnknownStream(
-                f'flow "{self.flow.name}" has no source "{name}"', hint=f"one of {self._sources()}"
-            )
+            hint = f"one of {self._sources()}"
+            raise UnknownStream(f'flow "{self.flow.name}" has no source "{name}"', hint=hint)
         return stage
 
 
@@ -194,9 +191,8 @@ def batch_of(rows: Iterable[Mapping[str, Any]], stage: Source) -> pa.RecordBatch
 def _readable(row: Mapping[str, Any], schema: pa.Schema, source: str) -> dict[str, Any]:
     unknown = [name for name in row if name not in schema.names]
     if unknown:
-        raise IngestError(
-            f'source "{source}" has no column "{unknown[0]}"', hint=f"one of {schema.names}"
-        )
+        hint = f"one of {schema.names}"
+        raise IngestError(f'source "{source}" has no column "{unknown[0]}"', hint=hint)
     readable = dict(row)
     for field in schema:
         value = readable.get(field.name)

@@ -50,9 +50,8 @@ def plot(
     names = tuple(dict.fromkeys(name for row in rows for name in row))
     lanes = _lanes(rows, names, by)
     if time is not None and rows and not any(time in _fields(row) for row in rows):
-        raise UnknownColumn(
-            f'the matches have no time "{time}"', hint=f"they have {', '.join(names)}", where=here()
-        )
+        hint = f"they have {', '.join(names)}"
+        raise UnknownColumn(f'the matches have no time "{time}"', hint=hint, where=here())
     several = len({row.get("pattern") for row in rows}) > 1
     spans = [_span(row, [*lanes, "pattern"] if several else lanes, time) for row in rows]
     shown = sorted(spans, key=lambda span: (span.begin, span.end, span.lane))[:limit]
@@ -66,9 +65,8 @@ def _rows(matches: Any, time: str | None, limit: int) -> list[Row]:
     """Return matches as dictionaries; of a Spark DataFrame no more than one more than the limit."""
     if getattr(matches, "isStreaming", False):
         msg = "a stream has no end, and a plot needs one"
-        raise InvalidOption(
-            msg, hint="plot what it has written: ms.plot(spark.read.parquet(...))", where=here()
-        )
+        hint = "plot what it has written: ms.plot(spark.read.parquet(...))"
+        raise InvalidOption(msg, hint=hint, where=here())
     if hasattr(matches, "toArrow"):
         moments = [name for name, kind in matches.dtypes if kind.startswith("timestamp")]
         order = time if time in moments else moments[-1] if moments else None
@@ -84,9 +82,8 @@ def _rows(matches: Any, time: str | None, limit: int) -> list[Row]:
         found = matches
     if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
         msg = f"matches cannot be read from {type(matches).__name__}"
-        raise InvalidOption(
-            msg, hint="give a DataFrame, an Arrow table or a list of dictionaries", where=here()
-        )
+        hint = "give a DataFrame, an Arrow table or a list of dictionaries"
+        raise InvalidOption(msg, hint=hint, where=here())
     return [_row(one) for one in found]
 
 
@@ -94,9 +91,8 @@ def _row(one: Any) -> Row:
     plain = _plain(one)
     if not isinstance(plain, dict):
         msg = f"a match is a dictionary, not {type(one).__name__}"
-        raise InvalidOption(
-            msg, hint="give a DataFrame, an Arrow table or a list of dictionaries", where=here()
-        )
+        hint = "give a DataFrame, an Arrow table or a list of dictionaries"
+        raise InvalidOption(msg, hint=hint, where=here())
     return plain
 
 

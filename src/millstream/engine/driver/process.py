@@ -133,9 +133,8 @@ class DriverProcess:
             if self.failed is not None:
                 raise error_of(self.failed)
             if not self._answers:
-                raise DriverFailed(
-                    f"driver {self.pid} ended before it answered", hint=self._log.last()
-                )
+                hint = self._log.last()
+                raise DriverFailed(f"driver {self.pid} ended before it answered", hint=hint)
             found = self._answers.popleft()
         if isinstance(found, Refused):
             raise error_of(found.failure)

@@ -28,10 +28,8 @@ class Fences:
         """
         fence = self._known.get(node, 0)
         if generation < fence:
-            raise Fenced(
-                f'"{node}#{generation}" was replaced by generation {fence}',
-                hint="it may be stopped",
-            )
+            hint = "it may be stopped"
+            raise Fenced(f'"{node}#{generation}" was replaced by generation {fence}', hint=hint)
         if generation > fence:
             known = {**self._known, node: generation}
             self._storage.put(self._name, msgspec.json.encode(known))

@@ -346,7 +346,5 @@ def _check_places(found: Mapping[str, Source], places: Mapping[str, Sequence[Pla
                 else f"not {len(places[name])}"
             )
             fact = f'the journal of source "{name}" has {description.partitions} partitions, {made}'
-            raise SchemaConflict(
-                fact,
-                hint="on several engines they stay as they were made: deploy under another name",
-            )
+            hint = "on several engines they stay as they were made: deploy under another name"
+            raise SchemaConflict(fact, hint=hint)

@@ -125,9 +125,8 @@ class Intake:
         )
         try:
             if client.ended(target):
-                raise Ended(
-                    f'"{target}" has ended: it accepts no more events', hint="deploy the job again"
-                )
+                hint = "deploy the job again"
+                raise Ended(f'"{target}" has ended: it accepts no more events', hint=hint)
             blocks = _blocks(media, body, client.schema(target), numbering.first, target)
             taken = _Sending(client, target, numbering).all(blocks)
             client.close()
@@ -197,9 +196,8 @@ def _elements(body: bytes) -> list[bytes]:
         # A newline in JSON lies between its parts, never inside one.
         return [bytes(one).replace(b"\n", b" ").replace(b"\r", b" ") for one in _raw.decode(body)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        raise RequestRefused(
-            f"the body is not an array of JSON objects: {exc}", hint=f"lines of JSON are {NDJSON}"
-        ) from exc
+        hint = f"lines of JSON are {NDJSON}"
+        raise RequestRefused(f"the body is not an array of JSON objects: {exc}", hint=hint) from exc
 
 
 def _arrow(body: bytes, schema: pa.Schema, first: int, target: str) -> list[Rows]:
@@ -207,9 +205,8 @@ def _arrow(body: bytes, schema: pa.Schema, first: int, target: str) -> list[Rows
         with pa.ipc.open_stream(body) as stream:
             batches = [_validated(batch) for batch in stream if batch.num_rows]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
-        raise RequestRefused(
-            f"the body is not an Arrow stream: {exc}", hint="write it with pa.ipc.new_stream"
-        ) from exc
+        hint = "write it with pa.ipc.new_stream"
+        raise RequestRefused(f"the body is not an Arrow stream: {exc}", hint=hint) from exc
     rows = []
     for batch in batches:
         fitting = to_batch(batch, schema, source=target)

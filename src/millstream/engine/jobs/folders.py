@@ -62,8 +62,6 @@ def claim(data: Path) -> Claim:
     claimed = storage.claim(_LOCK, timeout=_LOCK_S)
     if claimed is None:
         holder = (storage.read(_LOCK) or b"").decode() or "unknown"
-        raise EngineRunning(
-            f"an engine runs in {data} already, in process {holder}",
-            hint="stop that one first, or give this one another folder: --data",
-        )
+        hint = "stop that one first, or give this one another folder: --data"
+        raise EngineRunning(f"an engine runs in {data} already, in process {holder}", hint=hint)
     return claimed

@@ -476,9 +476,8 @@ def _resume_asked(job: Job, now: float) -> Step:
             return _to(fresh, state, now, intake=True), [OpenInboxes(), OpenIntake(), *_driver(job)]
         case JobState.FINISHED:
             hint = f"millstream undeploy {job.name}, and deploy it again"
-            raise InvalidTransition(
-                f'job "{job.name}" has finished: its sources have ended permanently', hint=hint
-            )
+            msg = f'job "{job.name}" has finished: its sources have ended permanently'
+            raise InvalidTransition(msg, hint=hint)
         case JobState.DRAINING:
             hint = f"millstream wait {job.name}, then resume it"
             raise InvalidTransition(f'job "{job.name}" is still draining', hint=hint)

@@ -57,10 +57,8 @@ def pack(flow: Path) -> bytes:
     if not flow.is_file():
         raise NotLoadable(f'there is no file "{flow}"', hint="name a flow.py or a flow.yaml")
     if flow.suffix not in _SUFFIXES:
-        raise NotLoadable(
-            f'"{flow}" is neither Python nor YAML',
-            hint="name a flow.py, a flow.yaml or a scheme.yaml",
-        )
+        hint = "name a flow.py, a flow.yaml or a scheme.yaml"
+        raise NotLoadable(f'"{flow}" is neither Python nor YAML', hint=hint)
     files = {flow.name: flow, **dict(_beside(flow.resolve().parent))}
     _check_size(len(files), sum(file.stat().st_size for file in files.values()))
     packed = io.BytesIO()
@@ -122,9 +120,8 @@ def _opened(package: bytes) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(io.BytesIO(package))
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise BadPackage(
-            "what was deployed is not a zip", hint="millstream deploy makes one of a flow"
-        ) from error
+        hint = "millstream deploy makes one of a flow"
+        raise BadPackage("what was deployed is not a zip", hint=hint) from error
 
 
 def _checked(archive: zipfile.ZipFile) -> Manifest:
@@ -146,7 +143,6 @@ def _checked(archive: zipfile.ZipFile) -> Manifest:
         raise BadPackage(f"a package has no {_MANIFEST} that can be read") from error
     flow = PurePosixPath(found.flow)
     if found.flow not in archive.namelist() or len(flow.parts) != 1 or flow.suffix not in _SUFFIXES:
-        raise BadPackage(
-            f'a package has no flow "{found.flow}"', hint="a flow.py or a flow.yaml, at its top"
-        )
+        hint = "a flow.py or a flow.yaml, at its top"
+        raise BadPackage(f'a package has no flow "{found.flow}"', hint=hint)
     return found

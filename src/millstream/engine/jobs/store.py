@@ -378,6 +378,5 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreBroken(
-            f"the engine's store refuses: {error}", hint="is its disk full?"
-        ) from error
+        hint = "is its disk full?"
+        raise StoreBroken(f"the engine's store refuses: {error}", hint=hint) from error

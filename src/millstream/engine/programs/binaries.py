@@ -77,9 +77,8 @@ class Binaries:
         """
         named = parse(text)
         if named is None:
-            raise NoSuchAction(
-                f'"{text}" names no program of an engine', hint="write score@2 or score@latest"
-            )
+            hint = "write score@2 or score@latest"
+            raise NoSuchAction(f'"{text}" names no program of an engine', hint=hint)
         return self._chosen(named)
 
     def _chosen(self, named: BinaryName) -> Binary:
@@ -90,10 +89,8 @@ class Binaries:
             if one.version == named.version:
                 return one
         there = ", ".join(str(one.version) for one in found)
-        raise NoSuchAction(
-            f'there is no version {named.version} of action "{named.name}"',
-            hint=f"versions that are there: {there}",
-        )
+        msg = f'there is no version {named.version} of action "{named.name}"'
+        raise NoSuchAction(msg, hint=f"versions that are there: {there}")
 
     def pinned(
         self, texts: Iterable[str], given: Mapping[str, str] | None = None

@@ -60,10 +60,8 @@ class Contents:
         for path, whole in ((self._whole(sha256), True), (self._part(sha256), False)):
             with suppress(FileNotFoundError):
                 return Content(sha256, path.stat().st_size, whole)
-        raise NoSuchAction(
-            f"no program with the SHA-256 {sha256} is here",
-            hint="millstream actions add brings one",
-        )
+        hint = "millstream actions add brings one"
+        raise NoSuchAction(f"no program with the SHA-256 {sha256} is here", hint=hint)
 
     def receive(self, sha256: str, data: bytes, *, offset: int, total: int) -> Content:
         """Take the bytes from `offset` on; with the last of `total` bytes the whole is checked.
@@ -93,10 +91,8 @@ class Contents:
         with part.open("ab") as file:
             there = file.tell()
             if offset > there:
-                raise BadBinary(
-                    f"bytes {there:,} to {offset:,} of a program are missing",
-                    hint="send them first",
-                )
+                msg = f"bytes {there:,} to {offset:,} of a program are missing"
+                raise BadBinary(msg, hint="send them first")
             file.write(data[there - offset :])
             return file.tell()
 
@@ -113,10 +109,9 @@ class Contents:
         found = _hashed(part)
         if size != total or found != sha256:
             part.unlink()
-            raise BadBinary(
-                f"{size:,} bytes with the SHA-256 {found} came, and not {total:,} with {sha256}",
-                hint="the file changed, or its bytes got lost on the way: send it again",
-            )
+            msg = f"{size:,} bytes with the SHA-256 {found} came, and not {total:,} with {sha256}"
+            hint = "the file changed, or its bytes got lost on the way: send it again"
+            raise BadBinary(msg, hint=hint)
         part.chmod(0o555)
         _sync(part)
         part.rename(self._whole(sha256))
@@ -136,16 +131,14 @@ class Contents:
             StoreBroken: It is damaged.
         """
         if not self.status(sha256).whole:
-            raise NoSuchAction(
-                f"the program with the SHA-256 {sha256} is here in part", hint="send the rest"
-            )
+            hint = "send the rest"
+            raise NoSuchAction(f"the program with the SHA-256 {sha256} is here in part", hint=hint)
         path = self._whole(sha256)
         seen = _seen(path)
         if self._checked.get(sha256) != seen:
             if _hashed(path) != sha256:
-                raise StoreBroken(
-                    f"the file {path} is damaged", hint="remove it, and add the program again"
-                )
+                hint = "remove it, and add the program again"
+                raise StoreBroken(f"the file {path} is damaged", hint=hint)
             self._checked[sha256] = seen
         return path
 
@@ -197,7 +190,6 @@ def _translated() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise NoRoom(
-                "the engine's disk is full", hint="it may work when there is room"
-            ) from error
+            hint = "it may work when there is room"
+            raise NoRoom("the engine's disk is full", hint=hint) from error
         raise StoreBroken(f"the engine's folder of programs refuses: {error}") from error

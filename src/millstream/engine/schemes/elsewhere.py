@@ -184,9 +184,8 @@ def owners_of(scheme: Scheme, engines: Sequence[Peer]) -> dict[str, int]:
     for address, owner in found.items():
         if owner is None:
             there = ", ".join(sorted({ip for ips in hosts for ip in ips}))
-            raise InvalidScheme(
-                f'no engine is at "{address}"', hint=f"the engines of the cluster are at {there}"
-            )
+            hint = f"the engines of the cluster are at {there}"
+            raise InvalidScheme(f'no engine is at "{address}"', hint=hint)
     return {address: owner for address, owner in found.items() if owner is not None}
 
 

@@ -276,10 +276,8 @@ def _check(nodes: Sequence[Node], root: Path, programs: dict[str, Path]) -> None
             where = (
                 f"looked for it from {root}" if "/" in node.action else "looked for it on its PATH"
             )
-            raise InvalidScheme(
-                f'the program "{node.action}" of node "{node.name}" is missing, or not executable',
-                hint=where,
-            )
+            msg = f'the program "{node.action}" of node "{node.name}" is missing, or not executable'
+            raise InvalidScheme(msg, hint=where)
 
 
 def _on_path(node: Node) -> str | None:

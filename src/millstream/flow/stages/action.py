@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 from millstream.errors import InvalidOption, TimesDiffer, Where
 from millstream.flow import binary
-from millstream.flow.durations import format as shown
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site
 from millstream.flow.stages import forms
@@ -25,6 +24,10 @@ if TYPE_CHECKING:
 
 Contract = Literal["one", "stream"]
 Format = Literal["json", "msgpack", "arrow", "raw"]
+_OPTIONS = (
+    *("contract", "format", "env", "files", "memory_bytes", "cpu_seconds"),
+    *("time_limit", "attempts", "user", "conn_whitelist"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,43 +70,19 @@ class Action(OneInput):
 
     @classmethod
     def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-        attempts = entry.whole("attempts")
-        return inputs[0].action(
-            name,
-            entry.texts("action") or [],
-            output=entry.needed("output", "columns"),
-            input=entry.texts("input"),
-            contract=entry.text("contract") or "one",
-            format=entry.text("format") or "json",
-            env=entry.named("env"),
-            files=entry.texts("files") or (),
-            time_limit=entry.text("time_limit") or "1 minute",
-            attempts=3 if attempts is None else attempts,
-            memory_bytes=entry.whole("memory_bytes"),
-            cpu_seconds=entry.whole("cpu_seconds"),
-            user=entry.text("user"),
-            conn_whitelist=entry.texts("conn_whitelist"),
+        argv, output = entry.texts("action") or [], entry.needed("output", "columns")
+        given = entry.given(
+            text=("contract", "format", "time_limit", "user"),
+            texts=("input", "files", "conn_whitelist"),
+            whole=("attempts", "memory_bytes", "cpu_seconds"),
+            named=("env",),
         )
+        return inputs[0].action(name, argv, output=output, **given)
 
     def to_yaml(self, flow: Flow) -> Tree:
-        limit, listed = self.time_limit, self.conn_whitelist
-        tree: Tree = {
-            "from": self.input,
-            "action": list(self.argv),
-            "input": forms.columns(self.columns) or None,
-            "output": self.output.ddl,
-            "contract": None if self.contract == "one" else self.contract,
-            "format": None if self.format == "json" else self.format,
-            "env": dict(self.env) or None,
-            "files": list(self.files) or None,
-            "memory_bytes": self.memory_bytes,
-            "cpu_seconds": self.cpu_seconds,
-            "time_limit": None if limit == timedelta(minutes=1) else shown(limit),
-            "attempts": None if self.attempts == 3 else self.attempts,
-            "user": self.user,
-            "conn_whitelist": None if listed is None else list(listed),
-        }
-        return forms.given(tree)
+        columns = forms.columns(self.columns) or None
+        tree = {"from": self.input, "action": list(self.argv), "input": columns}
+        return forms.given({**tree, "output": self.output.ddl}) | forms.changed(self, *_OPTIONS)
 
     def fingerprint(
         self, described: Tree, functions: FunctionTable, snapshots: Mapping[str, str]
@@ -210,9 +189,8 @@ class ActionMethod(Upstream):
 
     def _check_own_time(self, site: Site, answer: Schema) -> None:
         if self.time is not None and self.time in answer:
-            fact = (
-                f'answers with the column "{self.time}", which is the time of stream "{self.name}"'
-            )
+            own = f'which is the time of stream "{self.name}"'
+            fact = f'answers with the column "{self.time}", {own}'
             hint = "a row keeps its time: give the answer's another name"
             raise site.mistake(TimesDiffer, fact, hint=hint)
 
@@ -232,9 +210,8 @@ def _check_program(site: Site, argv: Sequence[str], attempts: int) -> None:
         hint = "a program that an engine keeps is named like score@2 or score@latest"
         raise site.mistake(InvalidOption, f'runs "{argv[0]}"', hint=hint)
     if attempts < 1:
-        raise site.mistake(
-            InvalidOption, f"tries a row {attempts} times", hint="try it at least once"
-        )
+        fact = f"tries a row {attempts} times"
+        raise site.mistake(InvalidOption, fact, hint="try it at least once")
 
 
 def _check_words(site: Site, contract: str, format: str) -> None:
@@ -243,15 +220,12 @@ def _check_words(site: Site, contract: str, format: str) -> None:
         (format, get_args(Format), "format"),
     ):
         if word not in known:
-            raise site.mistake(
-                InvalidOption, f'has the {what} "{word}"', hint=f"it is one of {', '.join(known)}"
-            )
+            hint = f"it is one of {', '.join(known)}"
+            raise site.mistake(InvalidOption, f'has the {what} "{word}"', hint=hint)
     if (contract, format) == ("stream", "arrow"):
         fact = "has the format arrow and the contract stream"
-        hint = (
-            'let the answer have a column "_row" that says '
-            "which row of the batch each of its rows is of"
-        )
+        row = "which row of the batch each of its rows is of"
+        hint = f'let the answer have a column "_row" that says {row}'
         raise site.mistake(InvalidOption, fact, hint=hint)
 
 
@@ -262,17 +236,15 @@ def _check_raw(site: Site, columns: tuple[str, ...], given: Schema | None, outpu
         raise site.mistake(InvalidOption, "has the format raw", hint=hint)
     kinds = [output.fields[0].type, (found := given and given.find(columns[0])) and found.type]
     if any(kind not in (None, "binary", "string") for kind in kinds):
-        raise site.mistake(
-            InvalidOption, "has the format raw", hint="its columns are of type binary or string"
-        )
+        hint = "its columns are of type binary or string"
+        raise site.mistake(InvalidOption, "has the format raw", hint=hint)
 
 
 def _whitelist(site: Site, addresses: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the addresses that a program may connect to."""
     if isinstance(addresses, str):
-        raise site.mistake(
-            InvalidOption, f"may connect to {addresses!r}", hint="give a list of addresses, IP:port"
-        )
+        hint = "give a list of addresses, IP:port"
+        raise site.mistake(InvalidOption, f"may connect to {addresses!r}", hint=hint)
     for address in addresses or ():
         if not whitelisted(address):
             hint = "name an IP address and a port, like 10.0.0.5:5432"

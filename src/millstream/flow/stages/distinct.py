@@ -83,8 +83,7 @@ class DistinctMethod(Upstream):
         self._check_timed(site, "distinct")
         columns = self._columns(site, by, "is distinct by")
         if not columns:
-            raise site.mistake(
-                InvalidOption, "is distinct by no column", hint='name at least one: by="flight"'
-            )
+            hint = 'name at least one: by="flight"'
+            raise site.mistake(InvalidOption, "is distinct by no column", hint=hint)
         length = site.positive(within, "within")
         return self.flow.add(Distinct(name, self.name, columns, length, where=site.where), self)

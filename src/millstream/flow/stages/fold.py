@@ -117,9 +117,8 @@ class FoldMethod(Upstream):
         site = self._site(name)
         check_callable(site, step, 2, "step(state, row)")
         if order not in ("time", "arrival"):
-            raise site.mistake(
-                InvalidOption, f'folds in the order "{order}"', hint='order= is "time" or "arrival"'
-            )
+            hint = 'order= is "time" or "arrival"'
+            raise site.mistake(InvalidOption, f'folds in the order "{order}"', hint=hint)
         if order == "time":
             self._check_timed(site, "fold in the order of time", hint='or say order="arrival"')
         columns = self._columns(site, (self.key or ()) if by is None else by, "folds by")

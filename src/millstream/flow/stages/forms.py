@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from millstream.flow.stages.stage import Tree
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+from millstream.flow import durations
+from millstream.flow.stages.stage import Stage, Tree
+
+
+def changed(stage: Stage, *names: str) -> Tree:
+    """Return the fields of a stage that are not as they are by default, for an entry."""
+    defaults = {one.name: one.default for one in fields(stage)}
+    values = {name: getattr(stage, name) for name in names}
+    return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return durations.format(value)
+    if isinstance(value, tuple):
+        return dict(value) if value and isinstance(value[0], tuple) else list(value)
+    return value
 
 
 def given(tree: Tree) -> Tree:

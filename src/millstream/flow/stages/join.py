@@ -56,9 +56,8 @@ class Join(Stage):
         schema = left.schema
         if self.how != "semi":
             schema = joined(site, left.schema, right.schema, dropped)
-        return replace(
-            left, name=self.name, schema=schema, lateness=max(left.lateness, right.lateness)
-        )
+        lateness = max(left.lateness, right.lateness)
+        return replace(left, name=self.name, schema=schema, lateness=lateness)
 
     @classmethod
     def yaml_inputs(cls, entry: Entry) -> list[str]:
@@ -129,23 +128,17 @@ class JoinMethod(Upstream):
         if isinstance(other, Table):
             return self.flow.add(looked_up(self, site, other, on, within, how), self)
         self._check_own(site, other)
-        kind = _how(site, how)
+        if how not in get_args(How):
+            hint = f"how= is one of {', '.join(get_args(How))}"
+            raise site.mistake(InvalidOption, f'joins "{how}"', hint=hint)
         for stream in (self, other):
             stream._check_timed(site, "join of streams")
         if within is None:
             fact = f'joins the streams "{self.name}" and "{other.name}" without a bound in time'
-            raise site.mistake(
-                UnboundedJoin, fact, hint='say how far apart rows may be: within="1 hour"'
-            )
+            hint = 'say how far apart rows may be: within="1 hour"'
+            raise site.mistake(UnboundedJoin, fact, hint=hint)
         bound = site.duration(within, "within")
         columns = columns_on(site, on, (self.name, self.schema), (other.name, other.schema))
-        stage = Join(name, self.name, other.name, columns, bound, kind, site.where)
+        sides = self.name, other.name
+        stage = Join(name, *sides, columns, bound, cast("How", how), site.where)
         return self.flow.add(stage, self, other)
-
-
-def _how(site: Site, how: str) -> How:
-    if how not in get_args(How):
-        raise site.mistake(
-            InvalidOption, f'joins "{how}"', hint=f"how= is one of {', '.join(get_args(How))}"
-        )
-    return cast("How", how)

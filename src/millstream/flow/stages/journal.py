@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from millstream.errors import InvalidOption, Where
-from millstream.flow.durations import format as shown
+from millstream.errors import Where
 from millstream.flow.site import Site
 from millstream.flow.stages import forms
 from millstream.flow.stages.stage import ZERO, Tree, Written
@@ -50,28 +49,17 @@ class Journal(Written):
 
     @classmethod
     def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-        partitions, keep_bytes = entry.whole("partitions"), entry.whole("keep_bytes")
-        key, keep_for = entry.text("key"), entry.text("keep_for")
+        given = entry.given(text=("key", "keep_for"), whole=("partitions", "keep_bytes"))
         # "key: null" means that there is none, not even the stream's.
-        stream = inputs[0].key_by(None) if entry.has("key") and key is None else inputs[0]
-        return stream.journal(
-            name,
-            partitions=1 if partitions is None else partitions,
-            key=key,
-            keep_for=keep_for,
-            keep_bytes=keep_bytes,
-        )
+        keyless = entry.has("key") and "key" not in given
+        return (inputs[0].key_by(None) if keyless else inputs[0]).journal(name, **given)
 
     def to_yaml(self, flow: Flow) -> Tree:
-        tree = {
-            "journal": self.input,
-            "partitions": None if self.partitions == 1 else self.partitions,
-            "keep_for": self.keep_for and shown(self.keep_for),
-            "keep_bytes": self.keep_bytes,
-        }
+        tree = {"journal": self.input}
+        tree |= forms.changed(self, "partitions", "keep_for", "keep_bytes")
         # The key is written only where it is not the stream's own: also that there is none.
         own = self.key == flow.stream(self.input).key
-        return forms.given(tree) | ({} if own else {"key": self.key})
+        return tree if own else {**tree, "key": self.key}
 
 
 class JournalMethod(Upstream):
@@ -101,17 +89,9 @@ class JournalMethod(Upstream):
         """
         # The name of a stage until it is known to be one.
         site = replace(self._site(name), kind="journal")
-        if partitions < 1:
-            raise site.mistake(
-                InvalidOption, f"has {partitions} partitions", hint="give at least one"
-            )
-        if keep_bytes is not None and keep_bytes < 0:
-            raise site.mistake(
-                InvalidOption, f"keeps {keep_bytes} bytes", hint="give a number of bytes"
-            )
         column = self.key
         if key is not None:
             column = site.column(self.schema, key, self.name, verb="is keyed by")
-        kept = None if keep_for is None else site.duration(keep_for, "keep_for")
+        kept = site.kept(partitions, keep_for, keep_bytes)
         stage = Journal(name, self.name, partitions, column, kept, keep_bytes, site.where)
         return self.flow.add(stage, self)

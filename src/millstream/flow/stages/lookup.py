@@ -77,9 +77,8 @@ def looked_up(
 ) -> Lookup:
     """Return the stage that joins a stream with a table."""
     if within is not None:
-        raise site.mistake(
-            InvalidOption, "has within= for a table", hint="a table has no time: leave it out"
-        )
+        hint = "a table has no time: leave it out"
+        raise site.mistake(InvalidOption, "has within= for a table", hint=hint)
     if how not in get_args(How):
         hint = 'how= is "inner" or "left": a stream never ends, so nobody knows what it lacks'
         raise site.mistake(InvalidOption, f'joins "{how}" with a table', hint=hint)
@@ -96,9 +95,8 @@ def columns_on(site: Site, on: str | Sequence[str], left: _Side, right: _Side) -
     """Return the columns that both sides are equal in."""
     names = (on,) if isinstance(on, str) else tuple(on)
     if not names:
-        raise site.mistake(
-            InvalidOption, "joins on no column", hint='name at least one: on="flight"'
-        )
+        hint = 'name at least one: on="flight"'
+        raise site.mistake(InvalidOption, "joins on no column", hint=hint)
     columns = tuple(site.column(left[1], name, left[0], verb="joins on") for name in names)
     for name in names:
         site.column(right[1], name, right[0], verb="joins on")
@@ -111,11 +109,8 @@ def _check_type(site: Site, name: str, left: _Side, right: _Side) -> None:
     known = [(owner, one.type) for owner, one in fields if one is not None and one.type is not None]
     if len({found for _, found in known}) > 1:
         types = " and ".join(f'{found} in "{owner}"' for owner, found in known)
-        raise site.mistake(
-            SchemasDiffer,
-            f'joins on column "{name}", which is {types}',
-            hint="cast one of them in sql(...) before",
-        )
+        fact = f'joins on column "{name}", which is {types}'
+        raise site.mistake(SchemasDiffer, fact, hint="cast one of them in sql(...) before")
 
 
 def joined(

@@ -50,23 +50,17 @@ class Match(OneInput):
         above, output = inputs[0], None
         assert above.time is not None, "a match has a time"
         if above.schema is not None:
-            output = self.pattern.outcome(
-                above.schema, time=above.time, key=self.by, emit=self.emit
-            )
+            time, emit = above.time, self.emit
+            output = self.pattern.outcome(above.schema, time=time, key=self.by, emit=emit)
             site.check_columns(output)
         return above.derived(self.name, output)
 
     @classmethod
     def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-        document = import_module(_PATTERNS)
-        pattern = (
-            document.read_pattern(entry)
-            if entry.has("match")
-            else document.read_phenomenon(entry, name)
-        )
-        by, emit, shards = entry.texts("by"), entry.text("emit"), entry.whole("shards")
-        shards, strict = SHARDS if shards is None else shards, entry.flag("strict")
-        return inputs[0].match(name, pattern, by=by, emit=emit, strict=strict, shards=shards)
+        document, one = import_module(_PATTERNS), entry.has("match")
+        pattern = document.read_pattern(entry) if one else document.read_phenomenon(entry, name)
+        given = entry.given(texts=("by",), text=("emit",), whole=("shards",), flag=("strict",))
+        return inputs[0].match(name, pattern, **given)
 
     def to_yaml(self, flow: Flow) -> Tree:
         site = Site(flow.name, self.name, "stage", self.where)
@@ -76,9 +70,8 @@ class Match(OneInput):
             return {"from": self.input, **pattern}
         key = flow.stream(self.input).key
         by = None if self.by == ((key,) if key is not None else ()) else list(self.by)
-        shards = None if self.shards == SHARDS else self.shards
-        rest = {"by": by, "emit": self.emit, "shards": shards}
-        return forms.given({"from": self.input, **pattern, **rest})
+        tree = forms.given({"from": self.input, **pattern, "by": by})
+        return tree | forms.changed(self, "emit", "shards")
 
     def fingerprint(
         self, described: Tree, functions: FunctionTable, snapshots: Mapping[str, str]
@@ -157,9 +150,8 @@ class MatchMethod(Upstream):
         site = self._site(name)
         self._check_timed(site, "match")
         if shards < 1:
-            raise site.mistake(
-                InvalidOption, f"spreads its keys over {shards} shards", hint="give at least one"
-            )
+            fact = f"spreads its keys over {shards} shards"
+            raise site.mistake(InvalidOption, fact, hint="give at least one")
         if not isinstance(pattern, Matchable):
             fact = f"is given {type(pattern).__name__} where a pattern should be"
             hint = 'say what to look for: ms.Pattern().begin("a", "x > 1")...'

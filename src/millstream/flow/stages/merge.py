@@ -71,11 +71,12 @@ class MergeMethod(Upstream):
             self._check_own(site, other)
             _check_columns(site, self, other)
             if other.time != self.time:
-                fact = (
-                    f'merges "{self.name}", whose time is {_quoted(self.time)}, '
-                    f'and "{other.name}", whose time is {_quoted(other.time)}'
+                one, two = (
+                    f'"{stream.name}", whose time is {_quoted(stream.time)}'
+                    for stream in (self, other)
                 )
-                raise site.mistake(TimesDiffer, fact, hint="both need the same time column")
+                hint = "both need the same time column"
+                raise site.mistake(TimesDiffer, f"merges {one}, and {two}", hint=hint)
         names = (self.name, *(stream.name for stream in others))
         return self.flow.add(Merge(name, names, site.where), self, *others)
 
@@ -90,9 +91,8 @@ def _check_columns(site: Site, first: Upstream, other: Upstream) -> None:
     found = first.schema.differences(first.name, other.schema, other.name)
     if found:
         fact = f'merges "{first.name}" and "{other.name}", whose columns differ: {"; ".join(found)}'
-        raise site.mistake(
-            SchemasDiffer, fact, hint="bring them to the same columns with sql(...) before"
-        )
+        hint = "bring them to the same columns with sql(...) before"
+        raise site.mistake(SchemasDiffer, fact, hint=hint)
 
 
 def _merged(schemas: Sequence[Schema | None]) -> Schema | None:

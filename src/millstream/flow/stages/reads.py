@@ -40,14 +40,10 @@ class Reads(EntryPoint):
         found = schema.differences(written.name, self.schema, self.name) if schema else []
         if found:
             fact = f'is written and read ("{self.name}") with different columns: {"; ".join(found)}'
-            raise site.mistake(
-                SchemasDiffer, fact, hint="give reads(...) the columns that are written"
-            )
+            hint = "give reads(...) the columns that are written"
+            raise site.mistake(SchemasDiffer, fact, hint=hint)
         if self.time != written.time:
-            fact = (
-                f"is written with the time {written.time or 'none'} "
-                f'and read ("{self.name}") with {self.time or "none"}'
-            )
-            raise site.mistake(
-                TimesDiffer, fact, hint="give reads(...) the time column that is written"
-            )
+            read = f'read ("{self.name}") with {self.time or "none"}'
+            fact = f"is written with the time {written.time or 'none'} and {read}"
+            hint = "give reads(...) the time column that is written"
+            raise site.mistake(TimesDiffer, fact, hint=hint)

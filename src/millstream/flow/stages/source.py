@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from millstream.errors import Where
 from millstream.flow.schema import Schema
 from millstream.flow.sources import SourceSpec
-from millstream.flow.stages.stage import Written
+from millstream.flow.stages.stage import ZERO, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Source(Written):
     name: str
     origin: SourceSpec
     schema: Schema
-    time: str | None
-    lateness: timedelta
-    key: str | None
-    ahead: timedelta
-    idle: timedelta
-    partitions: int
+    time: str | None = None
+    lateness: timedelta = ZERO
+    key: str | None = None
+    ahead: timedelta = timedelta(days=1)
+    idle: timedelta = timedelta(seconds=10)
+    partitions: int = 1
     keep_for: timedelta | None = None
     keep_bytes: int | None = None
     where: Where | None = field(default=None, compare=False, repr=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from millstream.errors import ForeignStream, InvalidFunction, InvalidOption, NoTime, TimeDropped
 from millstream.flow.schema import Schema
-from millstream.flow.site import Site, here
+from millstream.flow.site import Site
 
 if TYPE_CHECKING:
     from millstream.flow.flow import Flow
@@ -44,14 +44,11 @@ class Upstream:
             time: Its time column; this stream's if it is left out.
         """
         key = self.key if schema is None or (self.key is not None and self.key in schema) else None
-        return replace(
-            self, name=name, schema=schema, time=self.time if time == "" else time, key=key
-        )
+        time = self.time if time == "" else time
+        return replace(self, name=name, schema=schema, time=time, key=key)
 
     def _site(self, name: str, noun: str = "stage") -> Site:
-        site = Site(self.flow.name, name, noun, here())
-        site.check_name()
-        return site
+        return self.flow._site(name, noun)
 
     def _columns(self, site: Site, by: str | Sequence[str], verb: str) -> tuple[str, ...]:
         names = (by,) if isinstance(by, str) else tuple(by)
@@ -60,19 +57,17 @@ class Upstream:
     def _check_own(self, site: Site, other: object) -> None:
         if not isinstance(other, Upstream):
             fact = f"is given {type(other).__name__} where a stream should be"
-            raise site.mistake(
-                InvalidOption, fact, hint="pass what source(), window() and the others return"
-            )
+            hint = "pass what source(), window() and the others return"
+            raise site.mistake(InvalidOption, fact, hint=hint)
         if other.flow is not self.flow:
             fact = f'reads stream "{other.name}" of another flow, "{other.flow.name}"'
             raise site.mistake(ForeignStream, fact, hint="build both streams on one Flow")
 
     def _check_timed(self, site: Site, what: str, hint: str = "") -> None:
         if self.time is None:
+            fact = f'is a {what}, and stream "{self.name}" has no time'
             named = 'give its source a time column: time="at"' + (f", {hint}" if hint else "")
-            raise site.mistake(
-                NoTime, f'is a {what}, and stream "{self.name}" has no time', hint=named
-            )
+            raise site.mistake(NoTime, fact, hint=named)
 
     def _check_time_kept(self, site: Site, output: Schema | None, what: str) -> None:
         if output is not None:
@@ -98,15 +93,10 @@ def check_callable(site: Site, function: object, parameters: int, shape: str) ->
     except TypeError:
         name = getattr(function, "__name__", type(function).__name__)
         fact = f'is given the function "{name}", which cannot be called as {shape}'
-        raise site.mistake(
-            InvalidFunction, fact, hint=f"it takes {parameters} parameter{'s'[: parameters > 1]}"
-        ) from None
+        hint = f"it takes {parameters} parameter{'s'[: parameters > 1]}"
+        raise site.mistake(InvalidFunction, fact, hint=hint) from None
     except ValueError:
         return  # a function written in C that does not list its parameters
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        name = cast("Any", function).__name__
-        raise site.mistake(
-            InvalidFunction,
-            f'is given "{name}", which does not return its result',
-            hint="use a plain function",
-        )
+        fact = f'is given "{cast("Any", function).__name__}", which does not return its result'
+        raise site.mistake(InvalidFunction, fact, hint="use a plain function")

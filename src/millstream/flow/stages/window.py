@@ -200,31 +200,22 @@ class WindowMethod(Upstream):
         self._check_timed(site, "window")
         named = _grouping(site, self.name, self.schema, by, self.key)
         every, size, gap, longest = map(lengths.get, ("every", "size", "gap", "longest"))
-        checked = (
-            _session(site, gap, longest, every or size)
-            if gap is not None
-            else _sized(site, every, size, longest)
-        )
+        if gap is not None:
+            checked = _session(site, gap, longest, every or size)
+        else:
+            checked = _sized(site, every, size, longest)
         columns = _aggregates(site, self.name, self.schema, named, aggregates)
         return self.flow.add(Window(name, self.name, *checked, named, columns, site.where), self)
 
 
-_Lengths = tuple[
-    Literal["tumbling", "sliding", "session"],
-    timedelta | None,
-    timedelta | None,
-    timedelta | None,
-    timedelta | None,
-]
+_Span = timedelta | None
+_Lengths = tuple[Literal["tumbling", "sliding", "session"], _Span, _Span, _Span, _Span]
 
 
 def _session(site: Site, gap: Length, longest: Length | None, sized: Length | None) -> _Lengths:
     if sized is not None:
-        fact, hint = (
-            "has both a gap and a size",
-            "a session has gap=, other windows have every= and size=",
-        )
-        raise site.mistake(InvalidOption, fact, hint=hint)
+        hint = "a session has gap=, other windows have every= and size="
+        raise site.mistake(InvalidOption, "has both a gap and a size", hint=hint)
     quiet = site.positive(gap, "gap")
     limit = None if longest is None else site.positive(longest, "longest")
     if limit is not None and limit < quiet:
@@ -238,22 +229,16 @@ def _sized(
     site: Site, every: Length | None, size: Length | None, longest: Length | None
 ) -> _Lengths:
     if longest is not None:
-        raise site.mistake(
-            InvalidOption, "has longest= without gap=", hint="only a session has a longest"
-        )
+        hint = "only a session has a longest"
+        raise site.mistake(InvalidOption, "has longest= without gap=", hint=hint)
     if every is None:
-        fact, hint = (
-            "does not say how often a window starts",
-            'say every="1 hour", or gap= for sessions',
-        )
-        raise site.mistake(InvalidOption, fact, hint=hint)
+        hint = 'say every="1 hour", or gap= for sessions'
+        raise site.mistake(InvalidOption, "does not say how often a window starts", hint=hint)
     step = site.positive(every, "every")
     length = step if size is None else site.positive(size, "size")
     if step > length:
-        fact = (
-            f"starts a window of {shown(length)} every {shown(step)}, "
-            "so rows between would be in none"
-        )
+        starts = f"starts a window of {shown(length)} every {shown(step)}"
+        fact = f"{starts}, so rows between would be in none"
         raise site.mistake(InvalidDuration, fact, hint="every= must be at most size=")
     return "tumbling" if step == length else "sliding", length, step, None, None
 
@@ -264,18 +249,22 @@ def _aggregates(
     if not aggregates:
         raise site.mistake(NotAnAggregate, "has no aggregates", hint='name one: flights="count(*)"')
     for name, text in aggregates.items():
-        with site.naming(f'aggregate "{name}"'):
-            tree = expressions.expression(text)
-        _check_columns(site, owner, schema, tree)
+        tree = _read(site, f'aggregate "{name}"', owner, schema, text)
         _check_aggregate(site, name, text, tree)
         _check_loose(site, by, name, tree)
     return tuple(aggregates.items())
 
 
-def _check_columns(site: Site, owner: str, schema: Schema | None, tree: Expr) -> None:
+def _read(
+    site: Site, what: str, owner: str, schema: Schema | None, text: str, verb: str | None = None
+) -> Expr:
+    """Return the syntax tree of an expression whose columns are there."""
+    with site.naming(what):
+        tree = expressions.expression(text)
     if schema is not None:
         for column, node in expressions.columns_in(tree):
-            site.field(schema, column, owner, verb=expressions.verb(node))
+            site.field(schema, column, owner, verb=verb or expressions.verb(node))
+    return tree
 
 
 def _check_aggregate(site: Site, name: str, text: str, tree: Expr) -> None:
@@ -284,10 +273,8 @@ def _check_aggregate(site: Site, name: str, text: str, tree: Expr) -> None:
         hint = "use approx_count_distinct(...), or a distinct stage before the window"
         raise site.mistake(DistinctAggregate, fact, hint=hint)
     if expressions.windowed(tree):
-        fact = f'has a window function in "{name}"'
-        raise site.mistake(
-            NotAnAggregate, fact, hint="leave OVER (...) out: the window is this stage's own"
-        )
+        hint = "leave OVER (...) out: the window is this stage's own"
+        raise site.mistake(NotAnAggregate, f'has a window function in "{name}"', hint=hint)
     if not expressions.may_aggregate(tree):
         fact = f'has "{text}" as "{name}", which is not an aggregate'
         hint = f"a window has many rows: say which, as in max({text}) or last({text})"
@@ -319,11 +306,7 @@ def _grouping(
 def _grouped(
     site: Site, input_name: str, schema: Schema | None, name: str, text: str
 ) -> tuple[str, str]:
-    with site.naming(f'by "{name}"'):
-        tree = expressions.expression(text)
-    if schema is not None:
-        for column, _ in expressions.columns_in(tree):
-            site.field(schema, column, input_name, verb="groups by")
+    tree = _read(site, f'by "{name}"', input_name, schema, text, "groups by")
     if any(expressions.aggregates_in(tree)):
         fact = f'groups by the aggregate "{text}"'
         raise site.mistake(NotAnAggregate, fact, hint="group by columns and expressions of one row")

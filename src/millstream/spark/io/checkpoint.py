@@ -106,9 +106,8 @@ class Checkpoint:
             return None
         version, metadata, *lines = text.strip().split("\n")
         if version != "v1":
-            raise RunError(
-                f'the offset log of group "{self.group}" has the unknown version "{version}"'
-            )
+            msg = f'the offset log of group "{self.group}" has the unknown version "{version}"'
+            raise RunError(msg)
         offsets = [msgspec.json.decode(line, type=Offset) for line in lines if line != "-"]
         watermark = int(json.loads(metadata)["batchWatermarkMs"])
         return Logged(batch, watermark, {offset.journal: offset for offset in offsets})

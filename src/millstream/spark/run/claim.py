@@ -18,8 +18,6 @@ def claim(folder: Path, flow: str) -> Claim:
     taken = storage.claim("lock")
     if taken is None:
         holder = (storage.read("lock") or b"").decode() or "unknown"
-        raise AlreadyRunning(
-            f'flow "{flow}" is running already, in process {holder}',
-            hint="stop that one first, or run this one with another --data folder",
-        )
+        hint = "stop that one first, or run this one with another --data folder"
+        raise AlreadyRunning(f'flow "{flow}" is running already, in process {holder}', hint=hint)
     return taken

@@ -157,9 +157,8 @@ class FlowVersion:
                     "millstream actions add brings it to an engine, "
                     "millstream deploy runs the flow there"
                 )
-                raise site.mistake(
-                    InvalidOption, f'runs "{stage.program}", which is not here', hint=hint
-                )
+                fact = f'runs "{stage.program}", which is not here'
+                raise site.mistake(InvalidOption, fact, hint=hint)
 
     # where it is
 

@@ -75,9 +75,8 @@ def session(
             spark = builder.getOrCreate()
         except Exception as error:
             said = str(error).strip().split("\n")[0]
-            raise RunError(
-                f"Spark did not start: {said}", hint=f"see {log}" if log else None
-            ) from error
+            hint = f"see {log}" if log else None
+            raise RunError(f"Spark did not start: {said}", hint=hint) from error
     spark.dataSource.register(JournalSource)
     return spark
 
@@ -96,9 +95,8 @@ def check_java() -> int:
     said = _said_by(_java())
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < 17:
-        raise RunError(
-            f"Spark needs Java 17 or newer, and {_java()} is {said.splitlines()[:1]}", hint=_INSTALL
-        )
+        msg = f"Spark needs Java 17 or newer, and {_java()} is {said.splitlines()[:1]}"
+        raise RunError(msg, hint=_INSTALL)
     return int(found[1])
 
 
@@ -118,9 +116,8 @@ def _said_by(java: str) -> str:
             [java, "-version"], capture_output=True, text=True, timeout=20, check=False
         ).stderr
     except OSError as error:
-        raise RunError(
-            "Spark needs Java 17 or newer, and no java was found", hint=_INSTALL
-        ) from error
+        hint = _INSTALL
+        raise RunError("Spark needs Java 17 or newer, and no java was found", hint=hint) from error
 
 
 def class_archive(place: Path) -> Path:

@@ -77,10 +77,8 @@ class Folding:
                 "the group continues from this row",
             ) from error
         if result is not None and self.time is not None and result.get(self.time) is None:
-            raise RunError(
-                f'stage "{self.stage}" emits a row without "{self.time}"',
-                hint="put the time of the row into it",
-            )
+            hint = "put the time of the row into it"
+            raise RunError(f'stage "{self.stage}" emits a row without "{self.time}"', hint=hint)
         if result is not None and not result.keys() <= self.output:
             unknown = sorted(result.keys() - self.output)
             raise RunError(
@@ -88,10 +86,8 @@ class Folding:
                 hint=f"its columns are {', '.join(sorted(self.output))}",
             )
         if result is not None and self.time is not None and result.get(self.time) < row[self.time]:
-            raise RunError(
-                f'stage "{self.stage}" dates a row back: {result.get(self.time)} for {row}',
-                hint=f'emit the "{self.time}" of the row, or a later one',
-            )
+            msg = f'stage "{self.stage}" dates a row back: {result.get(self.time)} for {row}'
+            raise RunError(msg, hint=f'emit the "{self.time}" of the row, or a later one')
         return after, result
 
     def _check(self, value: Any) -> None:
@@ -100,14 +96,11 @@ class Folding:
         try:
             same = decode(encode(value)) == value
         except (TypeError, ValueError, OverflowError) as error:
-            raise RunError(
-                f'stage "{self.stage}" keeps a state that cannot be stored: {error}', hint=_PLAIN
-            ) from None
+            msg = f'stage "{self.stage}" keeps a state that cannot be stored: {error}'
+            raise RunError(msg, hint=_PLAIN) from None
         if not same:
-            raise RunError(
-                f'stage "{self.stage}" keeps a state that changes when stored: {value!r}',
-                hint=_PLAIN,
-            )
+            msg = f'stage "{self.stage}" keeps a state that changes when stored: {value!r}'
+            raise RunError(msg, hint=_PLAIN)
 
 
 _PLAIN: Final = "use dicts with text keys, lists, text, numbers, booleans and None"

@@ -52,17 +52,11 @@ def check_stateless(stage: OneInput, flow: Flow, frame: Any) -> None:
     """Refuse what is no stream, hides state, or loses the time column."""
     who = title(stage, flow)
     if not isinstance(frame, DataFrame):
-        raise InvalidFunction(
-            f"{who} returns {type(frame).__name__}, not a DataFrame",
-            hint="return the DataFrame",
-            where=stage.where,
-        )
+        msg = f"{who} returns {type(frame).__name__}, not a DataFrame"
+        raise InvalidFunction(msg, hint="return the DataFrame", where=stage.where)
     if not frame.isStreaming:
-        raise InvalidFunction(
-            f"{who} does not use the stream it is given",
-            hint="build the result from the argument",
-            where=stage.where,
-        )
+        msg = f"{who} does not use the stream it is given"
+        raise InvalidFunction(msg, hint="build the result from the argument", where=stage.where)
     time = flow.stream(stage.input).time
     found = _stateful_nodes(frame, timed=time is not None)
     if found:
@@ -73,17 +67,12 @@ def check_stateless(stage: OneInput, flow: Flow, frame: Any) -> None:
 
 def _check_time(stage: Stage, time: str, frame: DataFrame, who: str) -> None:
     if time not in frame.columns:
-        raise TimeDropped(
-            f'{who} drops the time column "{time}"',
-            hint=f'keep "{time}" in what it selects',
-            where=stage.where,
-        )
+        hint = f'keep "{time}" in what it selects'
+        raise TimeDropped(f'{who} drops the time column "{time}"', hint=hint, where=stage.where)
     if WATERMARK not in frame.schema[time].metadata:
-        raise TimeDropped(
-            f'{who} puts something else in place of the time column "{time}"',
-            hint=f'leave "{time}" as it is and put the new value into another column',
-            where=stage.where,
-        )
+        msg = f'{who} puts something else in place of the time column "{time}"'
+        hint = f'leave "{time}" as it is and put the new value into another column'
+        raise TimeDropped(msg, hint=hint, where=stage.where)
 
 
 def _stateful_nodes(frame: DataFrame, *, timed: bool) -> list[str]:

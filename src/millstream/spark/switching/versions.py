@@ -192,10 +192,8 @@ class FlowVersions:
         plan.check()
         for name in [name for unit in plan.units for name in unit.groups]:
             if name in self.current.queries and self.current.queries[name].finished:
-                raise SwitchRefused(
-                    f'group "{name}" has ended',
-                    hint="what has ended is started again, not switched",
-                )
+                hint = "what has ended is started again, not switched"
+                raise SwitchRefused(f'group "{name}" has ended', hint=hint)
         return new, plan
 
     def _prepare_shadow(
@@ -203,10 +201,8 @@ class FlowVersions:
     ) -> tuple[SwitchPlan, int]:
         """Set a version apart; return the plan of the shadow, and the step of its windows."""
         if not plan.units:
-            raise SwitchRefused(
-                "the new version means the same as the running one",
-                hint="there is nothing to compare",
-            )
+            hint = "there is nothing to compare"
+            raise SwitchRefused("the new version means the same as the running one", hint=hint)
         found = shadowed(self.current.meanings, new.meanings, plan.units)
         shadow = Shadow(self._shadow.folder, self.current, new, plan, found)
         new.aside = Aside(shadow.groups, shadow.letters)
@@ -216,15 +212,11 @@ class FlowVersions:
 
     def _check_name(self, version: str) -> None:
         if not _NAME.fullmatch(version):
-            raise SwitchRefused(
-                f'a version cannot be called "{version}"',
-                hint="use letters, digits, dots, dashes and underscores",
-            )
+            hint = "use letters, digits, dots, dashes and underscores"
+            raise SwitchRefused(f'a version cannot be called "{version}"', hint=hint)
         if version in {self._pair.state.current, *self._pair.state.owners.versions}:
-            raise SwitchRefused(
-                f'a version "{version}" has run already',
-                hint="every version that ever runs has a name of its own",
-            )
+            hint = "every version that ever runs has a name of its own"
+            raise SwitchRefused(f'a version "{version}" has run already', hint=hint)
 
     def share(self, request: SwitchRequest) -> None:
         """Give the next version another share of the keys; without one it loses all.
@@ -287,10 +279,8 @@ class FlowVersions:
     def _loaded(self, name: str) -> FlowVersion:
         given, flow = self._given
         if name != given and self._load is None:
-            raise RunError(
-                f'version "{name}" of flow "{flow.name}" is running, and "{given}" was given',
-                hint="start the version that runs, and switch it",
-            )
+            msg = f'version "{name}" of flow "{flow.name}" is running, and "{given}" was given'
+            raise RunError(msg, hint="start the version that runs, and switch it")
         found = flow if name == given or self._load is None else self._load(name)
         homes = self._pair.state.job.homes.get(name, Homes())
         return FlowVersion(self._ground, name, found, homes)
