@@ -15,10 +15,7 @@ import msgspec
 from millstream import errors
 from millstream.engine import tokens
 from millstream.engine.http.openapi import JSON, OCTETS
-from millstream.engine.jobs.status import (
-    EngineStatus,
-    JobStatus,
-)
+from millstream.engine.jobs.status import EngineStatus, JobStatus
 from millstream.engine.programs.contents import Content
 from millstream.errors import (
     EngineAway,
@@ -80,13 +77,7 @@ class EngineClient:
         return self._ask("GET", path, kind, query)
 
     def post(
-        self,
-        path: str,
-        kind: type[Answer],
-        body: Any = None,
-        *,
-        extra: float = 0.0,
-        **query: Any,
+        self, path: str, kind: type[Answer], body: Any = None, *, extra: float = 0.0, **query: Any
     ) -> Answer:
         return self._ask("POST", path, kind, query, body, extra=extra)
 

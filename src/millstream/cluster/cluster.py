@@ -34,20 +34,9 @@ from millstream.cluster.switches import JobSwitches
 from millstream.engine.access.audit import AuditEntry, AuditQuery
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.jobs.package import pack
-from millstream.engine.jobs.status import (
-    Happening,
-    JobStatus,
-    Peer,
-    Place,
-    Prepared,
-    SourceStatus,
-)
+from millstream.engine.jobs.status import Happening, JobStatus, Peer, Place, Prepared, SourceStatus
 from millstream.engine.programs.contents import Content
-from millstream.errors import (
-    EngineAway,
-    EnginesDiffer,
-    MillstreamError,
-)
+from millstream.errors import EngineAway, EnginesDiffer, MillstreamError
 
 
 class _Log(msgspec.Struct):

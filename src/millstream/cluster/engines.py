@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from millstream.cluster.client import DEFAULT, PAUSE_S, EngineClient, job_path
-from millstream.engine.jobs.status import (
-    EngineStatus,
-    JobStatus,
-)
-from millstream.errors import (
-    EngineAway,
-    EnginesDiffer,
-    NoSuchJob,
-)
+from millstream.engine.jobs.status import EngineStatus, JobStatus
+from millstream.errors import EngineAway, EnginesDiffer, NoSuchJob
 from millstream.links.network import Address, spanning
 
 
@@ -168,10 +160,5 @@ class Engines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

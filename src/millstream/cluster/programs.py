@@ -11,14 +11,9 @@ from typing import Any, BinaryIO
 
 from millstream.cluster.client import Sent, content_path
 from millstream.cluster.engines import Engines
-from millstream.engine.jobs.status import (
-    BinaryStatus,
-)
+from millstream.engine.jobs.status import BinaryStatus
 from millstream.engine.programs.contents import MOST_BYTES
-from millstream.errors import (
-    BadBinary,
-    NoSuchAction,
-)
+from millstream.errors import BadBinary, NoSuchAction
 from millstream.flow.binary import NAME
 
 

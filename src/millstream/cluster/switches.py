@@ -12,15 +12,9 @@ from millstream.cluster.client import PATIENCE_S, PAUSE_S, PLANNING_S, Progress,
 from millstream.cluster.engines import Engines
 from millstream.engine.jobs.lifecycle import SETTLED
 from millstream.engine.jobs.package import pack
-from millstream.engine.jobs.status import (
-    JobStatus,
-    SwitchStatus,
-    VersionStatus,
-)
+from millstream.engine.jobs.status import JobStatus, SwitchStatus, VersionStatus
 from millstream.engine.jobs.switch_record import OVER
-from millstream.errors import (
-    EngineAway,
-)
+from millstream.errors import EngineAway
 from millstream.switch.cut import WHOLE
 from millstream.switch.request import SwitchRequest
 
@@ -115,10 +109,7 @@ def _shared(switch: SwitchStatus) -> bool:
 
 def _body(flow: Path | None, request: SwitchRequest) -> dict[str, Any]:
     """Return a request as an engine gets it."""
-    body: dict[str, Any] = {
-        "consent": request.consent,
-        "limit": request.timeout.total_seconds(),
-    }
+    body: dict[str, Any] = {"consent": request.consent, "limit": request.timeout.total_seconds()}
     if flow is not None:
         body |= {"package": pack(flow), "root": str(flow.resolve().parent)}
     elif request.share is None:

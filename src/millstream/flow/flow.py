@@ -62,7 +62,7 @@ class Flow:
         *,
         window: str | timedelta | None = None,
     ) -> None:
-self._name = name
+        self._name = name
         site = self._site(name, "flow")
         if switch_every is not None and window is not None:
             fact = "has two switch intervals, switch_every and window"
@@ -192,12 +192,7 @@ self._name = name
         return self._streams[known].sql(name, query)
 
     def reads(
-        self,
-        journal: str,
-        ddl: str | Schema,
-        *,
-        time: str | None = None,
-        name: str | None = None,
+        self, journal: str, ddl: str | Schema, *, time: str | None = None, name: str | None = None
     ) -> Stream:
         """Return the stream of a journal that this flow writes further down, to build a cycle.
 

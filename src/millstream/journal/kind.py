@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from types import TracebackType
 from typing import Protocol, Self
 
 import pyarrow as pa
@@ -110,13 +109,7 @@ class PartitionWriter(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 class PartitionReader(Protocol):

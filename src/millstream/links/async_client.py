@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from os import PathLike
-from types import TracebackType
 from typing import Any
 
 from millstream.links.admission import Numbers
@@ -67,12 +66,7 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, *error: object) -> None:
         if kind is None:
             await self.close()
         else:

@@ -21,7 +21,6 @@ from dataclasses import is_dataclass
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -347,12 +346,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         if kind is None:
             self.close()
         else:

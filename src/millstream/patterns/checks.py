@@ -66,8 +66,7 @@ def check_reached(
         return
     never = [block for number, block in enumerate(blocks) if number not in taken]
     stuck = next(
-        (block for block in never if not block.nullable),
-        never[0] if never else blocks[-1],
+        (block for block in never if not block.nullable), never[0] if never else blocks[-1]
     )
     hint = (
         "what it must meet is forbidden there, by a negation, until, a greedy loop, "

@@ -14,17 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from millstream.errors import (
-    DuplicateName,
-    FlowError,
-    ImpossiblePattern,
-    InvalidCondition,
-    InvalidName,
-    InvalidOption,
-    PatternError,
-    UnknownBlock,
-    Where,
-)
+from millstream import errors
 from millstream.flow.durations import duration
 from millstream.flow.expressions import expression
 from millstream.flow.schema import Schema
@@ -75,7 +65,7 @@ class Pattern:
     keys: tuple[str, ...] | None = None
     output: str | None = None
     late: bool = False
-    where: Where | None = field(default=None, compare=False, repr=False)
+    where: errors.Where | None = field(default=None, compare=False, repr=False)
 
     # Blocks
 
@@ -90,7 +80,7 @@ class Pattern:
         if self.blocks:
             msg = f"pattern{self._called} begins twice"
             hint = "start with begin(), continue with next() or followed_by()"
-            raise ImpossiblePattern(msg, hint=hint, where=here())
+            raise errors.ImpossiblePattern(msg, hint=hint, where=here())
         begun = replace(self, where=here())
         return begun._add(name, condition, "relaxed", within)
 
@@ -148,7 +138,7 @@ class Pattern:
         if not patterns or not all(isinstance(one, Pattern) and one.blocks for one in patterns):
             msg = "alternatives must be patterns that have begun"
             hint = 'write Pattern.either(Pattern().begin("a", ...), ...)'
-            raise ImpossiblePattern(msg, hint=hint, where=here())
+            raise errors.ImpossiblePattern(msg, hint=hint, where=here())
         bodies = tuple(one._as_body() for one in patterns)
         block = Block("", "relaxed", body=bodies, where=here())
         return Pattern(blocks=(block,), where=here())._checked(block)
@@ -170,7 +160,7 @@ class Pattern:
         ):
             fact = f"is taken {least} to {most} times"
             hint = "give whole numbers, the lower one first: times(2, 4)"
-            raise self._mistake(InvalidOption, fact, hint=hint)
+            raise self._mistake(errors.InvalidOption, fact, hint=hint)
         if least == 0:
             return self._change("loops", least=1, most=most, optional=True)
         return self._change("loops", least=least, most=most)
@@ -187,7 +177,7 @@ class Pattern:
         """Take the last block `least` times or more often."""
         if not isinstance(least, int) or least < 1:
             hint = "give a whole number above 0"
-            raise self._mistake(InvalidOption, f"is taken {least} times or more", hint=hint)
+            raise self._mistake(errors.InvalidOption, f"is taken {least} times or more", hint=hint)
         return self._change("loops", least=least, most=None)
 
     def greedy(self) -> Pattern:
@@ -232,7 +222,7 @@ class Pattern:
         if not all(isinstance(column, str) and column for column in columns):
             msg = f"pattern{self._called} has a key that is not a column"
             hint = "name columns as text; none at all: one sequence over all events"
-            raise InvalidName(msg, hint=hint, where=here())
+            raise errors.InvalidName(msg, hint=hint, where=here())
         return replace(self, keys=columns)
 
     def precondition(self, condition: Conditions) -> Pattern:
@@ -342,7 +332,7 @@ class Pattern:
     ) -> Pattern:
         if not self.blocks and self.where is None:
             msg = f"pattern{self._called} does not begin"
-            raise ImpossiblePattern(msg, hint="the first block is begin()", where=here())
+            raise errors.ImpossiblePattern(msg, hint="the first block is begin()", where=here())
         group = (
             name
             if isinstance(name, Pattern)
@@ -353,7 +343,9 @@ class Pattern:
         called = "" if isinstance(name, Pattern) else name
         if group is not None and negated:
             msg = f'block "{called}" negates a group'
-            raise ImpossiblePattern(msg, hint="negate a block with one condition", where=here())
+            raise errors.ImpossiblePattern(
+                msg, hint="negate a block with one condition", where=here()
+            )
         if group is None or not isinstance(name, Pattern):
             _check_name(called)
         limit = None if within is None else _positive(within, f'block "{called}"')
@@ -371,9 +363,9 @@ class Pattern:
         if replace(self, blocks=ours.blocks) != replace(ours, blocks=self.blocks):
             msg = f"a group{self._called} has options of a whole pattern"
             hint = "within, skip, key, emit, singleton and conditions on the run belong to the outer pattern"
-            raise ImpossiblePattern(msg, hint=hint, where=here())
+            raise errors.ImpossiblePattern(msg, hint=hint, where=here())
         if not self.blocks:
-            raise ImpossiblePattern("a group has no blocks", hint="begin() it", where=here())
+            raise errors.ImpossiblePattern("a group has no blocks", hint="begin() it", where=here())
         return self.blocks
 
     def _checked(self, added: Block) -> Pattern:
@@ -383,23 +375,23 @@ class Pattern:
             if seen.count(block.name.lower()) > 1:
                 msg = f'pattern{self._called} has two blocks "{block.name}"'
                 hint = "give each block a name of its own"
-                raise DuplicateName(msg, hint=hint, where=block.where)
+                raise errors.DuplicateName(msg, hint=hint, where=block.where)
         return self
 
     def _change(self, fact: str, **options: object) -> Pattern:
         last = self._last
         if last.negated:
             hint = "only blocks that take events have it"
-            raise self._mistake(ImpossiblePattern, f"is negated and {fact}", hint=hint)
+            raise self._mistake(errors.ImpossiblePattern, f"is negated and {fact}", hint=hint)
         return replace(self, blocks=(*self.blocks[:-1], replace(last, **options)))  # type: ignore[arg-type]
 
     def _check_loop(self, fact: str, *, leaf: bool = False) -> None:
         if not self._last.loops:
             hint = "say times() or one_or_more() before it"
-            raise self._mistake(ImpossiblePattern, f"{fact} and is no loop", hint=hint)
+            raise self._mistake(errors.ImpossiblePattern, f"{fact} and is no loop", hint=hint)
         if leaf and self._last.body:
             hint = "a loop of one block may have it"
-            raise self._mistake(ImpossiblePattern, f"{fact} and is a group", hint=hint)
+            raise self._mistake(errors.ImpossiblePattern, f"{fact} and is a group", hint=hint)
 
     def _known(self, block: str) -> str:
         names = [one.name for one in all_blocks(self.blocks) if one.name and not one.negated]
@@ -407,14 +399,14 @@ class Pattern:
             if isinstance(block, str) and name.lower() == block.lower():
                 return name
         msg = f'pattern{self._called} skips to block "{block}", which it does not have'
-        raise UnknownBlock(msg, hint=f"its blocks are {', '.join(names)}", where=here())
+        raise errors.UnknownBlock(msg, hint=f"its blocks are {', '.join(names)}", where=here())
 
     @property
     def _last(self) -> Block:
         if not self.blocks:
             msg = f"pattern{self._called} has no block yet"
             hint = "options come after the block that they are about"
-            raise ImpossiblePattern(msg, hint=hint, where=here())
+            raise errors.ImpossiblePattern(msg, hint=hint, where=here())
         return self.blocks[-1]
 
     @property
@@ -425,7 +417,7 @@ class Pattern:
     def _called(self) -> str:
         return "" if self.name is None else f' "{self.name}"'
 
-    def _mistake(self, error: type[FlowError], fact: str, *, hint: str) -> FlowError:
+    def _mistake(self, error: type[errors.FlowError], fact: str, *, hint: str) -> errors.FlowError:
         return error(f"{self._last_name} {fact}", hint=hint, where=here())
 
 
@@ -447,22 +439,22 @@ def _group(pattern: Pattern) -> Block:
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
         msg = "a block has no name"
-        raise InvalidName(msg, hint="the first argument is the block's name", where=here())
+        raise errors.InvalidName(msg, hint="the first argument is the block's name", where=here())
     if not _NAME.fullmatch(name) or name.startswith("__"):
         msg = f'block "{name}" has a name that SQL cannot say'
         hint = 'use letters, digits and "_", starting with a letter'
-        raise InvalidName(msg, hint=hint, where=here())
+        raise errors.InvalidName(msg, hint=hint, where=here())
 
 
 def _positive(span: str | timedelta, owner: str) -> timedelta:
     try:
         length = duration(span)
-    except FlowError as error:
+    except errors.FlowError as error:
         msg = f"{owner} has a wrong within: {error.message}"
         raise type(error)(msg, hint=error.hint, where=here()) from None
     if not length:
         msg = f"{owner} has no time to match in"
-        raise InvalidOption(msg, hint='give a time: within("5 minutes")', where=here())
+        raise errors.InvalidOption(msg, hint='give a time: within("5 minutes")', where=here())
     return length
 
 
@@ -480,10 +472,12 @@ def _conditions(
         found = tuple(conditions) if isinstance(conditions, list | tuple) else (conditions,)
         if not found:
             msg = f"{owner} has an empty list of conditions"
-            raise InvalidCondition(msg, hint="leave it out to take every event", where=here())
+            raise errors.InvalidCondition(
+                msg, hint="leave it out to take every event", where=here()
+            )
     if required and not found:
         msg = f"{owner} has no condition"
-        raise InvalidCondition(msg, hint="say which events it means", where=here())
+        raise errors.InvalidCondition(msg, hint="say which events it means", where=here())
     return tuple(_condition(one, owner) for one in found)
 
 
@@ -491,7 +485,7 @@ def _condition(condition: object, owner: str) -> Condition:
     if isinstance(condition, str):
         try:
             expression(condition)
-        except FlowError as error:
+        except errors.FlowError as error:
             msg = f"{owner} has a wrong condition: {error.message}"
             raise type(error)(msg, hint=error.hint, where=here()) from None
         return condition
@@ -499,10 +493,10 @@ def _condition(condition: object, owner: str) -> Condition:
         if not any(takes(condition, count) for count in (1, 2)):
             msg = f"{owner} has a predicate that cannot be called as predicate(event, history)"
             hint = "it takes the event, and the history if it needs it"
-            raise InvalidCondition(msg, hint=hint, where=here())
+            raise errors.InvalidCondition(msg, hint=hint, where=here())
         return condition
     msg = f"{owner} has {type(condition).__name__} as its condition"
-    raise InvalidCondition(msg, hint='write Spark SQL: "delay > 60"', where=here())
+    raise errors.InvalidCondition(msg, hint='write Spark SQL: "delay > 60"', where=here())
 
 
 @spelled_methods
@@ -525,7 +519,7 @@ class Phenomenon:
     def __post_init__(self) -> None:
         if not self.patterns or not all(isinstance(one, Pattern) for one in self.patterns):
             msg = f'phenomenon "{self.name}" has no patterns'
-            raise PatternError(msg, hint="give at least one Pattern", where=here())
+            raise errors.PatternError(msg, hint="give at least one Pattern", where=here())
         named = tuple(
             replace(
                 one, name=one.name or f"{self.name}{number or ''}", output=one.output or self.emit
@@ -536,7 +530,7 @@ class Phenomenon:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             msg = f'phenomenon "{self.name}" has two patterns "{twice}"'
-            raise DuplicateName(msg, hint="give each a name of its own", where=here())
+            raise errors.DuplicateName(msg, hint="give each a name of its own", where=here())
         object.__setattr__(self, "patterns", named)
 
     # What a flow asks (flow/matching.py)

@@ -124,9 +124,7 @@ class Step:
     def then(self, other: Step) -> Step:
         """Return this step and the one after it as one."""
         return Step(
-            other.state,
-            (*self.instructions, *other.instructions),
-            (*self.entries, *other.entries),
+            other.state, (*self.instructions, *other.instructions), (*self.entries, *other.entries)
         )
 
 

@@ -22,30 +22,7 @@ import msgspec
 from millstream import ingest
 from millstream.actions import scheme as schemes
 from millstream.actions.parent import end_with_parent
-from millstream.engine.driver.protocol import (
-    AbortSwitch,
-    Command,
-    Declare,
-    Declared,
-    Describe,
-    Described,
-    Drain,
-    Drained,
-    Finished,
-    KeysShared,
-    Line,
-    Ready,
-    Refused,
-    Report,
-    Run,
-    Statistics,
-    Stop,
-    SwitchMoved,
-    SwitchPlanned,
-    SwitchRecovered,
-    Warm,
-    failure,
-)
+from millstream.engine.driver import protocol
 from millstream.engine.jobs.switch_record import Begin, Compare, Share
 from millstream.engine.schemes import mixing
 from millstream.errors import MillstreamError
@@ -68,13 +45,13 @@ _POLL_S: Final = 0.15
 _STATISTICS_S: Final = 1.0
 
 
-def described(flow: Flow) -> Described:
+def described(flow: Flow) -> protocol.Described:
     """Check a flow as far as that goes without Spark, and return what an engine must know of it."""
     flow.check()
     plan(flow)
     programs = dict.fromkeys(stage.program for stage in flow.stages.values())
     inboxes = {name: stage.partitions for name, stage in _inboxes(flow).items()}
-    return Described(flow.name, inboxes, tuple(one for one in programs if one is not None))
+    return protocol.Described(flow.name, inboxes, tuple(one for one in programs if one is not None))
 
 
 def _inboxes(flow: Flow) -> dict[str, Source]:
@@ -85,7 +62,7 @@ def _inboxes(flow: Flow) -> dict[str, Source]:
 class Driver:
     """One flow, run once, as the engine commands."""
 
-    def __init__(self, line: Line, *, master: str | None = None) -> None:
+    def __init__(self, line: protocol.Line, *, master: str | None = None) -> None:
         self._line = line
         self._master = master
         self._spark: SparkSession | None = None
@@ -94,7 +71,7 @@ class Driver:
         self._own = ""
         self._scheme: Scheme | None = None
         self._beside: Beside | None = None
-        self._draining: Drain | None = None
+        self._draining: protocol.Drain | None = None
         self._versions: DriverVersions | None = None
         self._reported_at = 0.0
 
@@ -106,33 +83,33 @@ class Driver:
         try:
             if warm:
                 self._start_spark()
-                self._line.report(Warm())
+                self._line.report(protocol.Warm())
             while self._obey(self._line.next()):
                 pass
         except (Exception, SystemExit) as error:  # noqa: BLE001 (a driver reports whatever happens)
             traceback.print_exc()
-            self._line.report(failure(error))
+            self._line.report(protocol.failure(error))
             return 1
         finally:
             if self._spark is not None:
                 self._spark.stop()
         return 0
 
-    def _obey(self, command: Command | None) -> bool:
+    def _obey(self, command: protocol.Command | None) -> bool:
         """Carry out a command before the flow runs; return whether to wait for another."""
         match command:
-            case Describe():
+            case protocol.Describe():
                 self._line.report(self._describe(command))
-            case Declare():
+            case protocol.Declare():
                 self._declare(Path(command.folder))
-            case Run():
+            case protocol.Run():
                 self._read(command.flow, command.name)
                 if self._flow is None:
                     self._host(command)
                 else:
                     self._run(command)
                 return False
-            case Stop() | None:
+            case protocol.Stop() | None:
                 return False
         return True
 
@@ -151,10 +128,10 @@ class Driver:
         self._own = flow.name
         return flow if name is None or name == flow.name else renamed(flow, name)
 
-    def _describe(self, asked: Describe) -> Described:
+    def _describe(self, asked: protocol.Describe) -> protocol.Described:
         self._read(asked.flow, asked.name)
         found = (
-            Described(self._scheme.name, {})
+            protocol.Described(self._scheme.name, {})
             if self._flow is None and self._scheme
             else described(self._known)
         )
@@ -169,7 +146,7 @@ class Driver:
         assert self._flow is not None
         return self._flow
 
-    def _host(self, how: Run) -> None:
+    def _host(self, how: protocol.Run) -> None:
         from millstream.engine.schemes import hosting
 
         assert self._scheme is not None
@@ -183,11 +160,11 @@ class Driver:
 
             hosting.declare(folder)
         if self._flow is None:
-            self._line.report(Declared())
+            self._line.report(protocol.Declared())
             return
         for name, stage in _inboxes(self._flow).items():
             ingest.declare(stage, folder / "journals" / name)
-        self._line.report(Declared())
+        self._line.report(protocol.Declared())
         # `Run` comes in a moment: what that needs takes a second to load.
         import millstream.spark.flow_run  # noqa: F401
 
@@ -198,7 +175,7 @@ class Driver:
             self._spark = session("driver", master=self._master)
         return self._spark
 
-    def _run(self, how: Run) -> None:
+    def _run(self, how: protocol.Run) -> None:
         from rich.console import Console
 
         from millstream.engine.driver.driver_versions import DriverVersions
@@ -228,8 +205,8 @@ class Driver:
         running.start()
         try:
             self._begin_beside(how)
-            self._line.report(SwitchRecovered(versions.recovered(running)))
-            self._line.report(Ready())
+            self._line.report(protocol.SwitchRecovered(versions.recovered(running)))
+            self._line.report(protocol.Ready())
             last = self._watch(running)
         finally:
             if self._beside is not None:
@@ -238,18 +215,18 @@ class Driver:
         if last is not None:
             self._line.report(last)
 
-    def _begin_beside(self, how: Run) -> None:
+    def _begin_beside(self, how: protocol.Run) -> None:
         """Start the runtimes beside the stages of a scheme."""
         if self._scheme is not None:
             from millstream.engine.schemes.hosting import Beside
 
             self._beside = Beside(self._scheme, how)
 
-    def _watch(self, running: FlowRun) -> Report | None:
+    def _watch(self, running: FlowRun) -> protocol.Report | None:
         """Watch over a run until it ends; return what to report once it has stopped."""
         while True:
             match self._line.next(_POLL_S):
-                case Stop():
+                case protocol.Stop():
                     return None
                 case None:
                     pass
@@ -263,18 +240,18 @@ class Driver:
             drained = not ended and self._has_drained(running) and delivered
             self._report_statistics(running, last=ended or drained)
             if ended:
-                return Finished()
+                return protocol.Finished()
             if drained:
-                return Drained()
+                return protocol.Drained()
 
     def _has_drained(self, running: FlowRun) -> bool:
         draining = self._draining
         return draining is not None and not draining.flush and running.drained()
 
-    def _command(self, command: Command, running: FlowRun) -> None:
+    def _command(self, command: protocol.Command, running: FlowRun) -> None:
         """Carry out a command while the flow runs."""
         match command:
-            case Drain():
+            case protocol.Drain():
                 running.drain(flush=command.flush)
                 if self._beside is not None and command.flush:
                     self._beside.flush()
@@ -285,43 +262,47 @@ class Driver:
                 self._line.report(self._shared(command, running))
             case Begin():
                 self._begin(command, running)
-            case AbortSwitch():
+            case protocol.AbortSwitch():
                 # It may be past its cut, or over: the reports show that.
                 with contextlib.suppress(MillstreamError):
                     running.abort()
 
-    def _planned(self, asked: Compare, running: FlowRun) -> SwitchPlanned | Refused:
+    def _planned(
+        self, asked: Compare, running: FlowRun
+    ) -> protocol.SwitchPlanned | protocol.Refused:
         if self._scheme is not None:
             from millstream.engine.schemes import hosting
 
-            return Refused(failure(hosting.no_switch(self._scheme)))
+            return protocol.Refused(protocol.failure(hosting.no_switch(self._scheme)))
         assert self._versions is not None
         try:
-            return SwitchPlanned(self._versions.plan(running, asked, described))
+            return protocol.SwitchPlanned(self._versions.plan(running, asked, described))
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the running flow is not concerned)
-            return Refused(failure(error))
+            return protocol.Refused(protocol.failure(error))
 
-    def _shared(self, asked: Share, running: FlowRun) -> KeysShared | Refused:
+    def _shared(self, asked: Share, running: FlowRun) -> protocol.KeysShared | protocol.Refused:
         assert self._versions is not None
         try:
-            return KeysShared(self._versions.share(running, asked))
+            return protocol.KeysShared(self._versions.share(running, asked))
         except MillstreamError as error:
-            return Refused(failure(error))
+            return protocol.Refused(protocol.failure(error))
 
     def _begin(self, asked: Begin, running: FlowRun) -> None:
         assert self._versions is not None
         try:
             refused = self._versions.begin(running, asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the running flow is not concerned)
-            refused = SwitchProgress(asked.version, ended="refused", why=failure(error).message)
+            refused = SwitchProgress(
+                asked.version, ended="refused", why=protocol.failure(error).message
+            )
         if refused is not None:
-            self._line.report(SwitchMoved(refused))
+            self._line.report(protocol.SwitchMoved(refused))
 
     def _report_switch(self, running: FlowRun) -> None:
         assert self._versions is not None
         news = self._versions.news(running)
         if news is not None:
-            self._line.report(SwitchMoved(news))
+            self._line.report(protocol.SwitchMoved(news))
 
     def _report_statistics(self, running: FlowRun, *, last: bool) -> None:
         now = time.monotonic()
@@ -330,13 +311,13 @@ class Driver:
             numbers = msgspec.to_builtins(running.statistics())
             if self._beside is not None:
                 numbers["runtimes"] = msgspec.to_builtins(self._beside.status())
-            self._line.report(Statistics(numbers))
+            self._line.report(protocol.Statistics(numbers))
 
 
 def main() -> int:
     """Serve an engine: `--warm` starts Spark at once, with the master of `--master`."""
     end_with_parent()
-    line = Line.of_process()
+    line = protocol.Line.of_process()
     arguments = sys.argv[1:]
     master = arguments[arguments.index("--master") + 1] if "--master" in arguments else None
     driver = Driver(line, master=master)

@@ -26,21 +26,11 @@ from typing import IO, Final, TypeVar
 import msgspec
 import psutil
 
-from millstream.engine.driver.protocol import (
-    Answer,
-    Command,
-    Failed,
-    Refused,
-    Report,
-    Run,
-    Stop,
-    Warm,
-    error_of,
-)
+from millstream.engine.driver import protocol
 from millstream.errors import DriverFailed
 
 _log = logging.getLogger(__name__)
-_A = TypeVar("_A", bound=Answer)
+_A = TypeVar("_A", bound=protocol.Answer)
 #: What a driver process runs; tests put one without Spark in its place.
 PROGRAM: tuple[str, ...] = ("-m", "millstream.engine.driver.main")
 _FOLDER: Final = "MILLSTREAM_ENGINE"
@@ -64,18 +54,18 @@ class DriverProcess:
         scratch: Path,
         *,
         engine: Path,
-        on_report: Callable[[DriverProcess, Report], None],
+        on_report: Callable[[DriverProcess, protocol.Report], None],
         on_exit: Callable[[DriverProcess], None],
         master: str | None = None,
         warm: bool = False,
     ) -> None:
         self.warm = False
         #: How it ended, if it reported that.
-        self.failed: Failed | None = None
+        self.failed: protocol.Failed | None = None
         self._scratch = scratch
         self._mark = uuid.uuid4().hex
         self._on_report, self._on_exit = on_report, on_exit
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[protocol.Answer] = deque()
         self._answered = threading.Condition()
         self._gone = False
         self._log = Log()
@@ -110,14 +100,14 @@ class DriverProcess:
 
     # talking
 
-    def send(self, command: Command) -> None:
+    def send(self, command: protocol.Command) -> None:
         """Send a command; one to a driver that is gone is lost, and `on_exit` is called."""
         assert self._process.stdin is not None
         with self._write_guard, contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(msgspec.json.encode(command) + b"\n")
             self._process.stdin.flush()
 
-    def ask(self, command: Command, answer: type[_A], timeout: float) -> _A:
+    def ask(self, command: protocol.Command, answer: type[_A], timeout: float) -> _A:
         """Send a command and return its answer.
 
         Raises:
@@ -131,25 +121,25 @@ class DriverProcess:
             ):
                 raise DriverFailed(f"driver {self.pid} did not answer in {timeout:g} s")
             if self.failed is not None:
-                raise error_of(self.failed)
+                raise protocol.error_of(self.failed)
             if not self._answers:
                 hint = self._log.last()
                 raise DriverFailed(f"driver {self.pid} ended before it answered", hint=hint)
             found = self._answers.popleft()
-        if isinstance(found, Refused):
-            raise error_of(found.failure)
+        if isinstance(found, protocol.Refused):
+            raise protocol.error_of(found.failure)
         if not isinstance(found, answer):
             raise DriverFailed(f"driver {self.pid} sent another answer: {type(found).__name__}")
         return found
 
-    def run(self, how: Run) -> None:
+    def run(self, how: protocol.Run) -> None:
         """Run a flow; from here on what the driver prints goes to its log."""
         self._log.open(Path(how.log))
         self.send(how)
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        decoder = msgspec.json.Decoder(Report)
+        decoder = msgspec.json.Decoder(protocol.Report)
         for line in self._process.stdout:
             try:
                 report = decoder.decode(line)
@@ -165,14 +155,14 @@ class DriverProcess:
             self._answered.notify_all()
         self._on_exit(self)
 
-    def _received(self, report: Report) -> None:
+    def _received(self, report: protocol.Report) -> None:
         with self._answered:
             match report:
-                case Failed():
+                case protocol.Failed():
                     self.failed = report
-                case Warm():
+                case protocol.Warm():
                     self.warm = True
-                case _ if isinstance(report, Answer):
+                case _ if isinstance(report, protocol.Answer):
                     self._answers.append(report)
             self._answered.notify_all()
         self._on_report(self, report)
@@ -188,7 +178,7 @@ class DriverProcess:
 
     def stop(self) -> None:
         """Let it stop between two batches; `on_exit` is called when it has."""
-        self.send(Stop())
+        self.send(protocol.Stop())
 
     def kill(self) -> None:
         """End it, and all that it has started, now."""
@@ -335,7 +325,7 @@ class DriverPool:
         self,
         data: Path,
         *,
-        on_report: Callable[[DriverProcess, Report], None],
+        on_report: Callable[[DriverProcess, protocol.Report], None],
         on_exit: Callable[[DriverProcess], None],
         master: str | None = None,
         spares: int = 0,

@@ -24,13 +24,7 @@ import msgspec
 
 from millstream import errors
 from millstream.engine.jobs.status import Peer
-from millstream.engine.jobs.switch_record import (
-    Begin,
-    Compare,
-    Planned,
-    RecoveredState,
-    Share,
-)
+from millstream.engine.jobs.switch_record import Begin, Compare, Planned, RecoveredState, Share
 from millstream.errors import (
     DriverFailed,
     FlowError,

@@ -22,19 +22,7 @@ import msgspec
 
 from millstream.actions import scheme as schemes
 from millstream.actions.scheme import Node, Scheme
-from millstream.engine.driver.protocol import (
-    Drain,
-    Drained,
-    Finished,
-    Line,
-    Ready,
-    Refused,
-    Report,
-    Run,
-    Statistics,
-    Stop,
-    failure,
-)
+from millstream.engine.driver import protocol
 from millstream.engine.jobs.status import RuntimeStatus
 from millstream.engine.jobs.switch_record import Compare
 from millstream.engine.schemes import mixing
@@ -111,7 +99,7 @@ def _free(ip: str) -> str:
 
 
 def _supervised(
-    scheme: Scheme, how: Run, wake: Callable[[], None]
+    scheme: Scheme, how: protocol.Run, wake: Callable[[], None]
 ) -> tuple[SchemeSupervisor, Places]:
     """Return the supervisor of a scheme, and where its runtimes can be started.
 
@@ -146,7 +134,7 @@ def _addresses(scheme: Scheme) -> list[str]:
 class Beside:
     """The runtimes beside the stages of a scheme, and what the stages send them."""
 
-    def __init__(self, scheme: Scheme, how: Run) -> None:
+    def __init__(self, scheme: Scheme, how: protocol.Run) -> None:
         """Start them; the journals of the stages have to be there."""
         self._supervisor, places = _supervised(scheme, how, _nothing)
         self._look_at = 0.0
@@ -205,7 +193,7 @@ def _nothing() -> None:
 class SchemeRun:
     """The runtimes of a scheme without stages, run once, as the engine commands."""
 
-    def __init__(self, line: Line, scheme: Scheme, how: Run) -> None:
+    def __init__(self, line: protocol.Line, scheme: Scheme, how: protocol.Run) -> None:
         self._line, self._scheme = line, scheme
         self._supervisor, self._host = _supervised(scheme, how, line.wake)
         self._ready = False
@@ -213,7 +201,7 @@ class SchemeRun:
         self._reported: object = None
         self._reported_at = 0.0
 
-    def run(self) -> Report | None:
+    def run(self) -> protocol.Report | None:
         """Host the runtimes until `Stop`, or until nothing is left to do; return the last report.
 
         Raises:
@@ -223,13 +211,15 @@ class SchemeRun:
             self._supervisor.begin(self._host)
             while True:
                 match self._line.next(self._step()):
-                    case Stop():
+                    case protocol.Stop():
                         return None
-                    case Drain(flush=flush):
+                    case protocol.Drain(flush=flush):
                         self._flush = flush
                         self._supervisor.drain()
                     case Compare():
-                        self._line.report(Refused(failure(no_switch(self._scheme))))
+                        self._line.report(
+                            protocol.Refused(protocol.failure(no_switch(self._scheme)))
+                        )
                 if self._supervisor.done:
                     return self._ended()
         finally:
@@ -239,16 +229,16 @@ class SchemeRun:
         pause = self._supervisor.step()
         if not self._ready and self._supervisor.ready:
             self._ready = True
-            self._line.report(Ready())
+            self._line.report(protocol.Ready())
         return min(pause, self._report())
 
-    def _ended(self) -> Report:
+    def _ended(self) -> protocol.Report:
         """Return what became of it: drained only if it was to be, and its sources could go on."""
         self._report(last=True)
         if not self._ready:
-            self._line.report(Ready())  # it was quick
+            self._line.report(protocol.Ready())  # it was quick
         drained = self._flush is False and not self._supervisor.ended
-        return Drained() if drained else Finished()
+        return protocol.Drained() if drained else protocol.Finished()
 
     def _report(self, *, last: bool = False) -> float:
         """Report how the runtimes are doing, if that has changed; return when to look again."""
@@ -258,7 +248,7 @@ class SchemeRun:
         if not last and now < self._reported_at + _STATISTICS_S:
             return self._reported_at + _STATISTICS_S - now
         self._reported, self._reported_at = status, now
-        self._line.report(Statistics({"runtimes": msgspec.to_builtins(status)}))
+        self._line.report(protocol.Statistics({"runtimes": msgspec.to_builtins(status)}))
         return float("inf")
 
 

@@ -41,8 +41,7 @@ class Recorder:
         self.error: Exception | None = None
         kept = journal_at(path)
         kept.create(
-            arrow_schema(StructType([StructField(START, LongType()), *fields])),
-            written_by="group",
+            arrow_schema(StructType([StructField(START, LongType()), *fields])), written_by="group"
         )
         # One of its own: those that a process keeps would hold on to files that are removed.
         self.reader = kept.reader()

@@ -280,9 +280,7 @@ class FlowVersion:
                 ]
                 back = max(backs, default=timedelta(0))
                 journal_at(self.journal(name)).trim(
-                    keep_for=stage.keep_for,
-                    keep_bytes=stage.keep_bytes,
-                    look_back=back,
+                    keep_for=stage.keep_for, keep_bytes=stage.keep_bytes, look_back=back
                 )
 
 

@@ -11,10 +11,7 @@ from millstream.errors import InternalError
 from millstream.flow.stages import Match, Written
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import Query
-from millstream.patterns.recipe import (
-    Recipe,
-    recipe,
-)
+from millstream.patterns.recipe import Recipe, recipe
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.keyless import Keyless
 from millstream.spark.stages.kind import SparkKind

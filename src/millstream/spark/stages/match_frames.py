@@ -25,14 +25,7 @@ from pyspark.sql.types import StringType, StructType
 from millstream.errors import NoTime
 from millstream.flow.schema import Field, Schema
 from millstream.flow.stages import SHARDS
-from millstream.patterns.recipe import (
-    DEAD_LETTER,
-    EVENT,
-    PATTERN,
-    TIMED_OUT,
-    Recipe,
-    piece_type,
-)
+from millstream.patterns.recipe import DEAD_LETTER, EVENT, PATTERN, TIMED_OUT, Recipe, piece_type
 from millstream.spark.io.source import PLACE
 from millstream.spark.session.session import ROCKSDB
 from millstream.spark.stages.columns import marked

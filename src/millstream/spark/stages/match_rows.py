@@ -17,10 +17,7 @@ from millstream.patterns.batches import Batch, Found
 from millstream.patterns.events import asked, micros, plain
 from millstream.patterns.matcher import Kept, Matcher, matcher
 from millstream.patterns.outputs import Piece
-from millstream.patterns.recipe import (
-    PatternPlan,
-    Recipe,
-)
+from millstream.patterns.recipe import PatternPlan, Recipe
 from millstream.patterns.results import classified, compute
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.ordered import SHARD

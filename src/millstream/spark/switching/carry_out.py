@@ -19,36 +19,18 @@ from millstream.spark.switching import handover, reprocess, retire, vote
 from millstream.spark.switching.pair import VersionPair, start
 from millstream.spark.switching.shadow_run import ShadowRun
 from millstream.spark.switching.switch_log import SwitchLog
-from millstream.switch import machine
+from millstream.switch import instructions, machine, phases
 from millstream.switch.events import Event, Failed, FirstFound, Held, Removed, Retired, Tick
-from millstream.switch.instructions import (
-    AskConfirm,
-    AskWindows,
-    Close,
-    FindFirst,
-    Instruction,
-    LetGo,
-    MakeReady,
-    Release,
-    Remove,
-    Retire,
-    RunShadow,
-    StartHeld,
-    Withdraw,
-    Write,
-)
 from millstream.switch.machine import Entry
-from millstream.switch.phases import (
-    Aborting,
-    Asking,
-    Confirming,
-    Overlapping,
-    Preparing,
-    Running,
-    Shadowing,
-)
 
-_Following = Release | MakeReady | Close | Withdraw | Retire | Remove
+_Following = (
+    instructions.Release
+    | instructions.MakeReady
+    | instructions.Close
+    | instructions.Withdraw
+    | instructions.Retire
+    | instructions.Remove
+)
 Failure = Callable[[GroupQuery], MillstreamError | None]
 
 
@@ -60,13 +42,13 @@ class CarryOut:
     ) -> None:
         self._pair, self._shadow, self._log = pair, shadow, log
         self._failure, self._clock = failure, clock
-        self._todo: deque[Instruction | Entry] = deque()
+        self._todo: deque[instructions.Instruction | Entry] = deque()
         self._starting: Iterator[None] | None = None
 
     @property
     def under_way(self) -> bool:
         """Whether one version is replacing another."""
-        return not isinstance(self._pair.state, Running) or bool(self._todo)
+        return not isinstance(self._pair.state, phases.Running) or bool(self._todo)
 
     def advance(self, event: Event) -> None:
         """Pass an event to the machine, and note what is to be done.
@@ -79,9 +61,11 @@ class CarryOut:
     def take(self, step: machine.Step) -> None:
         """Note what is to be done: history is written after the record that decides it."""
         self._pair.state = step.state
-        if isinstance(step.state, Aborting):
+        if isinstance(step.state, phases.Aborting):
             self._starting = None
-        first = 1 if step.instructions and isinstance(step.instructions[0], Write) else 0
+        first = (
+            1 if step.instructions and isinstance(step.instructions[0], instructions.Write) else 0
+        )
         self._todo += [*step.instructions[:first], *step.entries, *step.instructions[first:]]
 
     def poll(self) -> None:
@@ -102,22 +86,22 @@ class CarryOut:
             self._do(instruction)
             passing(point)
 
-    def _do(self, instruction: Instruction | Entry) -> None:
+    def _do(self, instruction: instructions.Instruction | Entry) -> None:
         pair = self._pair
         match instruction:
             case Entry():
                 self._log.note(instruction)
-            case Write(record):
+            case instructions.Write(record):
                 self._log.write(record)
-            case StartHeld():
+            case instructions.StartHeld():
                 self._starting = self._start_held()
-            case RunShadow():
+            case instructions.RunShadow():
                 failed = self._shadow.begin(self._clock.now_us())
                 if failed is not None:
                     self.advance(failed)
-            case AskWindows() | AskConfirm() | LetGo():
+            case instructions.AskWindows() | instructions.AskConfirm() | instructions.LetGo():
                 vote.ask(pair, instruction)
-            case FindFirst(number, cut_us):
+            case instructions.FindFirst(number, cut_us):
                 self.advance(FirstFound(number, vote.first_positions(pair, cut_us)))
             case _:
                 self._follow(pair, instruction)
@@ -125,18 +109,18 @@ class CarryOut:
     def _follow(self, pair: VersionPair, instruction: _Following) -> None:
         """Do what follows from a cut, or from aborting."""
         match instruction:
-            case Release(version):
+            case instructions.Release(version):
                 handover.release(pair, version)
-            case MakeReady(version):
+            case instructions.MakeReady(version):
                 handover.release(pair, version, held=True)
-            case Close(_, unit):
+            case instructions.Close(_, unit):
                 handover.close(pair, next(one for one in pair.units if one.name == unit))
-            case Withdraw(_, since_us):
+            case instructions.Withdraw(_, since_us):
                 retire.withdraw(pair, since_us)
-            case Retire(version):
+            case instructions.Retire(version):
                 retire.retire(pair, version)
                 self.advance(Retired())
-            case Remove(version):
+            case instructions.Remove(version):
                 self._remove(version)
 
     def _remove(self, version: str) -> None:
@@ -177,15 +161,15 @@ class CarryOut:
         yield Tick()
         state = self._pair.state
         match state:
-            case Preparing():
+            case phases.Preparing():
                 yield from self._prepared()
-            case Asking() | Confirming():
+            case phases.Asking() | phases.Confirming():
                 yield from self._failed()
                 yield from vote.answers(self._pair, state)
-            case Shadowing():
+            case phases.Shadowing():
                 failed = next(self._failed(), None)
                 yield from self._shadow.notice(self._clock.now_us(), failed)
-            case Overlapping():
+            case phases.Overlapping():
                 yield from handover.progress(self._pair)
 
     def _prepared(self) -> Iterator[Event]:
@@ -217,8 +201,8 @@ def _warm(query: GroupQuery) -> bool:
     return query.checkpoint.last("commits") is not None
 
 
-def _point(instruction: Instruction | Entry) -> str:
+def _point(instruction: instructions.Instruction | Entry) -> str:
     """Return the name of the failpoint after an instruction."""
-    if isinstance(instruction, Write):
+    if isinstance(instruction, instructions.Write):
         return f"switch-write-{instruction.record.phase}"
     return f"switch-{type(instruction).__name__.lower()}"

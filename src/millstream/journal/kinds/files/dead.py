@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -119,12 +118,7 @@ class DeadLetters:
     def __enter__(self) -> DeadLetters:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
