@@ -92,11 +92,10 @@ class Worker:
 
     def room(self, count: int, size: int) -> Answers:
         """Return room for the answers to `count` inputs of about `size` bytes; it is used again."""
-        buffer = (
-            None
-            if self._answers is None or len(self._answers.buffer) > _MOST_KEPT
-            else self._answers.buffer
-        )
+        if self._answers is None or len(self._answers.buffer) > _MOST_KEPT:
+            buffer = None
+        else:
+            buffer = self._answers.buffer
         self._answers = Answers(count, self._program.contract, self._program.limits, size, buffer)
         return self._answers
 

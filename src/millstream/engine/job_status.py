@@ -90,11 +90,9 @@ def _stopped(runtime: RuntimeStatus) -> RuntimeStatus:
 def _trouble(inboxes: Sequence[InboxStatus]) -> str | None:
     """Return what keeps a job from taking events, if anything does."""
     found = next((one for one in inboxes if one.error is not None), None)
-    return (
-        None
-        if found is None
-        else f"inbox {found.source}/{found.partition} takes nothing: {found.error}"
-    )
+    if found is None:
+        return None
+    return f"inbox {found.source}/{found.partition} takes nothing: {found.error}"
 
 
 def _with_inboxes(

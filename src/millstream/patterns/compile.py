@@ -137,11 +137,10 @@ class Build:
             self.parts.blocks[way.take].name for way in ways if way.take is not None
         )
         limits = [edge.before for edge in edges]
-        patience = (
-            None
-            if pending or not limits or None in limits
-            else max(limit for limit in limits if limit is not None)
-        )
+        if pending or not limits or None in limits:
+            patience = None
+        else:
+            patience = max(limit for limit in limits if limit is not None)
         return State(" or ".join(names), edges, pending, patience)
 
     def _as_edges(

@@ -153,20 +153,16 @@ class Vocabulary:
             case "literal":
                 return _literal_kind(node.of)
             case "value":
-                return (
-                    None
-                    if self.schema is None
-                    else kind_of(expressions.type_of(self.values[node.of], self.schema))
-                )
+                if self.schema is None:
+                    return None
+                return kind_of(expressions.type_of(self.values[node.of], self.schema))
             case "register":
                 register = self.registers[node.of]
                 if register.function in ("count", "avg", "sum"):
                     return "number"
-                return (
-                    None
-                    if register.value is None
-                    else self.type_of(Node("value", of=register.value))
-                )
+                if register.value is None:
+                    return None
+                return self.type_of(Node("value", of=register.value))
         return None
 
 
@@ -517,11 +513,9 @@ def function_of(node: exp.Expr) -> Function | None:
 
 def _back(tree: exp.Expr) -> int:
     """Return how many events before the last are meant."""
-    return (
-        int(tree.expressions[1].name)
-        if isinstance(tree, exp.Anonymous) and tree.name.lower() == LAST_BACK
-        else 0
-    )
+    if isinstance(tree, exp.Anonymous) and tree.name.lower() == LAST_BACK:
+        return int(tree.expressions[1].name)
+    return 0
 
 
 def argument_of(tree: exp.Expr) -> exp.Expr:

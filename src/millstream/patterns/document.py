@@ -231,11 +231,10 @@ def _quantifier(block: Block) -> Tree:
     tree: Tree = {}
     if block.loops:
         least, most = block.least, block.most
-        tree = (
-            {"at_least": least}
-            if most is None
-            else {"times": [least, most] if least != most else most}
-        )
+        if most is None:
+            tree = {"at_least": least}
+        else:
+            tree = {"times": [least, most] if least != most else most}
     flags = {"optional": block.optional, block.preference: block.preference != "fork"}
     flags |= {
         "consecutive": block.inner == "strict" and block.loops,

@@ -63,11 +63,10 @@ def _lines(automaton: Automaton) -> Iterator[str]:
     yield f"{automaton.name}   {_headline(automaton)}"
     yield from _state_lines(automaton, "begin", automaton.start)
     for number, state in enumerate(automaton.states):
-        title = (
-            f"{number + 1}   waits for {state.name}"
-            if state.name
-            else f"{number + 1}   waits for the time to pass"
-        )
+        if state.name:
+            title = f"{number + 1}   waits for {state.name}"
+        else:
+            title = f"{number + 1}   waits for the time to pass"
         notes = ["matches when its time is up"] if state.pending else []
         notes += [f"for {span(state.patience)} at most"] if state.patience is not None else []
         yield from _state_lines(automaton, ", ".join([title, *notes]), state.edges)

@@ -150,11 +150,10 @@ def select_list(text: str, owner: Owner) -> list[exp.Expr]:
         tree = sqlglot.parse_one(f"SELECT {text}", dialect="spark")
     except SqlglotError:
         tree = None
-    others = (
-        ["query"]
-        if not isinstance(tree, exp.Select)
-        else [part for part in tree.args if tree.args[part]]
-    )
+    if not isinstance(tree, exp.Select):
+        others = ["query"]
+    else:
+        others = [part for part in tree.args if tree.args[part]]
     if tree is None or set(others) - {"expressions"}:
         raise owner.mistake(InvalidSql, f'has outputs that are not a list of expressions: "{text}"')
     return list(tree.expressions)

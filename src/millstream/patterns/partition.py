@@ -121,11 +121,10 @@ def remembered(
         else:
             rows = rows.set_column(rows.column_names.index(lag.target), lag.target, column)
     most = max(lag.back for lag in lags)
-    kept = (
-        known.take(pa.array(order[last - np.arange(len(order)) <= most]))
-        if most
-        else known.slice(0, 0)
-    )
+    if most:
+        kept = known.take(pa.array(order[last - np.arange(len(order)) <= most]))
+    else:
+        kept = known.slice(0, 0)
     return kept.combine_chunks(), replace(batch, values=values, rows=rows)
 
 

@@ -88,11 +88,10 @@ class _Rows:
     @classmethod
     def of(cls, shard: PlainShard, batch: Batch) -> _Rows:
         numbers = [*shard.numbers, *range(shard.sequence, shard.sequence + len(batch))]
-        table = (
-            pa.concat_tables([shard.rows, batch.rows.cast(shard.rows.schema)])
-            if len(shard.rows)
-            else batch.rows
-        )
+        if len(shard.rows):
+            table = pa.concat_tables([shard.rows, batch.rows.cast(shard.rows.schema)])
+        else:
+            table = batch.rows
         return cls(table, {number: place for place, number in enumerate(numbers)})
 
     def take(self, numbers: Iterable[int]) -> pa.Table:

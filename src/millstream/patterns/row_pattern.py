@@ -88,11 +88,10 @@ class _Reader:
 
     def primary(self) -> Block:
         if self.next in ("^", "$"):
-            why = (
-                "a stream has no last row"
-                if self.next == "$"
-                else "a stream does not remember where it began"
-            )
+            if self.next == "$":
+                why = "a stream has no last row"
+            else:
+                why = "a stream does not remember where it began"
             fact = f'has the anchor "{self.next}" in its PATTERN'
             raise self.mistake(UnsupportedSql, fact, f"{why}: leave it out")
         if self.take("("):

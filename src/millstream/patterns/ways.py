@@ -171,11 +171,8 @@ class Ways:
         block = sequence[at]
         if block.negated:
             once = once | {self._taken(block)} if block.contiguity == "strict" else once
-            barriers = (
-                barriers | {("not", self._taken(block))}
-                if block.contiguity == "relaxed"
-                else barriers
-            )
+            if block.contiguity == "relaxed":
+                barriers = barriers | {("not", self._taken(block))}
             return self._sequence_ways(sequence, at + 1, None, after, barriers, once)
         rest = self._then(sequence, at + 1, after)
         own = block.contiguity if contiguity is None else contiguity
@@ -240,19 +237,16 @@ class Ways:
             )
         if taken < loop.least and not _empty_body(loop):
             return more
-        greedy = (
-            {("greedy", self._taken(loop))}
-            if loop.preference == "greedy" and not self.prefers and more
-            else set()
-        )
+        if loop.preference == "greedy" and not self.prefers and more:
+            greedy = {("greedy", self._taken(loop))}
+        else:
+            greedy = set()
         leave = self._place_ways(after, barriers | frozenset(greedy), once)  # type: ignore[arg-type]
         if loop.preference != "reluctant":
             return [*more, *leave]
-        return (
-            [*leave, *more]
-            if self.prefers
-            else self._reluctant(loop, self._again(loop, taken, after), more, leave)
-        )
+        if self.prefers:
+            return [*leave, *more]
+        return self._reluctant(loop, self._again(loop, taken, after), more, leave)
 
     def _reluctant(self, loop: Block, place: Place, more: list[Way], leave: list[Way]) -> list[Way]:
         """Return the ways of a loop that is left as soon as what follows matches.
@@ -264,11 +258,10 @@ class Ways:
         waits = [way for way in leave if way.take is None and not way.accepts]
         inner = [way for way in more if way.take is None]
         if inner and waits and loop.inner != "strict":
-            own = (
-                [way.guard for way in more if way.take is not None]
-                if loop.inner == "relaxed"
-                else []
-            )
+            if loop.inner == "relaxed":
+                own = [way.guard for way in more if way.take is not None]
+            else:
+                own = []
             both = _without([Way(Guard(), None, _key(place))], [*left, *own])
             # What follows may pass over an event that it can take, as each later one is worth a
             # match.
@@ -289,11 +282,9 @@ class Ways:
             return []
         sequence, at = self._sequences[int(str(after[1]))], int(str(after[2]))
         block = sequence[at] if at < len(sequence) else None
-        return (
-            [self._taken(block)]
-            if block is not None and block.negated and block.contiguity == "relaxed"
-            else []
-        )
+        if block is not None and block.negated and block.contiguity == "relaxed":
+            return [self._taken(block)]
+        return []
 
     # Blocks
 
@@ -322,11 +313,9 @@ class Ways:
         else:
             ways = self._either_ways(block, contiguity, after, barriers)
         limit = micros(block.within)
-        return (
-            ways
-            if limit is None
-            else [replace(way, before=_lower(way.before, limit)) for way in ways]
-        )
+        if limit is None:
+            return ways
+        return [replace(way, before=_lower(way.before, limit)) for way in ways]
 
     def _leaf_ways(
         self,

@@ -121,11 +121,10 @@ class Functions:
             return None
         returned = getattr(parts.get("returnType"), "simpleString", None)
         functions = sorted((self.value(part) for part in own.values()), key=canonical)
-        module = (
-            value.__globals__.get("__name__")
-            if isinstance(value, types.FunctionType)
-            else type(value).__module__
-        )
+        if isinstance(value, types.FunctionType):
+            module = value.__globals__.get("__name__")
+        else:
+            module = type(value).__module__
         more = {"returns": returned()} if returned is not None else {}
         return {"wrapped": functions, "by": _top(module), **more}
 
@@ -293,11 +292,9 @@ def _limited(data: Data) -> Data:
     A table of a million rows need not be stored with each checkpoint.
     """
     text = canonical(data)
-    return (
-        data
-        if len(text) <= _LARGEST
-        else {"large": hashlib.sha256(text.encode()).hexdigest(), "length": len(text)}
-    )
+    if len(text) <= _LARGEST:
+        return data
+    return {"large": hashlib.sha256(text.encode()).hexdigest(), "length": len(text)}
 
 
 def _loaded(compiled: types.CodeType) -> Iterator[str]:

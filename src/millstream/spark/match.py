@@ -163,11 +163,10 @@ def _time(df: DataFrame, schema: Schema, time: str | None) -> str:
     ]
     candidates = marked or moments
     if len(candidates) != 1:
-        fact = (
-            "no timestamp column"
-            if not candidates
-            else f"the timestamp columns {', '.join(candidates)}"
-        )
+        if not candidates:
+            fact = "no timestamp column"
+        else:
+            fact = f"the timestamp columns {', '.join(candidates)}"
         hint = 'say which is their time: time="at"'
         raise NoTime(f"the events have {fact}", hint=hint, where=here())
     return candidates[0]

@@ -47,11 +47,9 @@ class Compared(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> int:
-        return (
-            self.equal + self.missing + self.extra + self.different
-            if self.change is Change.REPLACED
-            else 0
-        )
+        if self.change is Change.REPLACED:
+            return self.equal + self.missing + self.extra + self.different
+        return 0
 
     @property
     def same(self) -> bool:

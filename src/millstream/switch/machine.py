@@ -329,11 +329,10 @@ def _abort(state: BeforeTheCut, now_us: int, why: str) -> Step:
         kept = Sharing(state.job, replace(state.new, wanted=share), state.round)
         return _moved(kept, now_us, f"the share stays {percent(share)}: {why}", LetGo())
     shadow = isinstance(state, Shadowing) or (isinstance(state, Preparing) and state.shadow)
-    text = (
-        f'the shadow of version "{state.next}" ends: {why}'
-        if shadow
-        else f"the switch is aborted: {why}"
-    )
+    if shadow:
+        text = f'the shadow of version "{state.next}" ends: {why}'
+    else:
+        text = f"the switch is aborted: {why}"
     return _moved(Aborting(state.job, state.new), now_us, text, LetGo(), Remove(state.next))
 
 

@@ -211,11 +211,10 @@ def _not_yet(
     restart = "stop the job, remove the checkpoint of the group, and start the new version"
     changed = {group.name: group for group in found}
     for unit in parts:
-        why = (
-            _unmovable(old.plan, new.plan, [changed[name] for name in unit.groups])
-            if unit.moved
-            else ""
-        )
+        if unit.moved:
+            why = _unmovable(old.plan, new.plan, [changed[name] for name in unit.groups])
+        else:
+            why = ""
         if why:
             drop = [
                 stage.name

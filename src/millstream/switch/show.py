@@ -86,11 +86,9 @@ def how(stage: StageChange, cut: datetime | None = None, *, shared: bool = False
             return "no state"
         case Move.OWNED:
             at = "the cut" if cut is None else f"{cut.astimezone(UTC):%H:%M}"
-            return (
-                f"owned by key from {at}, by start before"
-                if shared
-                else f"owned by start: {_owners(stage.change, at)}"
-            )
+            if shared:
+                return f"owned by key from {at}, by start before"
+            return f"owned by start: {_owners(stage.change, at)}"
         case Move.CARRIED:
             return "carried over by name"
         case Move.EMPTY:

@@ -236,14 +236,12 @@ def _note(spans: Sequence[Span], more: bool) -> str:
         return "no matches"
     first = datetime.fromtimestamp(min(span.begin for span in spans), UTC)
     last = datetime.fromtimestamp(max(span.end for span in spans), UTC)
-    days = (
-        f"{first:%-d %b %Y}"
-        if first.date() == last.date()
-        else f"{first:%-d %b %Y} to {last:%-d %b %Y}"
-    )
-    count = (
-        f"the first {len(spans):,} matches"
-        if more
-        else f"{len(spans):,} match{'es' if len(spans) > 1 else ''}"
-    )
+    if first.date() == last.date():
+        days = f"{first:%-d %b %Y}"
+    else:
+        days = f"{first:%-d %b %Y} to {last:%-d %b %Y}"
+    if more:
+        count = f"the first {len(spans):,} matches"
+    else:
+        count = f"{len(spans):,} match{'es' if len(spans) > 1 else ''}"
     return f"{count}, {days}, UTC"

@@ -130,11 +130,10 @@ class Driver:
 
     def _describe(self, asked: protocol.Describe) -> protocol.Described:
         self._read(asked.flow, asked.name)
-        found = (
-            protocol.Described(self._scheme.name, {})
-            if self._flow is None and self._scheme
-            else described(self._known)
-        )
+        if self._flow is None and self._scheme:
+            found = protocol.Described(self._scheme.name, {})
+        else:
+            found = described(self._known)
         if self._scheme is None:
             return found
         from millstream.engine.schemes import hosting

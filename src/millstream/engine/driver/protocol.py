@@ -243,11 +243,10 @@ def failure(error: BaseException) -> Failed:
     if isinstance(error, MillstreamError):
         where = getattr(error, "where", None)
         # The user knows the file by its name, not by where it was unpacked.
-        message = (
-            error.message
-            if where is None
-            else f"{error.message}\n{replace(where, file=Path(where.file).name)}"
-        )
+        if where is None:
+            message = error.message
+        else:
+            message = f"{error.message}\n{replace(where, file=Path(where.file).name)}"
         return Failed(type(error).__name__, message, error.hint, hopeless, full)
     return Failed(type(error).__name__, f"{type(error).__name__}: {error}", None, hopeless, full)
 

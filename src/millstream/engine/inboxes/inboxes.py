@@ -340,11 +340,10 @@ def _check_places(found: Mapping[str, Source], places: Mapping[str, Sequence[Pla
     """Refuse to spread a journal over engines if some of its partitions would be nobody's."""
     for name, (description, _) in found.items():
         if name in places and (description.earlier or len(places[name]) != description.partitions):
-            made = (
-                f"and was made with {description.lasting}"
-                if description.earlier
-                else f"not {len(places[name])}"
-            )
+            if description.earlier:
+                made = f"and was made with {description.lasting}"
+            else:
+                made = f"not {len(places[name])}"
             fact = f'the journal of source "{name}" has {description.partitions} partitions, {made}'
             hint = "on several engines they stay as they were made: deploy under another name"
             raise SchemaConflict(fact, hint=hint)

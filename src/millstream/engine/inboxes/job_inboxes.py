@@ -119,11 +119,9 @@ class JobInboxes:
     def missing(self) -> str | None:
         """Return which partition cannot be followed, and why, if there is one."""
         found = next((one for one in self.followed() if one.error is not None), None)
-        return (
-            None
-            if found is None
-            else f"partition {found.partition} of {found.source} is not followed: {found.error}"
-        )
+        if found is None:
+            return None
+        return f"partition {found.partition} of {found.source} is not followed: {found.error}"
 
     def away(self, of: int) -> tuple[str, ...]:
         """Return which of the `of` engines do not answer."""

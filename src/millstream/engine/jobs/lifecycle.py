@@ -420,11 +420,9 @@ def _flushed(job: Job) -> list[Order]:
 def _drained(job: Job, now: float) -> Step:
     if job.state is not JobState.DRAINING:
         # Drained because the engine closes: it goes on with the next one.
-        return (
-            (replace(job, ready_at=None), [StopDriver()])
-            if job.stopping and job.state in ALIVE
-            else (job, [])
-        )
+        if job.stopping and job.state in ALIVE:
+            return (replace(job, ready_at=None), [StopDriver()])
+        return (job, [])
     down = replace(job, ready_at=None, paused_until=None)
     if job.flush:
         # The flush was asked for after the driver had drained: it has to be there for the end as

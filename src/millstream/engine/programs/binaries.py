@@ -61,11 +61,10 @@ class Binaries:
         found = [one for one in known if one.name == name]
         if not found:
             close = get_close_matches(name, {one.name for one in known}, 1)
-            hint = (
-                f'did you mean "{close[0]}"?'
-                if close
-                else f"millstream actions add {name} FILE brings it"
-            )
+            if close:
+                hint = f'did you mean "{close[0]}"?'
+            else:
+                hint = f"millstream actions add {name} FILE brings it"
             raise NoSuchAction(f'there is no action "{name}"', hint=hint)
         return found
 
@@ -123,11 +122,10 @@ class Binaries:
             ActionInUse: A job runs it; then nothing is removed.
         """
         with self._guard:
-            gone = (
-                self.versions(name)
-                if version is None
-                else [self._chosen(BinaryName(name, version))]
-            )
+            if version is None:
+                gone = self.versions(name)
+            else:
+                gone = [self._chosen(BinaryName(name, version))]
             used = users()
             for one in gone:
                 if one.sha256 in used:

@@ -72,11 +72,10 @@ class Contents:
             NoRoom: The disk is full.
         """
         if not 0 < total <= MOST_BYTES:
-            hint = (
-                f"a program has at most {MOST_BYTES >> 20} MB"
-                if total
-                else "an empty file is no program"
-            )
+            if total:
+                hint = f"a program has at most {MOST_BYTES >> 20} MB"
+            else:
+                hint = "an empty file is no program"
             raise BadBinary(f"a program of {total:,} bytes is not accepted", hint=hint)
         with self._guard, _translated():
             if self._whole(sha256).is_file():

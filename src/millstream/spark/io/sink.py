@@ -132,11 +132,9 @@ class GroupSink:
     def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""
         parts = newest(offset.owns for offset in logged.offsets.values() if offset.owns is not None)
-        return (
-            frame
-            if parts is None or self.start is None
-            else frame.where(owned(parts, self.start, self.key))
-        )
+        if parts is None or self.start is None:
+            return frame
+        return frame.where(owned(parts, self.start, self.key))
 
     def _take_down(self, frame: DataFrame, epoch: Epoch, recorder: Recorder) -> None:
         """Take down what was published: if that fails, it is the shadow that ends."""

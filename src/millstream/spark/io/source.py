@@ -220,11 +220,10 @@ class JournalStreamReader(DataSourceStreamReader):
             for view, a, z in zip(views, begun, reached.positions, strict=True)
         ]
         inside = self.settings.grouped or self.settings.time is None
-        floor = (
-            align.epoch_floor_at(views, stops)
-            if inside
-            else align.floor_at(views, stops, self.settings.lateness)
-        )
+        if inside:
+            floor = align.epoch_floor_at(views, stops)
+        else:
+            floor = align.floor_at(views, stops, self.settings.lateness)
         return align.Reach(tuple(stops), promised_floor(floor, question.cut_us))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:

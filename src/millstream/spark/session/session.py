@@ -163,11 +163,10 @@ def _settings(master: str | None, log: Path | None, place: Path | None) -> dict[
 
 def _java_options(log: Path | None, place: Path | None) -> list[str]:
     given = os.environ.get(JAVA_OPTIONS, "").split()
-    options = (
-        []
-        if any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in given)
-        else ["-XX:+UseParallelGC"]
-    )
+    if any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in given):
+        options = []
+    else:
+        options = ["-XX:+UseParallelGC"]
     if place is not None and home.usable(archive := class_archive(place)):
         # Java passes over an archive that does not fit, and need not say so.
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]

@@ -174,11 +174,10 @@ def in_order(rows: pa.Table) -> pa.Table:
     times = times[order]
     # Few have the time of another, and comparing times alone takes a fraction of comparing all.
     same = times[1:] == times[:-1]
-    tied = (
-        np.flatnonzero(np.append(same, False) | np.append(False, same))
-        if len(times)
-        else np.zeros(0, np.int64)
-    )
+    if len(times):
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    else:
+        tied = np.zeros(0, np.int64)
     if len(tied):
         some = rows.take(pa.array(order[tied]))
         order[tied] = order[tied][pc.sort_indices(some, sort_keys=_content_keys(some)).to_numpy()]
