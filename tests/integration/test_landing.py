@@ -14,7 +14,7 @@ import millstream as ms
 from millstream import ingest
 from millstream.actions import hosted, wire
 from millstream.actions.program import Program
-from millstream.actions.settings import Settings
+from millstream.actions.settings import RuntimeSettings
 from millstream.clock import SystemClock
 from millstream.engine.inboxes.inboxes import Inboxes
 from millstream.flow.flow import Flow
@@ -230,7 +230,7 @@ def test_a_chain_of_runtimes_and_the_inboxes_are_killed_and_each_number_is_there
     landed.inboxes.close()
     middle, script = free_port(), Path(__file__).parents[1] / "support" / "landing_host.py"
     inboxes = Killable(sys.executable, str(script), str(tmp_path), ready=True)
-    settings = Settings(
+    settings = RuntimeSettings(
         "s_echo", sdk_program("echo"), tmp_path / "echo", middle, (landed.at,), generation=1
     )
     echo = Killable(*hosted.command(settings))

@@ -15,7 +15,7 @@ import millstream as ms
 from millstream import ingest
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
-from millstream.ingest import Settings
+from millstream.ingest import SourceSettings
 from millstream.journal import Description, Kind
 from millstream.journal.kinds.files.layout import dead_folder
 from millstream.journal.kinds.files.reader import Reader
@@ -35,7 +35,7 @@ def declare(
     key: str | None = "origin",
     time: str | None = "at",
     producers: Sequence[str] | None = None,
-) -> tuple[Description, Settings]:
+) -> tuple[Description, SourceSettings]:
     """Make the journal of f.s in a data folder, as running the flow would."""
     flow = Flow("f")
     flow.source(

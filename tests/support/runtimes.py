@@ -11,7 +11,7 @@ from pathlib import Path
 from millstream.actions import wire
 from millstream.actions.program import Program
 from millstream.actions.runtime import Runtime
-from millstream.actions.settings import Settings
+from millstream.actions.settings import RuntimeSettings
 
 
 def free_port() -> str:
@@ -32,7 +32,7 @@ class Hosted:
 
     def __init__(self, name: str, program: Program, folder: Path, **settings: object) -> None:
         self.log: list[str] = []
-        self.runtime = Runtime(Settings(name, program, folder, **settings), self.log.append)  # type: ignore[arg-type]
+        self.runtime = Runtime(RuntimeSettings(name, program, folder, **settings), self.log.append)  # type: ignore[arg-type]
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.error: BaseException | None = None
         self._thread.start()

@@ -17,7 +17,7 @@ from millstream.actions.parent import end_with_parent
 from millstream.actions.program import Program
 from millstream.actions.runtime import Runtime, stop_on_signals
 from millstream.actions.scheme import Scheme
-from millstream.actions.settings import Settings
+from millstream.actions.settings import RuntimeSettings
 from millstream.actions.supervision import Start
 from millstream.errors import MillstreamError
 
@@ -29,7 +29,7 @@ class Hosted(msgspec.Struct, frozen=True):
     """What to host, and the process to end with."""
 
     parent: int
-    settings: Settings
+    settings: RuntimeSettings
 
 
 def settings_of(
@@ -40,7 +40,7 @@ def settings_of(
     root: Path,
     service: Path,
     program: Path | None = None,
-) -> Settings:
+) -> RuntimeSettings:
     """Return the settings of a node's runtime.
 
     Args:
@@ -53,7 +53,7 @@ def settings_of(
     """
     node, whole = scheme.node(order.node), f"{scheme.name}_{order.node}"
     path = str(program or (root / node.action if "/" in node.action else node.action))
-    return Settings(
+    return RuntimeSettings(
         whole,
         Program((path, *node.args), node.contract, node.env, whitelist=node.conn_whitelist),
         # A queue belongs to a place: a spare has a disk of its own.
@@ -65,7 +65,7 @@ def settings_of(
     )
 
 
-def command(settings: Settings) -> list[str]:
+def command(settings: RuntimeSettings) -> list[str]:
     """Return what starts a runtime that ends with this process."""
     text = msgspec.json.encode(Hosted(os.getpid(), settings), enc_hook=str).decode()
     return [sys.executable, "-m", "millstream.actions.hosted", text]

@@ -17,7 +17,7 @@ from millstream.actions.frames import Decoder
 from millstream.actions.matching import Input, Matching
 from millstream.actions.queue import Answer
 from millstream.actions.serials import id_of
-from millstream.actions.settings import Settings
+from millstream.actions.settings import RuntimeSettings
 from millstream.actions.watcher import READ, WRITE, Watcher
 from millstream.errors import ActionFailed, BadBytes
 
@@ -30,7 +30,9 @@ _NEVER: Final = float("inf")
 class RunningProgram:
     """A program with what it was given and has not answered; `answers` are those to be stored."""
 
-    def __init__(self, settings: Settings, watcher: Watcher, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: RuntimeSettings, watcher: Watcher, log: Callable[[str], None]
+    ) -> None:
         self._settings, self._watcher, self._log = settings, watcher, log
         self.matching = Matching(
             settings.program.contract,

@@ -25,7 +25,7 @@ from millstream.actions.peers import Closed, Supervisor, listen
 from millstream.actions.queue import Answer, Queue
 from millstream.actions.running_program import RunningProgram
 from millstream.actions.serials import NONE, after, id_of
-from millstream.actions.settings import Settings
+from millstream.actions.settings import RuntimeSettings
 from millstream.actions.upstreams import Upstreams
 from millstream.actions.watcher import READ, Watcher
 from millstream.errors import BadBytes, Fenced, QueueFull
@@ -49,7 +49,7 @@ class Statistics:
 class Runtime:
     """A runtime that is open; `run` does its work."""
 
-    def __init__(self, settings: Settings, write_log: Callable[[str], None]) -> None:
+    def __init__(self, settings: RuntimeSettings, write_log: Callable[[str], None]) -> None:
         check_network(settings.program)
         self.settings = settings
         self._log = write_log

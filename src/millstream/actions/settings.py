@@ -9,7 +9,7 @@ from millstream.actions.program import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RuntimeSettings:
     """What a runtime hosts and whom it talks to.
 
     It is a source if it listens nowhere, a sink if it sends nowhere. `generation` is that of this

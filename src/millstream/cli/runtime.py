@@ -94,7 +94,7 @@ def runtime(
     """
     from millstream.actions.hosted import CUT_SHORT
     from millstream.actions.runtime import Runtime, stop_on_signals
-    from millstream.actions.settings import Settings
+    from millstream.actions.settings import RuntimeSettings
 
     limits = Limits(memory_bytes=memory, cpu_seconds=cpu, open_files=files, frame_bytes=frame)
     path = str(Path(action).resolve()) if "/" in action else action
@@ -104,7 +104,7 @@ def runtime(
     )
     name = name or Path(action).name
     folder = queue or Path(".millstream") / "runtimes" / name
-    settings = Settings(
+    settings = RuntimeSettings(
         name,
         program,
         folder,

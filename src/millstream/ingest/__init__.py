@@ -15,7 +15,7 @@ from millstream.ingest.ingest import Ingest, IngestStatistics, open, open_feed  
 from millstream.ingest.origin import Origin, OriginContext
 from millstream.ingest.parse import parse_rows
 from millstream.ingest.rows import Refused, Rows
-from millstream.ingest.settings import Settings, declare, declared, grow
+from millstream.ingest.settings import SourceSettings, declare, declared, grow
 
 __all__ = [
     "Feed",
@@ -26,7 +26,7 @@ __all__ = [
     "Progress",
     "Refused",
     "Rows",
-    "Settings",
+    "SourceSettings",
     "declare",
     "declared",
     "grow",

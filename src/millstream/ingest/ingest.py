@@ -17,7 +17,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, SourceFailed
 from millstream.ingest.feed import Feed
 from millstream.ingest.origin import OriginContext, open_origin
-from millstream.ingest.settings import Settings, declare, grow
+from millstream.ingest.settings import SourceSettings, declare, grow
 from millstream.journal import Description, journal_at
 from millstream.journal.partitioning import places
 
@@ -69,7 +69,7 @@ def open(  # noqa: A001
 
 
 def open_feed(
-    description: Description, settings: Settings, clock: Clock, *, wait_s: float = 0.0
+    description: Description, settings: SourceSettings, clock: Clock, *, wait_s: float = 0.0
 ) -> Feed:
     """Take all partitions of a source's journal for writing.
 
@@ -185,7 +185,7 @@ def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _check_key(description: Description, settings: Settings, partitions: int) -> None:
+def _check_key(description: Description, settings: SourceSettings, partitions: int) -> None:
     if settings.key is not None and partitions > 1:
         places(pa.array([], description.schema.field(settings.key).type), partitions)
 
@@ -194,7 +194,7 @@ def _check_key(description: Description, settings: Settings, partitions: int) ->
 
 
 def _pumping(
-    source: Source, description: Description, settings: Settings, root: Path, clock: Clock
+    source: Source, description: Description, settings: SourceSettings, root: Path, clock: Clock
 ) -> Work:
     context = OriginContext(
         source.name, description.schema, source.time, description.path, root, clock

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from millstream.ingest.rows import Rows
-from millstream.journal.base import Layout
+from millstream.journal.base import EarlierPartitions
 from millstream.journal.partitioning import Places, places, split
 
 
@@ -25,7 +25,7 @@ def route(rows: Rows, key: str | None, partitions: int) -> Iterator[tuple[int, R
 
 
 def laid_out(
-    rows: Rows, sender: str, earlier: Sequence[Layout], partitions: int
+    rows: Rows, sender: str, earlier: Sequence[EarlierPartitions], partitions: int
 ) -> Iterator[tuple[Rows, int]]:
     """Yield the rows of a sender with the number of partitions that they are spread over."""
     for layout in earlier:
@@ -35,7 +35,7 @@ def laid_out(
     yield rows, partitions
 
 
-def dealt_with(partition: int, sender: str, earlier: Sequence[Layout]) -> int:
+def dealt_with(partition: int, sender: str, earlier: Sequence[EarlierPartitions]) -> int:
     """Return the place up to which a partition was not there for the rows of a sender, or -1."""
     return max(
         (layout.until.get(sender, -1) for layout in earlier if layout.partitions <= partition),

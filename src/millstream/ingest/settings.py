@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a producer should not have to load what describes flows
 _FILE: Final = "source.json"
 
 
-class Settings(msgspec.Struct, frozen=True):
+class SourceSettings(msgspec.Struct, frozen=True):
     """The rules of a source, as data."""
 
     source: str
@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
         return Idleness(self.idle, self.lateness)
 
 
-def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
+def declare(source: Source, folder: Path) -> tuple[Description, SourceSettings]:
     """Make the journal of a source, or widen it, and keep the source's rules beside it.
 
     One that is there keeps the partitions that it has: see `grow`.
@@ -59,7 +59,7 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
     )
     intake = source.origin.intake
     options = intake or Intake()
-    settings = Settings(
+    settings = SourceSettings(
         source=source.name,
         time=source.time,
         key=source.key,
@@ -75,7 +75,7 @@ def declare(source: Source, folder: Path) -> tuple[Description, Settings]:
     return description, settings
 
 
-def declared(folder: Path) -> tuple[Description, Settings]:
+def declared(folder: Path) -> tuple[Description, SourceSettings]:
     """Return the journal of a source as `declare` has left it.
 
     Raises:
@@ -87,11 +87,11 @@ def declared(folder: Path) -> tuple[Description, Settings]:
     if found is None:
         msg = f'the journal "{folder.name}" takes no events from outside'
         raise NotThere(msg, hint="send to a source of the flow: millstream send FLOW.SOURCE")
-    return description, msgspec.json.decode(found, type=Settings)
+    return description, msgspec.json.decode(found, type=SourceSettings)
 
 
 def grow(
-    description: Description, settings: Settings, partitions: int, clock: Clock
+    description: Description, settings: SourceSettings, partitions: int, clock: Clock
 ) -> Description:
     """Give the journal of a source more partitions, if it has fewer, and return what it is then.
 

@@ -43,7 +43,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class EarlierPartitions:
     """The partitions of a journal before it grew, and which rows are spread over them.
 
     Of senders that are not named none is: see `growth.py`.
@@ -64,7 +64,7 @@ class Description:
     written_by: str
     schemas: tuple[pa.Schema, ...]
     #: How it was laid out before it grew, oldest first.
-    earlier: tuple[Layout, ...] = ()
+    earlier: tuple[EarlierPartitions, ...] = ()
 
     @property
     def version(self) -> int:

@@ -144,7 +144,7 @@ class SourceInfo(Frame, frozen=True, tag="card"):
     later: list[Place] = msgspec.field(default_factory=list)
 
 
-class Taken(Frame, frozen=True, tag="taken"):
+class TakenAnswer(Frame, frozen=True, tag="taken"):
     """So many rows were taken from the front; `highest` is durable; there is room for `free` more.
 
     Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters
@@ -173,7 +173,7 @@ class Refusal(Frame, frozen=True, tag="refusal"):
     hint: str | None
 
 
-Answer = SourceInfo | Taken | Done | Refusal | Followed
+Answer = SourceInfo | TakenAnswer | Done | Refusal | Followed
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)

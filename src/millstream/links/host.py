@@ -25,7 +25,7 @@ import msgspec
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import AlreadyWriting, NotThere
-from millstream.ingest import Settings, declared
+from millstream.ingest import SourceSettings, declared
 from millstream.journal import Description
 from millstream.links.inbox import Inbox, InboxStatistics
 from millstream.links.levels import Levels
@@ -56,7 +56,7 @@ class _Note(msgspec.Struct, frozen=True):
     pid: int
 
 
-Source = tuple[Description, Settings]
+Source = tuple[Description, SourceSettings]
 
 
 class Host:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import AlreadyWriting, WriterBroken
-from millstream.ingest import Progress, Refused, Settings
+from millstream.ingest import Progress, Refused, SourceSettings
 from millstream.ingest import Rows as Numbered
 from millstream.ingest.checks import check
 from millstream.journal import DeadLetter, Description, Kind
@@ -36,7 +36,7 @@ _DEAD_LETTERS_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenRows:
     """The answer to an envelope: how many events were taken from its front.
 
     `highest` is the highest number that is durable, `free` the room that is left, in rows. Of those
@@ -74,7 +74,7 @@ class Inbox:
         self,
         description: Description,
         partition: int,
-        settings: Settings,
+        settings: SourceSettings,
         *,
         clock: Clock | None = None,
         capacity: Capacity | None = None,
@@ -170,7 +170,7 @@ class Inbox:
         *,
         after: int = NOTHING,
         message: pa.Buffer | None = None,
-    ) -> Future[Taken]:
+    ) -> Future[TakenRows]:
         """Take rows as `enqueue` does; the future resolves when they are durable.
 
         `message` is the batch as an Arrow IPC message: if it is taken whole it is stored as it is.
@@ -191,7 +191,7 @@ class Inbox:
                     lambda: self._append(sender, known, rows, message if whole else None)
                 )
             if refused is None:
-                return _resolved(Taken(0, known.durable, 0))
+                return _resolved(TakenRows(0, known.durable, 0))
             if end == 0:
                 return self._answer(0, known)
             return self._when_durable(known, int(numbers[end - 1]), admission, refused)
@@ -204,7 +204,7 @@ class Inbox:
         floor: int | None = None,
         *,
         after: int = NOTHING,
-    ) -> Future[Taken]:
+    ) -> Future[TakenRows]:
         """Take an instruction, once; the future resolves when it is durable."""
         with self._guard:
             known = self._store.opened(sender)
@@ -215,7 +215,7 @@ class Inbox:
                 return self._answer(0, known)
             instruct = partial(self._instruct, sender, known, number, kind, floor)
             if admission.fresh and self._unless_refused(instruct) is None:
-                return _resolved(Taken(0, known.durable, 0))
+                return _resolved(TakenRows(0, known.durable, 0))
             return self._when_durable(known, number, admission, 0)
 
     def put_dead_letters(
@@ -331,19 +331,19 @@ class Inbox:
 
     def _when_durable(
         self, known: Sender, number: int, admission: Admission, refused: int
-    ) -> Future[Taken]:
+    ) -> Future[TakenRows]:
         taken, repeated = admission.taken, admission.repeated
         if number <= known.durable or known.tail is None:
             return self._answer(taken, known, repeated, refused)
-        answer: Future[Taken] = Future()
+        answer: Future[TakenRows] = Future()
         answer.set_running_or_notify_cancel()
 
         def settled(done: Future[Accepted]) -> None:
             if done.exception() is not None:
-                answer.set_result(Taken(0, known.durable, 0))
+                answer.set_result(TakenRows(0, known.durable, 0))
             else:
                 answer.set_result(
-                    Taken(taken, max(number, known.durable), self.free, repeated, refused)
+                    TakenRows(taken, max(number, known.durable), self.free, repeated, refused)
                 )
 
         # After its own callback in `_append`: callbacks run in the order in which they were added.
@@ -352,9 +352,9 @@ class Inbox:
 
     def _answer(
         self, taken: int, known: Sender | None, repeated: int = 0, refused: int = 0
-    ) -> Future[Taken]:
+    ) -> Future[TakenRows]:
         highest = NOTHING if known is None else known.durable
-        return _resolved(Taken(taken, highest, self.free, repeated, refused))
+        return _resolved(TakenRows(taken, highest, self.free, repeated, refused))
 
     def close(self) -> None:
         """Write what was taken and release the partition."""
@@ -365,7 +365,7 @@ class Inbox:
         self._store.abort()
 
 
-def _resolved(taken: Taken) -> Future[Taken]:
-    answer: Future[Taken] = Future()
+def _resolved(taken: TakenRows) -> Future[TakenRows]:
+    answer: Future[TakenRows] = Future()
     answer.set_result(taken)
     return answer

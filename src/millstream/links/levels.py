@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from millstream.clock import Clock
-from millstream.ingest import Progress, Settings, left_over, proposals
+from millstream.ingest import Progress, SourceSettings, left_over, proposals
 from millstream.links.inbox import Inbox
 
 _LEVEL_EVERY_S: Final = 1.0
@@ -41,7 +41,7 @@ class Levels:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watched: dict[str, tuple[Sequence[Levelled], Settings, Sequence[Inbox]]] = {}
+        self._watched: dict[str, tuple[Sequence[Levelled], SourceSettings, Sequence[Inbox]]] = {}
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -50,7 +50,7 @@ class Levels:
         self,
         source: str,
         inboxes: Sequence[Levelled],
-        settings: Settings,
+        settings: SourceSettings,
         later: Sequence[Inbox] = (),
     ) -> None:
         """Watch the partitions of a source, if it needs that; some were added `later`."""
@@ -81,7 +81,7 @@ class Levels:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _level(
-        self, inboxes: Sequence[Levelled], settings: Settings, later: Sequence[Inbox] = ()
+        self, inboxes: Sequence[Levelled], settings: SourceSettings, later: Sequence[Inbox] = ()
     ) -> int | None:
         microsecond = timedelta(microseconds=1)
         now, idle_us = self._clock.now_us(), settings.idle // microsecond

@@ -25,7 +25,7 @@ from millstream.errors import (
 from millstream.journal import Kind
 from millstream.links import envelope
 from millstream.links.admission import NOTHING
-from millstream.links.inbox import Taken
+from millstream.links.inbox import TakenRows
 from millstream.links.keys import KeyPair
 from millstream.links.listener import REGISTERED, Listener
 from millstream.links.network import Address, Transport, choose, own_ips
@@ -57,7 +57,7 @@ class Route:
     version: int
 
 
-OnAnswer = Callable[["Taken | MillstreamError"], None]
+OnAnswer = Callable[["TakenRows | MillstreamError"], None]
 
 
 class Link(Protocol):
@@ -130,7 +130,7 @@ class LocalLink:
         except (LinkBroken, LinkClosed):
             # Nobody is there now: the outbox asks again after a pause.
             self._loop.soon(self.renew)
-            self._loop.soon(lambda: on_answer(Taken(0, NOTHING, 0)))
+            self._loop.soon(lambda: on_answer(TakenRows(0, NOTHING, 0)))
             return
         except MillstreamError as error:
             refused = error
@@ -178,7 +178,7 @@ class LocalLink:
             self._then.close()
 
 
-def _result(done: Future[Taken]) -> Taken | MillstreamError:
+def _result(done: Future[TakenRows]) -> TakenRows | MillstreamError:
     error = done.exception()
     if error is None:
         return done.result()
@@ -384,8 +384,10 @@ class SocketLink:
 
 
 def _pass_on(answer: envelope.Answer, on_answer: OnAnswer) -> None:
-    if isinstance(answer, envelope.Taken):
-        on_answer(Taken(answer.taken, answer.highest, answer.free, answer.repeated, answer.refused))
+    if isinstance(answer, envelope.TakenAnswer):
+        on_answer(
+            TakenRows(answer.taken, answer.highest, answer.free, answer.repeated, answer.refused)
+        )
     elif isinstance(answer, envelope.Refusal):
         on_answer(envelope.error_of(answer))
 

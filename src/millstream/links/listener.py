@@ -29,7 +29,7 @@ from millstream.journal.kinds.files.replica_chunk import ReplicaChunk
 from millstream.links import envelope, follow, peers
 from millstream.links.feeds import Feeds
 from millstream.links.hosted import HostedSources
-from millstream.links.inbox import Inbox, Taken
+from millstream.links.inbox import Inbox, TakenRows
 from millstream.links.keys import KeyPair, producers
 from millstream.links.network import Address, guard, preferred
 from millstream.links.peers import OWN, Peer, Standing
@@ -177,7 +177,7 @@ class Listener:
                 inbox = self.sources.inbox(request.source, request.partition)
                 self._followed(inbox, request, reply)
 
-    def _rows(self, inbox: Inbox, request: envelope.Rows, frames: list[Any]) -> Future[Taken]:
+    def _rows(self, inbox: Inbox, request: envelope.Rows, frames: list[Any]) -> Future[TakenRows]:
         schemas = inbox.described(request.version).schemas
         if len(frames) not in (2, 3) or request.version >= len(schemas):
             raise BadFrame(
@@ -250,8 +250,8 @@ class Listener:
 
     # answering
 
-    def _taken(self, request: int, pending: Future[Taken], reply: Reply) -> None:
-        def settled(done: Future[Taken]) -> None:
+    def _taken(self, request: int, pending: Future[TakenRows], reply: Reply) -> None:
+        def settled(done: Future[TakenRows]) -> None:
             error = done.exception()
             if error is None:
                 taken = done.result()
@@ -311,7 +311,7 @@ def _passed(inbox: Inbox, request: follow.Passed) -> envelope.Done:
     return envelope.Done(request.request, rows=trimmed.positions)
 
 
-def _answer(request: int, taken: Taken) -> envelope.Taken:
-    return envelope.Taken(
+def _answer(request: int, taken: TakenRows) -> envelope.TakenAnswer:
+    return envelope.TakenAnswer(
         request, taken.taken, taken.highest, taken.free, taken.repeated, taken.refused
     )

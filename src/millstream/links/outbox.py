@@ -20,7 +20,7 @@ from millstream.errors import LinkClosed, MillstreamError
 from millstream.links import window
 from millstream.links.admission import NOTHING
 from millstream.links.envelope import MOST_ROWS
-from millstream.links.inbox import Taken
+from millstream.links.inbox import TakenRows
 from millstream.links.link import Link, Route
 
 ROWS: Final = 1 << 18
@@ -199,15 +199,15 @@ class Outbox:
         first = order.piece.numbers[0] > self._reached
         self._reached = max(self._reached, order.piece.last)
 
-        def answered(answer: Taken | MillstreamError) -> None:
-            if first and isinstance(answer, Taken):
+        def answered(answer: TakenRows | MillstreamError) -> None:
+            if first and isinstance(answer, TakenRows):
                 # What we ourselves send again is no news.
                 self._repeated += answer.repeated
             self._answered(order, answer)
 
         self._link.enqueue(self._route, order, answered)
 
-    def _answered(self, order: window.Send, answer: Taken | MillstreamError) -> None:
+    def _answered(self, order: window.Send, answer: TakenRows | MillstreamError) -> None:
         if isinstance(answer, MillstreamError):
             self._fail(answer)
             return

@@ -34,7 +34,7 @@ def done(path: Path, log: TakenLog) -> None:
     found = taken.found(path, path.parent)
     line = begun(found, Place(1, found.size))
     log.put(
-        taken.Taken(
+        taken.TakenFile(
             **{name: getattr(line, name) for name in line.__struct_fields__ if name != "done"},
             done=True,
         )
@@ -108,7 +108,7 @@ def test_a_last_line_without_its_end_counts_once_the_file_has_settled(tmp_path: 
     path, log = touch(tmp_path / "a.jsonl", "line\nhalf"), TakenLog(tmp_path / "log")
     line = begun(taken.found(path, tmp_path))
     log.put(
-        taken.Taken(
+        taken.TakenFile(
             line.file, line.size, line.modified, line.digest, records=1, offset=5, done=True
         )
     )

@@ -12,7 +12,7 @@ import pytest
 
 from millstream.errors import AlreadyWriting, JournalUnreadable, SchemaConflict
 from millstream.journal import Kind
-from millstream.journal.base import Layout
+from millstream.journal.base import EarlierPartitions
 from millstream.journal.kinds.files.description import adopt, create, describe
 from millstream.journal.kinds.files.growth import grow
 from millstream.journal.kinds.files.layout import description_file, partition_folder
@@ -48,7 +48,7 @@ def test_it_says_how_it_was_laid_out_before(two: Path) -> None:
     assert (grown.partitions, grown.lasting, grown.earlier) == (
         4,
         2,
-        (Layout(2, {"a": 4, "b": 9}),),
+        (EarlierPartitions(2, {"a": 4, "b": 9}),),
     )
     assert [Reader(two).partition(number).end for number in (0, 1)] == [2, 2]
 
@@ -58,7 +58,10 @@ def test_it_may_grow_again(two: Path, batch: Batch) -> None:
     with Writer.open(two, 2) as writer:
         writer.append("a", 20, batch(200))
     grown = grow(two, 5)
-    assert grown.earlier == (Layout(2, {"a": 4, "b": 9}), Layout(3, {"a": 20, "b": 9}))
+    assert grown.earlier == (
+        EarlierPartitions(2, {"a": 4, "b": 9}),
+        EarlierPartitions(3, {"a": 20, "b": 9}),
+    )
     assert grown.lasting == 2
 
 

@@ -63,7 +63,7 @@ ANSWERS: list[envelope.Answer] = [
     envelope.SourceInfo(
         1, "f.s", b"schema", 0, "at", None, [envelope.Place("127.0.0.1", 7000, 0, None)]
     ),
-    envelope.Taken(2, 5, 9, 100, 1, 2),
+    envelope.TakenAnswer(2, 5, 9, 100, 1, 2),
     envelope.Done(3, [], 4),
     envelope.Refusal(4, "NotThere", "it is gone", "look again"),
 ]

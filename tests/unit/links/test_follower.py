@@ -342,7 +342,7 @@ def test_an_idle_partition_elsewhere_is_given_a_floor_by_its_owner(
 
 
 @contextmanager
-def near(data: Path, clock: ManualClock) -> Iterator[tuple[Any, ingest.Settings]]:
+def near(data: Path, clock: ManualClock) -> Iterator[tuple[Any, ingest.SourceSettings]]:
     """Another partition of the same source, as the driver's engine would have it."""
     from millstream.links.inbox import Inbox
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import AlreadyWriting, Ended, LinkClosed, WriterBroken
-from millstream.ingest import Refused, Settings
+from millstream.ingest import Refused, SourceSettings
 from millstream.journal import Description, Kind
 from millstream.journal.kinds.files.commit_queue import CommitQueue
 from millstream.journal.kinds.files.dead import DeadLetters
@@ -32,12 +32,12 @@ Open = Callable[..., Inbox]
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> tuple[Description, Settings]:
+def source(tmp_path: Path) -> tuple[Description, SourceSettings]:
     return declare(tmp_path)
 
 
 @pytest.fixture
-def opened(source: tuple[Description, Settings]) -> Iterator[Open]:
+def opened(source: tuple[Description, SourceSettings]) -> Iterator[Open]:
     with ExitStack() as stack:
         yield lambda **named: stack.enter_context(closing(Inbox(source[0], 0, source[1], **named)))
 
@@ -400,14 +400,16 @@ def test_aborting_says_what_is_not_there(opened: Open, disk: Disk) -> None:
     assert first.result(120).taken in {0, 5}
 
 
-def test_a_partition_has_one_inbox(opened: Open, source: tuple[Description, Settings]) -> None:
+def test_a_partition_has_one_inbox(
+    opened: Open, source: tuple[Description, SourceSettings]
+) -> None:
     opened()
     with pytest.raises(AlreadyWriting):
         Inbox(source[0], 0, source[1])
 
 
 def test_columns_that_were_added_are_taken(
-    opened: Open, tmp_path: Path, source: tuple[Description, Settings]
+    opened: Open, tmp_path: Path, source: tuple[Description, SourceSettings]
 ) -> None:
     inbox = opened()
     inbox.enqueue("a", range(2), batch(0, 2))

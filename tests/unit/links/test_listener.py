@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from millstream.errors import BadFrame, NotAllowed, NotThere, OpenNetwork
-from millstream.ingest import Settings
+from millstream.ingest import SourceSettings
 from millstream.journal import Description
 from millstream.links import envelope
 from millstream.links.client import Client
@@ -26,12 +26,12 @@ from support.links import batch, declare, stored
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> tuple[Description, Settings]:
+def source(tmp_path: Path) -> tuple[Description, SourceSettings]:
     return declare(tmp_path)
 
 
 @pytest.fixture
-def listener(tmp_path: Path, source: tuple[Description, Settings]) -> Iterator[Listener]:
+def listener(tmp_path: Path, source: tuple[Description, SourceSettings]) -> Iterator[Listener]:
     with ExitStack() as stack:
         listener = stack.enter_context(closing(Listener(tmp_path / "f")))
         inbox = stack.enter_context(closing(Inbox(source[0], 0, source[1])))
@@ -67,7 +67,7 @@ def test_a_source_has_a_card(listener: Listener) -> None:
 
 def test_rows_are_answered_when_they_are_in_the_journal(listener: Listener, tmp_path: Path) -> None:
     answer = ask(listener, *rows_frames(0, 5))
-    assert isinstance(answer, envelope.Taken)
+    assert isinstance(answer, envelope.TakenAnswer)
     assert (answer.taken, answer.highest) == (5, 4)
     assert stored(tmp_path) == [[0, 1, 2, 3, 4]]
 
@@ -106,7 +106,7 @@ def test_it_is_registered_while_it_listens(tmp_path: Path) -> None:
 
 
 def test_requests_wait_until_the_sources_are_hosted(
-    tmp_path: Path, source: tuple[Description, Settings]
+    tmp_path: Path, source: tuple[Description, SourceSettings]
 ) -> None:
     """A client that finds the port before the sources must not be told that they do not exist."""
     with ExitStack() as stack:
@@ -187,7 +187,7 @@ def test_wrong_counts_and_versions_are_refused_counted_and_logged(
         ask(listener, *rows_frames(0, 5, **change))
     assert listener.refused_frames == 1
     assert said in caplog.text
-    assert isinstance(ask(listener, *rows_frames(0, 5)), envelope.Taken)
+    assert isinstance(ask(listener, *rows_frames(0, 5)), envelope.TakenAnswer)
 
 
 def test_a_batch_is_needed(listener: Listener) -> None:

@@ -14,7 +14,7 @@ from millstream.journal import Kind
 from millstream.links import outbox as module
 from millstream.links import window
 from millstream.links.admission import NOTHING
-from millstream.links.inbox import Taken
+from millstream.links.inbox import TakenRows
 from millstream.links.link import Instruction, Route
 from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket
@@ -29,12 +29,15 @@ class Wire:
     transport = Transport.TCP
 
     def __init__(self) -> None:
-        self.sent: list[tuple[window.Send, Callable[[Taken | MillstreamError], None]]] = []
+        self.sent: list[tuple[window.Send, Callable[[TakenRows | MillstreamError], None]]] = []
         self.renewed = 0
         self.lost: Callable[[MillstreamError | None], None] = lambda _: None
 
     def enqueue(
-        self, _way: Route, order: window.Send, on_answer: Callable[[Taken | MillstreamError], None]
+        self,
+        _way: Route,
+        order: window.Send,
+        on_answer: Callable[[TakenRows | MillstreamError], None],
     ) -> None:
         self.sent.append((order, on_answer))
 
@@ -48,7 +51,7 @@ class Wire:
         return [[int(n) for n in order.piece.numbers] for order, _ in self.sent]
 
     def answer(self, index: int, taken: int, highest: int, free: int = 1000) -> None:
-        self.sent[index][1](Taken(taken, highest, free))
+        self.sent[index][1](TakenRows(taken, highest, free))
 
 
 @pytest.fixture
@@ -204,13 +207,13 @@ def test_room_is_bounded_in_rows_and_bytes(box: Outbox, monkeypatch: pytest.Monk
 def test_what_the_inbox_had_is_counted_once(box: Outbox, wire: Wire) -> None:
     put(box, 0, 3)
     box.step(0.0)
-    wire.sent[0][1](Taken(3, 2, 100, repeated=3))
+    wire.sent[0][1](TakenRows(3, 2, 100, repeated=3))
     assert box.statistics().repeated == 3
     put(box, 3, 5)
     box.step(0.0)
     wire.lost(None)
     box.step(1e9)
-    wire.sent[2][1](Taken(2, 4, 100, repeated=2))  # we ourselves sent them again: no news
+    wire.sent[2][1](TakenRows(2, 4, 100, repeated=2))  # we ourselves sent them again: no news
     assert box.statistics().repeated == 3
 
 

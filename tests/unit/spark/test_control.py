@@ -13,7 +13,7 @@ from millstream.journal import Kind
 from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.io.control import Answer, Control, Orders, Question
-from millstream.spark.io.source import JournalStreamReader, Offset, Settings
+from millstream.spark.io.source import JournalStreamReader, Offset, ReadSettings
 from millstream.switch.cut import WHOLE
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC"))])
@@ -30,7 +30,7 @@ def reader(tmp_path: Path) -> JournalStreamReader:
             writer.append("s", 0, pa.RecordBatch.from_arrays([times], schema=SCHEMA))
             writer.instruct(Kind.IDLE, 100)
     Control(tmp_path / "c").order(Orders())
-    settings = Settings(
+    settings = ReadSettings(
         "j", str(tmp_path / "j"), ("at",), "{}", "at", 0, False, 100, 1, control=str(tmp_path / "c")
     )
     return JournalStreamReader(settings)

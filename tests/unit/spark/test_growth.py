@@ -13,7 +13,7 @@ from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.growth import grow
 from millstream.journal.kinds.files.writer import Writer
 from millstream.spark.io.control import Control, Orders, Question
-from millstream.spark.io.source import JournalStreamReader, Offset, Settings, padded
+from millstream.spark.io.source import JournalStreamReader, Offset, ReadSettings, padded
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC"))])
 LATENESS = 5
@@ -37,7 +37,7 @@ def append(path: Path, partition: int, *times: int) -> None:
 def source(path: Path, control: Path | None = None) -> JournalStreamReader:
     how = None if control is None else str(control)
     return JournalStreamReader(
-        Settings("j", str(path), ("at",), "{}", "at", LATENESS, False, 100, 1, control=how)
+        ReadSettings("j", str(path), ("at",), "{}", "at", LATENESS, False, 100, 1, control=how)
     )
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from millstream.clock import Clock
 from millstream.connectors.files import Files, Replay, taken
-from millstream.connectors.files.reading import BEGINNING, Layout, layout, packed, read
+from millstream.connectors.files.reading import BEGINNING, FileLayout, layout, packed, read
 from millstream.connectors.files.taken import Found, TakenLog
 from millstream.errors import FileChanged, NotThere
 from millstream.ingest.checks import times_us
@@ -32,7 +32,7 @@ _SETTLED_US: Final = 2 * _SECOND_US
 class FilesOrigin:
     """Files in the order of their names; with follow, the ones that appear or grow later too."""
 
-    def __init__(self, spec: Files, how: Layout, log: Path, clock: Clock) -> None:
+    def __init__(self, spec: Files, how: FileLayout, log: Path, clock: Clock) -> None:
         self._spec = spec
         self._how = how
         self._path = log
@@ -102,7 +102,7 @@ class ReplayOrigin:
     """
 
     def __init__(
-        self, path: Path, speed: float | None, how: Layout, log: Path, clock: Clock
+        self, path: Path, speed: float | None, how: FileLayout, log: Path, clock: Clock
     ) -> None:
         self._path = path
         self._sender = f"replay:{path.name}"

@@ -40,7 +40,7 @@ _DAMAGE: Final = (pa.ArrowException, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """How to read a file: its format, the columns wanted, the format's options."""
 
     format: str
@@ -70,14 +70,14 @@ class Block:
 
 def layout(
     format: str, schema: pa.Schema, time: str | None, options: Sequence[tuple[str, str]]
-) -> Layout:
+) -> FileLayout:
     """Return how to read files of a format.
 
     Raises:
         UnknownFormat: An option is not one of the format's.
         UnsupportedColumn: The format cannot hold a column.
     """
-    found = Layout(format, schema, time, _csv_options(format, dict(options)))
+    found = FileLayout(format, schema, time, _csv_options(format, dict(options)))
     if format == "csv":
         csv_parser(schema, schema.names, found.csv)
     return found
@@ -104,7 +104,12 @@ def _csv_options(format: str, options: dict[str, str]) -> CsvOptions:
 
 
 def read(
-    path: Path, how: Layout, *, start: Place = BEGINNING, size: int | None = None, known: int = -1
+    path: Path,
+    how: FileLayout,
+    *,
+    start: Place = BEGINNING,
+    size: int | None = None,
+    known: int = -1,
 ) -> Iterator[Block]:
     """Yield the blocks of a file from `start` on.
 
@@ -138,7 +143,9 @@ def read(
 # Text
 
 
-def _text(path: Path, how: Layout, start: Place, size: int | None, known: int) -> Iterator[Block]:
+def _text(
+    path: Path, how: FileLayout, start: Place, size: int | None, known: int
+) -> Iterator[Block]:
     with _opened(path) as stream:
         columns = _header(stream, how, from_middle=start.offset > 0)
         if columns.refused is not None:
@@ -193,7 +200,7 @@ class _Header:
     refused: str | None = None
 
 
-def _header(stream: IO[bytes], how: Layout, *, from_middle: bool) -> _Header:
+def _header(stream: IO[bytes], how: FileLayout, *, from_middle: bool) -> _Header:
     """Return how the lines of a file are parsed, and how much of its beginning is no record."""
     mark = len(_MARK) if stream.read(len(_MARK)) == _MARK else 0
     if how.format == "jsonl":
@@ -218,7 +225,7 @@ def _matching(name: str, schema: pa.Schema) -> str:
     return next((found for found in schema.names if found.lower() == name.strip().lower()), name)
 
 
-def _lacking(names: Sequence[str], how: Layout) -> str | None:
+def _lacking(names: Sequence[str], how: FileLayout) -> str | None:
     if how.time is not None and how.time not in names:
         return f'the file has no column "{how.time}", the time of its rows'
     if not set(names) & set(how.schema.names):
@@ -226,7 +233,7 @@ def _lacking(names: Sequence[str], how: Layout) -> str | None:
     return None
 
 
-def _refused_whole(how: Layout, reason: str, path: Path) -> Block:
+def _refused_whole(how: FileLayout, reason: str, path: Path) -> Block:
     return Block(
         Rows(empty(how.schema), _none(), (Refused(0, reason, path.name),)),
         Place(1, path.stat().st_size),
@@ -236,7 +243,7 @@ def _refused_whole(how: Layout, reason: str, path: Path) -> Block:
 # Parquet
 
 
-def _parquet(path: Path, how: Layout, known: int) -> Iterator[Block]:
+def _parquet(path: Path, how: FileLayout, known: int) -> Iterator[Block]:
     with pq.ParquetFile(path) as file:
         names = {_matching(name, how.schema): name for name in file.schema_arrow.names}
         if (reason := _lacking(list(names), how)) is not None:

@@ -29,7 +29,7 @@ _END: Final = 64 << 10
 _WILD: Final = frozenset("*?[")
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TakenFile(msgspec.Struct, frozen=True):
     """A file as it was when it was begun, and how much of it has been taken since."""
 
     file: str
@@ -130,7 +130,7 @@ def _hidden(path: Path) -> bool:
 State = Literal["new", "begun", "unfinished", "done", "grown", "changed"]
 
 
-def state_of(found: Found, taken: Taken | None, *, settled: bool) -> State:
+def state_of(found: Found, taken: TakenFile | None, *, settled: bool) -> State:
     """Tell what a file is to a source; `settled` if nobody seems to be writing it any more.
 
     A file is "new", "begun" (and to be read on), "unfinished" (it can be read only once it has
@@ -156,7 +156,7 @@ def state_of(found: Found, taken: Taken | None, *, settled: bool) -> State:
     return "grown" if more and not whole_only else "done"
 
 
-def _begins_as(found: Found, taken: Taken) -> bool:
+def _begins_as(found: Found, taken: TakenFile) -> bool:
     return found.size >= taken.size and digest(found.path, taken.size) == taken.digest
 
 
@@ -170,10 +170,10 @@ def digest(path: Path, size: int) -> str:
     return hasher.hexdigest()
 
 
-def begun(found: Found, place: Place = BEGINNING) -> Taken:
+def begun(found: Found, place: Place = BEGINNING) -> TakenFile:
     """Return the line for a file that is begun as it is now, or read on from a place."""
     content = digest(found.path, found.size)
-    return Taken(found.name, found.size, found.modified, content, place.records, place.offset)
+    return TakenFile(found.name, found.size, found.modified, content, place.records, place.offset)
 
 
 class TakenLog:
@@ -183,10 +183,10 @@ class TakenLog:
         self._path = path
         self._taken = {one.file: one for one in _read(path)}
 
-    def get(self, name: str) -> Taken | None:
+    def get(self, name: str) -> TakenFile | None:
         return self._taken.get(name)
 
-    def put(self, taken: Taken) -> None:
+    def put(self, taken: TakenFile) -> None:
         """Add a line; it is on disk when this returns."""
         with self._path.open("ab") as file:
             # The newline goes first: it ends a line that a crash may have torn.
@@ -196,12 +196,12 @@ class TakenLog:
         self._taken[taken.file] = taken
 
 
-def _read(path: Path) -> Iterator[Taken]:
+def _read(path: Path) -> Iterator[TakenFile]:
     if not path.exists():
         return
     for line in path.read_bytes().splitlines():
         try:
-            yield msgspec.json.decode(line, type=Taken)
+            yield msgspec.json.decode(line, type=TakenFile)
         except msgspec.DecodeError:
             # A line that a crash has torn: the file is looked at again.
             continue

@@ -10,7 +10,7 @@ from pathlib import Path
 from millstream.clock import Clock
 from millstream.engine.jobs.status import Place
 from millstream.errors import EngineAway
-from millstream.ingest import Settings
+from millstream.ingest import SourceSettings
 from millstream.journal import Description
 from millstream.links.follower import Follower, FollowerStatistics
 from millstream.links.host import read_address
@@ -24,7 +24,7 @@ class Following:
     def __init__(
         self,
         job: str,
-        sources: Mapping[str, tuple[Description, Settings]],
+        sources: Mapping[str, tuple[Description, SourceSettings]],
         places: Mapping[str, Sequence[Place]],
         *,
         node: int,

@@ -17,7 +17,7 @@ from millstream.engine.inboxes.job_inboxes import JobInboxes
 from millstream.engine.inboxes.landing import Landing, connecting
 from millstream.engine.jobs.status import Place
 from millstream.errors import JournalError, SchemaConflict
-from millstream.ingest import Settings
+from millstream.ingest import SourceSettings
 from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
 from millstream.links.inbox import Inbox
 from millstream.links.levels import Levels
@@ -142,7 +142,7 @@ class Inboxes:
         job: str,
         name: str,
         inboxes: Sequence[Inbox],
-        settings: Settings,
+        settings: SourceSettings,
         places: Sequence[Place],
     ) -> None:
         if inboxes:
@@ -236,7 +236,7 @@ class Inboxes:
                 self._levels.remove(f"{job}.{name}")
         JobInboxes(job, self.address, gone, landings=landings).close()
 
-    def _landing(self, job: str, source: str, folder: Path, settings: Settings) -> Landing:
+    def _landing(self, job: str, source: str, folder: Path, settings: SourceSettings) -> Landing:
         """Return where runtimes send to a source; rows go by key to the inboxes of all engines."""
         keys = None if self._security is None else self._security.keys
         if settings.runtimes == ":0":  # anywhere, where others can reach it as they do the inboxes

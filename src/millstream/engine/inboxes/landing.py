@@ -34,7 +34,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.engine.inboxes.fences import Fences
 from millstream.engine.inboxes.payloads import rows_of
 from millstream.errors import Ended, InvalidAddress, MillstreamError
-from millstream.ingest import Settings
+from millstream.ingest import SourceSettings
 from millstream.links.client import Client
 from millstream.links.host import Host, declared_inboxes
 from millstream.links.inbox import Inbox
@@ -60,7 +60,7 @@ class Landing:
     def __init__(
         self,
         target: str,
-        settings: Settings,
+        settings: SourceSettings,
         folder: Path,
         *,
         connect: Connect,

@@ -61,7 +61,7 @@ SMALLEST_TASK: Final = 50_000
 POSITION_BITS: Final = 44
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ReadSettings(msgspec.Struct, frozen=True):
     """What a source is told, as one JSON option."""
 
     journal: str
@@ -122,7 +122,7 @@ class JournalSource(DataSource):
     """The data source `millstream`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.settings = msgspec.json.decode(options["settings"], type=Settings)
+        self.settings = msgspec.json.decode(options["settings"], type=ReadSettings)
 
     @classmethod
     def name(cls) -> str:
@@ -138,7 +138,7 @@ class JournalSource(DataSource):
 class JournalStreamReader(DataSourceStreamReader):
     """Chooses batches and reads them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ReadSettings) -> None:
         self.settings = settings
         self._starts: int | None = None
         self._control = None if settings.control is None else Control(settings.control)
@@ -280,7 +280,7 @@ def watermark_ms(floor: int, slack_ms: int) -> int:
     return floor // 1000 - slack_ms
 
 
-def marker(schema: pa.Schema, settings: Settings, floor: int) -> pa.RecordBatch:
+def marker(schema: pa.Schema, settings: ReadSettings, floor: int) -> pa.RecordBatch:
     """Return the one row that lifts the watermark to `floor`."""
     at = watermark_ms(floor, settings.slack_ms) * 1000 + DELAY_US
 
@@ -307,7 +307,7 @@ def _plain(offset: Offset) -> dict[str, Any]:
     }
 
 
-def _arrow_schema(settings: Settings) -> pa.Schema:
+def _arrow_schema(settings: ReadSettings) -> pa.Schema:
     stored = journal_at(settings.path).cached_reader().description.schema
     fields = [stored.field(name) for name in settings.columns]
     if settings.place is not None:
@@ -344,7 +344,7 @@ def _reaching(path: str, piece: Range) -> PartitionReader:
     return view
 
 
-def _kept(settings: Settings, piece: Range) -> Iterator[_Part]:
+def _kept(settings: ReadSettings, piece: Range) -> Iterator[_Part]:
     """Yield the rows that are not late, with the columns that Spark asked for."""
     view = _reaching(settings.path, piece)
     for part in view.read(piece.start, piece.stop, columns=list(settings.columns)):

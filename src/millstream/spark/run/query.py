@@ -26,7 +26,7 @@ from millstream.plan.groups import Group, journal_read
 from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
 from millstream.spark.io.sink import GroupSink, Input
-from millstream.spark.io.source import MARKER, Settings, padded, watermark_ms
+from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_ms
 from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
@@ -291,7 +291,7 @@ class GroupQuery:
         place = self.group.inputs.index(source.name) if needs_place(self.flow, self.group) else None
         fields += [place_field()] if place is not None else []
         fields += [StructField(MARKER, BooleanType())] if stream.time else []
-        settings = Settings(
+        settings = ReadSettings(
             journal=source.name,
             path=str(source.path),
             columns=columns,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millstream.errors import JournalMissing, JournalUnreadable, SchemaConflict
-from millstream.journal.base import Description, Layout
+from millstream.journal.base import Description, EarlierPartitions
 from millstream.journal.kinds.files.layout import FORMAT, GROWN, description_file, partition_folder
 from millstream.journal.kinds.files.lines import checked, with_checksum
 from millstream.journal.rows import check_schema
@@ -98,7 +98,7 @@ def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
 
 
 def lay_out(
-    path: Path, partitions: int, earlier: tuple[Layout, ...], *, disk: Disk = REAL
+    path: Path, partitions: int, earlier: tuple[EarlierPartitions, ...], *, disk: Disk = REAL
 ) -> Description:
     """Let a journal have other partitions, whose folders exist; a crash leaves all or nothing."""
     lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
@@ -151,11 +151,11 @@ def _listed(value: object) -> list[dict[str, object]]:
     return value
 
 
-def _parse_layout(body: dict[str, object]) -> Layout:
+def _parse_layout(body: dict[str, object]) -> EarlierPartitions:
     until = body["until"]
     if not isinstance(until, dict):
         raise TypeError(until)
-    return Layout(
+    return EarlierPartitions(
         int(str(body["partitions"])), {str(sender): int(number) for sender, number in until.items()}
     )
 

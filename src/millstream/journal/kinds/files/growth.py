@@ -5,7 +5,7 @@ it is sent again. So a row's place may not change once it can have been stored:
 
 - Rows numbered by their place at an origin (files, replays): each sender's rows up to the highest number that is
   stored of it keep the old layout, those above have the new one. The description says up to where
-  (`Layout.until`).
+  (`EarlierPartitions.until`).
 - Rows of senders with a name: they keep the layout that the journal was made with (`Description.lasting`), since who
   sends them may be anywhere, with rows on their way that nobody has seen yet.
 - Rows of senders without a name are sent by one connection, to the inboxes that it knows.
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from millstream.clock import Clock
 from millstream.journal.align import floor_of
-from millstream.journal.base import PASSING, Description, Kind, Layout
+from millstream.journal.base import PASSING, Description, EarlierPartitions, Kind
 from millstream.journal.kinds.files.description import describe, lay_out
 from millstream.journal.kinds.files.writer import Writer
 from millstream.storage.disk import REAL, Disk
@@ -67,7 +67,7 @@ def grow(
         writers += [opened(description, number) for number in range(1, description.partitions)]
         if partitions <= description.partitions or any(writer.ended for writer in writers):
             return description
-        before = Layout(description.partitions, _highest(writers))
+        before = EarlierPartitions(description.partitions, _highest(writers))
         grown = replace(description, partitions=partitions, earlier=(*description.earlier, before))
         floor = _lowest_floor(writers, lateness_us) if description.time is not None else None
         for number in range(description.partitions, partitions):
