@@ -215,8 +215,8 @@ def exchange(
         child: The program.
         pieces: Frames; the next piece is asked for when the program has room for it.
         view: Gives the room to read into.
-        take: Told how much was read there; True if that is all.
-        until: When to give up, on the monotonic clock.
+        take: Called with how much was read; returns whether that is all.
+        until: When to stop waiting, on the monotonic clock.
 
     Raises:
         ActionHung: It took too long.

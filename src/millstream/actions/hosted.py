@@ -21,7 +21,7 @@ from millstream.actions.settings import RuntimeSettings
 from millstream.actions.supervision import Start
 from millstream.errors import MillstreamError
 
-#: How a runtime ends whose source was told to end, and had not done so by itself.
+#: How a runtime ends whose source was ordered to end, and had not done so by itself.
 CUT_SHORT: Final = 6
 
 

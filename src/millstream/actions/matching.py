@@ -4,7 +4,7 @@ given ──▶ outstanding ──answered──▶ done
               │ the program failed
               ▼
 all that is outstanding is given again, to a fresh program, one by one;
-one that fails `attempts` times while it is alone is given up
+one that fails `attempts` times while it is alone is abandoned
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Matching:
         return Answer(payloads, one.sender, one.serial)
 
     def failed(self) -> Input | None:
-        """Note that the program is gone; return the input that is given up, if there is one."""
+        """Note that the program is gone; return the input that is abandoned, if any."""
         self._parts, self._part_bytes = [], 0
         if not self._given:
             return None

@@ -43,7 +43,7 @@ class RunningProgram:
         self.answers: list[Answer] = []
         self.starts = self.failed = 0
         self.stopping, self.draining = False, settings.drain
-        #: Whether a source has ended, and whether it was told to and has not by itself.
+        #: Whether a source has ended, and whether it was ordered to and has not by itself.
         self.ended = self.cut_short = settings.drain
         self._start_at, self._pause_s = 0.0, _SHORTEST_S
         self._drain_at = _NEVER

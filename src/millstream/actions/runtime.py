@@ -97,7 +97,7 @@ class Runtime:
 
     @property
     def cut_short(self) -> bool:
-        """Whether a source's program was told to end, and has not ended by itself."""
+        """Whether a source's program was ordered to end, and has not ended by itself."""
         return self._program.cut_short
 
     def statistics(self) -> Statistics:

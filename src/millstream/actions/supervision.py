@@ -5,7 +5,7 @@
         └──── it exited ◀─────┘   started again where it was, with its queue; if that happens a few
                                   times in a row, replaced
 
-An upstream is told until it has answered, of one move at a time. That it refuses is an answer too:
+An upstream gets the order until it has answered, one move at a time. That it refuses is an answer too:
 it does not send there, so there is nothing to change. One that is itself started meanwhile is
 started with the new address, and need not be told. The generation fences the one that was replaced,
 should it only have been cut off.

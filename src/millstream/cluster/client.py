@@ -41,7 +41,7 @@ Answer = TypeVar("Answer")
 Progress = Callable[[JobStatus], None]
 #: Given an offset and a limit, returns bytes.
 Read = Callable[[int, int], bytes]
-#: Told how many bytes of how many are there.
+#: Called with how many bytes of how many are there.
 Sent = Callable[[int, int], None]
 
 

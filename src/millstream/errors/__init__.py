@@ -26,7 +26,7 @@ MillstreamError
 │  └─ RowsRefused
 ├─ ActionError          a user's program, or its runtime, failed
 │  ├─ BadBytes > FrameTooLarge, FrameTorn
-│  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooFewAnswers, TooManyAnswers
+│  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooManyAnswers
 │  └─ NetworkOpen, QueueBroken, QueueFull, Fenced
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed, ConditionFailed

@@ -37,10 +37,6 @@ class ActionHung(ActionFailed):
     """A program did not answer in time."""
 
 
-class TooFewAnswers(ActionFailed):
-    """A program ended before it had answered all of its inputs."""
-
-
 class TooManyAnswers(ActionFailed):
     """A program gave more answers than it had inputs."""
 

@@ -179,7 +179,7 @@ class _Reader:
 
 
 def _fields(item: exp.Expr, schema: Schema | None, tables: set[str]) -> list[Field] | None:
-    """Return the columns that one item of a SELECT puts out, None where only Spark can tell."""
+    """Return the columns of one item of a SELECT, None where only Spark can tell."""
     if isinstance(item, exp.Star):
         return _starred(item, schema)
     if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
@@ -191,7 +191,7 @@ def _fields(item: exp.Expr, schema: Schema | None, tables: set[str]) -> list[Fie
         return [Field(item.name, _type(item, schema, tables))]
     if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column):
         return [Field(item.this.name, _type(item, schema, tables))]
-    # An expression without a name: Spark makes one up, and a generator may even put out several.
+    # An expression without a name: Spark makes one up, and a generator may even make several.
     return None
 
 

@@ -62,7 +62,7 @@ class Layout:
 
 
 def layers(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Return the layer of each node: after all that lead to it. `nodes` are in topological order."""
+    """Return the layer of each node, after all that lead to it; `nodes` are in topological order."""
     found: dict[str, int] = {}
     for node in nodes:
         found[node] = max(
@@ -96,7 +96,7 @@ def place(
 def _stand_ins(
     edges: Sequence[Edge], layer: Mapping[str, int], rows: list[list[str]], needs: dict[str, Size]
 ) -> tuple[list[Edge], dict[Edge, list[str]]]:
-    """Add stand-ins to the layers that edges pass; return the short edges, and the stand-ins by edge."""
+    """Add stand-ins to the layers that edges pass; return short edges, and stand-ins by edge."""
     links: list[Edge] = []
     lanes: dict[Edge, list[str]] = {}
     for source, target in edges:

@@ -1,7 +1,7 @@
 """Idle partitions: when to say that nothing older will come, as a pure function.
 
 A reader hands out nothing above its lowest partition's progress, so a partition
-without new rows would hold up the others for good. Once it has been idle for a
+without new rows would hold up the others forever. Once it has been idle for a
 while it is given a floor, an IDLE record, that brings it level with the slowest
 partition that is not idle (if all are, with the furthest). A row that comes to it
 below the floor is late from then on: a fact of the journal, the same in a replay.

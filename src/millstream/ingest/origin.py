@@ -23,7 +23,7 @@ CHUNK: Final = 16_384
 
 
 class Origin(Protocol):
-    """Something that brings rows, each with a number that it has for good and that rises.
+    """Something that brings rows, each with a number that never changes and that rises.
 
     The journal remembers the highest number of every sender (`Feed.highest`), also across crashes.
     An origin that is opened again may begin anywhere before that: rows that the journal has are

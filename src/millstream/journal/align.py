@@ -11,7 +11,7 @@ bounds what may be handed out: a partition stops before the first row that
 lifts its running maximum above M. A partition that stops there has its next
 row above M, one that does not is exhausted and E(p) >= M - lateness; either
 way the rule holds, and the partition that sets M can always be read to its
-end, so nobody waits for good. A smaller batch takes a lower M, or, among rows
+end, so nobody waits forever. A smaller batch takes a lower M, or, among rows
 of equal progress, just the first ones.
 
 The floor of a batch is the lowest time that may still come after it.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """A partition in numbers: `lost` positions were given up by a repair."""
+    """A partition in numbers: `lost` positions were lost in a repair."""
 
     partition: int
     begin: int
@@ -77,7 +77,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What verifying has found; `lost` positions were given up by an earlier repair."""
+    """What verifying has found; `lost` positions were lost in an earlier repair."""
 
     damages: tuple[Damage, ...]
     entries: int

@@ -90,7 +90,7 @@ class Follower:
             clock: Tells when rows have come.
             disk: Where the copy lies.
             wait_s: How long a request waits for news.
-            passed_every_s: How often the owner is told how far the readers here are.
+            passed_every_s: How often it is reported to the owner how far the readers here are.
         """
         self.path, self.source, self.partition = path, source, partition
         self._where: Callable[[], Address] = where if callable(where) else partial(_same, where)

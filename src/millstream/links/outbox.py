@@ -239,7 +239,7 @@ class Outbox:
         self._window = window.lost(self._window, time.monotonic(), self._limits)
 
     def _fail(self, error: MillstreamError) -> None:
-        """Give up what is here: the other side has refused it permanently."""
+        """Drop what is here: the other side has refused it permanently."""
         with self._changed:
             held, self._held = list(self._held), deque()
             # Noted while it is locked: who sees that nothing is left must see why.
@@ -255,7 +255,7 @@ class Outbox:
             one.ticket.fail(error)
 
     def close(self, error: MillstreamError) -> None:
-        """Take no more; those who still wait are told `error`."""
+        """Take no more; those who still wait get `error`."""
         self._closed = True
         self._fail(error)
 

@@ -193,7 +193,7 @@ class Target:
         return fitting(rows, self.schema, self.info.source)
 
     def abandon(self, error: BaseException) -> None:
-        """Take no more; those whose rows are still gathered are told `error`."""
+        """Take no more; those whose rows are still gathered get `error`."""
         with self._turn:
             self._closed = True
             groups = [self._group, *([] if self._ready is None else [self._ready[1]])]

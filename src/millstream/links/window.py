@@ -7,7 +7,7 @@
 Rows that were once offered to an outbox stay with it until its inbox has acknowledged them, so that
 rows whose fate is unknown are never sent anywhere else. Every answer names the highest number that
 the inbox has made durable, so any answer is good news whenever it comes: one that is late, or the
-answer to a request that has been given up, acknowledges what it acknowledges and disturbs nothing.
+answer to a request that has timed out, acknowledges what it acknowledges and disturbs nothing.
 
 After a rewind the answers to what is still on its way count only for what they acknowledge: the
 inbox takes nothing that comes after a gap, and the rows are on their way again already.

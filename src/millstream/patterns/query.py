@@ -27,7 +27,7 @@ from millstream.flow.site import Site, here
 from millstream.patterns.match_recognize import MatchRecognize, Recognition, read
 from millstream.patterns.recipe import Recipe, output_schema, recognition_recipe
 
-#: The time of the rows that ALL ROWS PER MATCH puts out.
+#: The time of the rows that ALL ROWS PER MATCH emits.
 MATCH_TIME: Final = "match_time"
 
 
@@ -111,7 +111,7 @@ class Query:
         """The columns of PARTITION BY."""
         return self.partition
 
-    # The clause says by itself what its key is, and what it puts out.
+    # The clause itself states its key and its columns.
     def outcome(self, schema: Schema, *, time: str, key: Sequence[str], emit: str | None) -> Schema:  # noqa: ARG002
         """Return the columns of the clause's rows in events with these columns."""
         return output_schema(self.recipe(schema, time), schema)

@@ -1,4 +1,4 @@
-"""Fewer states: those that cannot be told apart become one."""
+"""Fewer states: those that cannot be distinguished become one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def minimal(states: list[State], start: list[Edge]) -> tuple[tuple[State, ...], 
 
 
 def _classes(states: list[State]) -> list[int]:
-    """Return for each state the class of those that it cannot be told from.
+    """Return for each state the class of those that it cannot be distinguished from.
 
     A class is split when members lead to different classes. Only states that lead to one whose
     class has changed are looked at again: the steps of a long loop fall apart one after the other.

@@ -165,7 +165,7 @@ class Ways:
         barriers: frozenset[Barrier],
         once: frozenset[Guard],
     ) -> list[Way | Through]:
-        """Return the ways into a sequence from block `at` on; a mark if it may be passed at once."""
+        """Return the ways into a sequence from block `at` on; a mark if it may be passed."""
         if at == len(sequence):
             return [Through(barriers, once)]
         block = sequence[at]

@@ -27,7 +27,7 @@ def settle() -> None:
     """Keep modules that were imported since the last task out of the garbage collector's way.
 
     To be called at the start of a task: garbage was just collected then, so hardly any is set aside
-    for good.
+    permanently.
     """
     global _settled  # noqa: PLW0603 (one number per process)
     if len(sys.modules) != _settled:

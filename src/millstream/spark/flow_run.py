@@ -241,7 +241,7 @@ class FlowRun:
     def share(self, request: SwitchRequest) -> None:
         """Give the new version another share of the keys by another cut; `poll` goes on with it.
 
-        With all keys the old version leaves, without a share the new one, once all that it owns is out.
+        With all keys the old version leaves, without a share the new one, once its results are out.
 
         Raises:
             SwitchRefused: No keys are shared out, or it is the share that the new version has.
@@ -288,7 +288,7 @@ class FlowRun:
     def drain(self, *, flush: bool = False) -> None:
         """Stop the sources that run here; `drained` tells when the rest is processed.
 
-        With `flush` they end, permanently, and `poll` tells when the flow has ended. Inboxes are their
+        With `flush` they end permanently, and `poll` tells when the flow has ended. Inboxes are their
         host's business. A version in the shadow is compared up to the end, or ends without `flush`.
         """
         if not flush and self._versions.shadowing:

@@ -89,7 +89,7 @@ def sql(
     name: str | None = None,
     shards: int = SHARDS,
 ) -> DataFrame:
-    """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view, of a batch or a stream.
+    """Return the result of a query with a MATCH_RECOGNIZE clause over a table or view.
 
         query = "PARTITION BY symbol ORDER BY at ... PATTERN (down+ up+) ..."
         ms.sql(spark, f"SELECT * FROM trades MATCH_RECOGNIZE ({query})")

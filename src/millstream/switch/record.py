@@ -46,7 +46,7 @@ class Homes(msgspec.Struct, frozen=True, omit_defaults=True):
 
     groups: dict[str, str] = {}
     journals: dict[str, str] = {}
-    #: Groups whose results are owned by their time, also where they know when they started: see `starts`.
+    #: Groups whose results are owned by their time, not by their start: see `starts`.
     by_time: tuple[str, ...] = ()
 
 

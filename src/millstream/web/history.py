@@ -16,7 +16,7 @@ from millstream.web.plots import Point
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The statistics at a moment, `at` seconds after the start; `run` counts the starts of the flow."""
+    """The statistics `at` seconds after the start; `run` counts the starts of the flow."""
 
     at: float
     run: int

@@ -1,4 +1,4 @@
-"""A report: one HTML file with numbers, checks, the flow's graph and plots. It loads no other file."""
+"""A report: one HTML file with numbers, checks, the flow's graph and plots."""
 
 from __future__ import annotations
 

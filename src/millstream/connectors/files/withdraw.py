@@ -1,7 +1,7 @@
 """Taking rows back that are in files: those that start at a moment or later.
 
 A file that holds none of them is left alone, one that holds nothing else goes, any other is written
-anew beside and renamed into its place. So it can be done again after a crash, and a reader finds
+again beside and renamed into its place. So it can be done again after a crash, and a reader finds
 each file as it was or as it will be.
 """
 

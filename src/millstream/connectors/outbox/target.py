@@ -53,7 +53,7 @@ _Found = TypeVar("_Found")
 
 #: How long one try takes at most: a run that is stopped waits for no longer.
 TRY_S: Final = 5.0
-#: How long a task waits for an inbox before the driver hears of it.
+#: How long a task waits for an inbox before it is reported to the driver.
 TASK_S: Final = 60.0
 _TOLD_EVERY_S: Final = 60.0
 

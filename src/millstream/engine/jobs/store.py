@@ -106,7 +106,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class Binary(msgspec.Struct, frozen=True):
-    """A version of one of the engine's programs: its name, number, hash, size, and when it was added."""
+    """A version of one of the engine's programs, and when it was added."""
 
     name: str
     version: int

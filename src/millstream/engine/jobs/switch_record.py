@@ -71,7 +71,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     #: How the new version compares, if it only runs in the shadow of the old one.
     shadow: Comparison | None = None
     since: datetime | None = None
-    #: How much of the keys the new version has, and is to have, in parts of `WHOLE`; None if it is to have all at once.
+    #: The share of the keys that the new version has, and is to have, in parts of `WHOLE`.
     share: int | None = None
     wanted: int | None = None
 

@@ -26,7 +26,7 @@ _ANSWER_S: Final = 4.0
 _PATH_BYTES: Final = 100
 
 Exited = Callable[[str, int, int], None]
-"""Told of a node, its generation and its exit code when a runtime is gone."""
+"""Called with a node, its generation and its exit code when a runtime is gone."""
 
 
 class RuntimeHost(Protocol):
@@ -60,7 +60,7 @@ class Runtimes:
             scheme: The scheme.
             folder: Where their queues are kept.
             root: What the paths of programs count from.
-            on_exit: Told, from another thread, when a runtime is gone that nobody has ended here.
+            on_exit: Called, from another thread, when a runtime is gone that nobody has ended here.
             programs: The files of programs that an engine keeps, by the name that the scheme has
                 for them.
             log: Where they and their programs say what they have to; None: where this process does.

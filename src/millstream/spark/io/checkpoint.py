@@ -71,7 +71,7 @@ class Checkpoint:
         return self
 
     def handed_to(self, description: dict[str, Any]) -> Checkpoint:
-        """Give the checkpoint, with all its state, to a version of the group that means something else."""
+        """Give the checkpoint, with all its state, to a changed version of the group."""
         handed = Checkpoint(self.folder, self.group, self.id, description)
         Folder(self.folder).put(_RECORD, handed._record())
         return handed
@@ -95,7 +95,7 @@ class Checkpoint:
         return f"{job}/{self.group}/{self.id}"
 
     def reader(self, job: str) -> str:
-        """Return the name under which the group reads: two versions of it may read at the same time."""
+        """Return the name under which the group reads: two versions may read at the same time."""
         return f"{job}.{self.folder.name}"
 
     def logged(self, batch: int) -> Logged | None:

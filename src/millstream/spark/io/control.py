@@ -1,4 +1,4 @@
-"""What the sources of one version are told while it is switched, and what they answer: small files.
+"""Orders to the sources of one version while it is switched, and their answers: small files.
 
 The methods of a source that choose offsets run in a Python process of Spark's, apart from the
 driver. So the driver puts its orders into a file, which each source looks at whenever Spark asks it
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Orders(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the sources of a version are told: to wait; where to begin; what the version owns; when to close; what to answer."""
+    """Orders to the sources of a version: wait, where to begin, what it owns, when to close."""
 
     held: bool = False
     first: dict[str, tuple[int, ...]] = {}
@@ -49,7 +49,7 @@ class Orders(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a source says: its highest window in each partition, and whether it has passed the cut that was meant."""
+    """The answer of a source: its highest window in each partition, and whether it passed the cut."""
 
     kind: Literal["report", "confirm"]
     round: int

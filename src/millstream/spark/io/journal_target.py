@@ -1,4 +1,4 @@
-"""A journal as the target of a group: staged, decided by one record, published (journal/kinds/files)."""
+"""A journal as the target of a group: staged, decided by one record, published."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JournalTarget(Target):
         return self._users == 0
 
     def expect(self, sender: str, at_least: int | None) -> None:
-        """Count with a writer before its first epoch, whose rows lie at or above `at_least`, if known."""
+        """Expect a writer before its first epoch, whose rows lie at or above `at_least`, if known."""
         with self._guard:
             if at_least is not None:
                 self._least[sender] = at_least

@@ -159,13 +159,13 @@ class GroupSink:
         return min(known) if known and len(known) == len(floors) else None
 
     def reached(self, logged: Logged) -> int | None:
-        """Return up to where the group has put out all that it will, after this batch."""
+        """Return up to where the group has emitted everything, after this batch."""
         if self.stateful:
             return logged.watermark_ms * 1000 if logged.watermark_ms > 0 else None
         return self.floor(logged)
 
     def mark_read(self, logged: Logged) -> None:
-        """Tell the journals how far this group has got for good, so that they may trim."""
+        """Note in the journals how far this group has read, so that they may trim."""
         for name, offset in logged.offsets.items():
             reader = self.checkpoint.reader(self.job)
             journal_at(self.inputs[name].path).commit(reader, offset.positions)
@@ -207,7 +207,7 @@ class GroupSink:
                 )
 
     def _reader(self, source: Input, partitions: int) -> JournalReader:
-        """Return a reader of our own, which knows so many partitions: the journal may have got more."""
+        """Return a reader of our own, which knows so many partitions: the journal may have more."""
         known = self._readers.get(source.name)
         if known is None or known.description.partitions < partitions:
             known = self._readers[source.name] = journal_at(source.path).reader()

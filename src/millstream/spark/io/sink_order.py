@@ -1,8 +1,8 @@
-"""The order at a sink while two versions write it: results go out in the order in which they complete.
+"""The order at a sink that two versions write: results go out as they complete.
 
 Whoever is ahead waits for the other, on its own thread and with its batch unwritten, so nothing is
-held in memory. The wait is the difference of their lags. After a limit it is given up, for both and
-for good: results are worth more than their order.
+held in memory. The wait is the difference of their lags. After a limit neither waits any more:
+results are worth more than their order.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SinkOrder:
         self._changed.notify_all()
 
     def cut_at(self, cut_us: int) -> None:
-        """Hear of a cut: from there on keys are another version's, and order matters again if it was given up."""
+        """Note a cut: from there on keys are another version's, and the order matters again."""
         with self._changed:
             if cut_us != self._cut_us:
                 self._cut_us, self._over = cut_us, False

@@ -46,7 +46,7 @@ from millstream.switch.cut import Part, handed_out, passed, promised_floor
 
 MARKER: Final = "__marker"
 PLACE: Final = "__place"
-#: What `withWatermark` is told; see the module's docstring.
+#: The delay of `withWatermark`; see the module's docstring.
 DELAY: Final = "36500 days"
 DELAY_US: Final = 36500 * 86_400 * 1_000_000
 #: Rows in one Arrow batch on the way to the JVM.
@@ -62,7 +62,7 @@ POSITION_BITS: Final = 44
 
 
 class ReadSettings(msgspec.Struct, frozen=True):
-    """What a source is told, as one JSON option."""
+    """The settings of a source, as one JSON option."""
 
     journal: str
     path: str
@@ -75,7 +75,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
     tasks: int
     #: How far the watermark stays below the floor: see `watermark_ms`.
     slack_ms: int = 1
-    #: The number of this input in its group, for the order among equal times; None: no place column.
+    #: The number of this input in its group, for the order among equal times, if that is needed.
     place: int | None = None
     #: The checkpoint under whose name orders are found; None: there are none.
     control: str | None = None
@@ -94,7 +94,7 @@ class Offset(msgspec.Struct, frozen=True):
     owns: tuple[Part, ...] | None = None
 
     def begun(self, before: Offset | None) -> tuple[int, ...] | None:
-        """Return where a batch begins that ends here, None if that is the beginning of the journal."""
+        """Return where a batch begins that ends here; None: at the beginning of the journal."""
         jumps = self.first is not None and (before is None or before.first is None)
         found = self.first if jumps else None if before is None else before.positions
         return None if found is None else padded(found, len(self.positions))
@@ -208,7 +208,7 @@ class JournalStreamReader(DataSourceStreamReader):
     def _below(
         self, reached: align.Reach, start: Sequence[int], began: Offset, question: Question | None
     ) -> align.Reach:
-        """Keep a promise: hand out nothing that starts at or after the cut, as long as the question stands."""
+        """Keep a promise: hand out nothing at or after the cut, as long as the question stands."""
         if question is None or question.kind != "confirm":
             return reached
         if any(passed(one, question.bound) for one in self._highest(began, question.step_us)):
@@ -397,7 +397,7 @@ def late_rows(part: Slice, time: str, lateness_us: int) -> np.ndarray[Any, np.dt
 
 
 def _joined(parts: list[_Part], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of several parts as one batch, with the columns of ours that the group needs."""
+    """Return the rows of several parts as one batch, with our columns that the group needs."""
     rows = sum(part.batch.num_rows for part in parts)
 
     def column(field: pa.Field) -> pa.Array:

@@ -88,7 +88,7 @@ class StageFiles:
 
 
 def run_through(frame: DataFrame) -> None:
-    """Run what leads to rows that are not wanted: without it stages with state write none, and Spark fails the batch."""
+    """Run what leads to unwanted rows: if stages write no state, Spark fails the batch."""
     frame.write.format("noop").mode("overwrite").save()
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The key of what a group publishes in one batch, and the lowest time that may still follow it."""
+    """The key of what a group publishes in one batch, and the lowest time that may follow it."""
 
     job: str
     group: str
@@ -41,7 +41,7 @@ class Epoch:
 
 
 class Target(ABC):
-    """Writes epochs, each once. Only `write` must be written; the others are for those that need them."""
+    """Writes epochs, each once. Only `write` is needed; the rest is for those that need it."""
 
     #: Whether versions of a flow whose sinks are equal write through one target.
     shared: ClassVar[bool] = False
@@ -61,10 +61,10 @@ class Target(ABC):
         """
 
     def end(self, sender: str, epoch: int) -> None:  # noqa: B027
-        """Say that nothing more will come, under a sender and an epoch of their own; may be repeated."""
+        """Write the end, under a sender and an epoch of their own; may be repeated."""
 
     def interrupt(self) -> None:  # noqa: B027
-        """Let a `write` that waits for somebody fail: the run is being stopped, the next goes on."""
+        """Let a `write` that waits fail: the run is being stopped, and the next one goes on."""
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is open, without finishing anything."""

@@ -1,4 +1,4 @@
-"""The end of a flow: a group ends once all that it reads has, and groups in a cycle end together."""
+"""The end of a flow: a group ends once all its inputs have; groups in a cycle end together."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from millstream import errors
 _RAISED: Final = re.compile(
     r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Warning)|\w+): (.+)$", flags=re.MULTILINE
 )
-#: Spark computes as the SQL standard says: a bad cast or a division by zero is an error, not a null.
+#: In standard SQL a bad cast or a division by zero is an error, not a null.
 _ARITHMETIC: Final = ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW")
 
 
 def cause(error: Any) -> tuple[str, str | None]:
-    """Return what happened, and a hint if there is one: that of an error of ours, or about arithmetic."""
+    """Return what happened, and a hint: that of an error of ours, or about arithmetic."""
     text = str(error)
     raised = [one for one in _RAISED.finditer(text) if _is_error(one[1])]
     if raised and "Traceback" in text:

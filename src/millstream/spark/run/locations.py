@@ -21,7 +21,7 @@ def homes_of(version: FlowVersion) -> Homes:
 
 
 def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
-    """Return where everything of the next version will be: what it changes is its own, unless it takes it over as it is."""
+    """Return where everything of the next version will be: what it changes is its own."""
     known = homes_of(old)
     kept = {group.name for group in plan.groups if group.change is Change.KEPT}
     kept |= {name for unit in plan.units if unit.moved for name in unit.groups}
@@ -39,7 +39,7 @@ def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
 
 
 def _by_time(known: Homes, plan: SwitchPlan) -> tuple[str, ...]:
-    """Return the groups whose results are owned by their time: those that were, and those whose results are replaced."""
+    """Return the groups whose results are owned by their time: as before, and those replaced."""
     replaced = {group.name for group in plan.changed} if plan.since is not None else set()
     return tuple(
         group.name for group in plan.new.groups if group.name in replaced | set(known.by_time)
@@ -47,7 +47,7 @@ def _by_time(known: Homes, plan: SwitchPlan) -> tuple[str, ...]:
 
 
 def shadow_homes(old: FlowVersion, new: FlowVersion, groups: Collection[str]) -> Homes:
-    """Return where everything of a version in the shadow of another is: what these groups have and write is its own."""
+    """Return where everything of a version in a shadow is: what these groups write is its own."""
     known = homes_of(old)
     written = {name: new.plan.journals[name].writer for name in _written(new)}
     return Homes(

@@ -73,7 +73,7 @@ class GroupQuery:
     binaries: Mapping[str, Path] = field(default_factory=dict)
     #: Another version of it runs, or will: what it writes does not end with it.
     paired: bool = False
-    #: Where dead letters go instead of the journals that they come from, if it is of a version in a shadow.
+    #: Where the dead letters of a version in a shadow go, instead of to its journals.
     letters: Path | None = None
     query: StreamingQuery | None = None
     finished: bool = False
@@ -84,7 +84,7 @@ class GroupQuery:
     _state_rows: int = 0
 
     def start(self) -> None:
-        """Start the query where its checkpoint left off; a group that has ended is not started again."""
+        """Start the query where its checkpoint left off, unless the group has ended."""
         self.sink.recover()
         if not self.paired and (self.ended() or self._journal_ended()):
             self.finish()
@@ -150,7 +150,7 @@ class GroupQuery:
         )
 
     def ended(self) -> bool:
-        """Tell whether the group has read all its inputs to their end and put out all it will."""
+        """Tell whether the group has read all its inputs to their end and emitted everything."""
         if not self.inputs_ended(list(self.sink.inputs)):
             return False
         if not self.group.stateful or not self.group.timed:
@@ -161,7 +161,7 @@ class GroupQuery:
         )
 
     def inputs_ended(self, names: Sequence[str]) -> bool:
-        """Tell whether these inputs have been read, to their end, for good."""
+        """Tell whether these inputs have ended and were read to their end."""
         committed = self.checkpoint.committed()
         return committed is not None and all(
             self._at_end(committed, name, ended=True) for name in names
@@ -174,7 +174,7 @@ class GroupQuery:
             self.query.stop()
 
     def finish(self) -> None:
-        """Note the end, and tell those who read this group's journal that nothing more will come."""
+        """Note the end, also in this group's journal: nothing more will come."""
         self.halt()
         for target in self.sink.targets:
             # An epoch after all others, under a sender of its own: the group's numbers are Spark's.
@@ -277,7 +277,7 @@ class GroupQuery:
         return [kind_of(self.flow.stages[name]) for name in self.group.stages]
 
     def _letters(self, name: str) -> Path:
-        """Return the journal whose dead letters take what a stage below entry point `name` fails at."""
+        """Return the journal for the dead letters of the stages below entry point `name`."""
         return self.letters or Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
 
     def _entry(self, name: str) -> DataFrame:

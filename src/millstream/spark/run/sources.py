@@ -45,7 +45,7 @@ class RunSources:
 
     @property
     def _wanted(self) -> dict[str, Source]:
-        """The sources of all versions, as the newest has them, with the partitions that none has too many of.
+        """The sources of all versions, as the newest has them, with the fewest partitions of any.
 
         So a journal grows once the version that wants it runs alone, and until then can be what the
         other one has.
@@ -97,7 +97,7 @@ class RunSources:
             self.host, self._host_at = None, 0.0
 
     def host_inboxes(self) -> None:
-        """Host the flow's inboxes; while a client does, events come in through it, and we try again."""
+        """Host the flow's inboxes; while a client hosts them, try again later."""
         idle = self.host is None and time.monotonic() >= self._host_at
         if not (self._hosting.wanted and idle and self._inboxes):
             return
@@ -138,7 +138,7 @@ class RunSources:
     # ending
 
     def drain(self, *, flush: bool) -> None:
-        """Bring nothing more; with `flush` end the sources, permanently. Inboxes are their host's business."""
+        """Bring nothing more; with `flush` end the sources permanently. Inboxes are their host's."""
         self._close_levelled()
         for name, source in self._ingests.items():
             source.stop()

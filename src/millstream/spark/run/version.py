@@ -51,7 +51,7 @@ LARGE_BYTES: Final = 64 << 20
 
 @dataclass
 class RunContext:
-    """What all versions of a run have in common: Spark, the folder, and the targets that two of them write."""
+    """What all versions of a run share: Spark, the folder, and targets that two of them write."""
 
     spark: SparkSession
     folder: Path
@@ -73,7 +73,7 @@ class RunContext:
         return self._journals[path]
 
     def sink_target(self, flow: Flow, name: str, folder: Path) -> Target:
-        """Return who writes a sink; versions whose sinks are the same share it where it has something to share."""
+        """Return who writes a sink; versions with equal sinks share it if it can be shared."""
         spec = flow.sinks[name].target
         known = self._sinks.get((name, repr(spec)))
         if known is not None:
@@ -89,7 +89,7 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What makes a version one in the shadow of another: the groups that have no targets, and where dead letters go."""
+    """A version in the shadow of another: its groups without targets, and where letters go."""
 
     groups: frozenset[str]
     letters: Path
@@ -97,7 +97,7 @@ class Aside:
 
 @dataclass
 class FlowVersion:
-    """A version of a flow; its queries are there once they are made, and run once they are started."""
+    """A version of a flow; its queries exist once they are made, and run once they are started."""
 
     ground: RunContext
     name: str
@@ -293,7 +293,7 @@ def at_rest(query: GroupQuery) -> bool:
 
 
 def found_nothing(query: GroupQuery) -> bool:
-    """Tell whether Spark looked for something to do just now, and found nothing: neither rows, nor a watermark that has moved.
+    """Tell whether Spark just found nothing to do: no rows, and no watermark that has moved.
 
     It says so for a moment between two looks only; ask again. Right after a batch `at_rest` may be
     true and the next batch begin.
@@ -317,7 +317,7 @@ def forget_readers(paths: Iterable[Path], flow: str, known: set[tuple[Path, str]
 
 
 def remove_unless(folder: Path, gone: Homes, stays: Homes, *, new: bool) -> None:
-    """Remove the checkpoints and journals of a version that another one does not have; may be repeated.
+    """Remove checkpoints and journals of a version that another one lacks; may be repeated.
 
     Named journals that the other version has no use for stay, unless a `new` version made them and
     never ran.

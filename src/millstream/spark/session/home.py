@@ -1,4 +1,4 @@
-"""What is kept beside Spark so that it starts quickly: all of it can be missing, and Spark starts as it always does.
+"""What is kept beside Spark so that it starts quickly; it starts without all of it, too.
 
     ~/.cache/millstream/spark-4.3.0-<place>/          Spark's folder as links, without its zipped Python sources
     ~/.cache/millstream/spark-4.3.0-<place>-<java>.jsa    Java's archive of loaded classes (archive.py makes it)
@@ -92,7 +92,7 @@ def used() -> Iterator[Path | None]:
 
 
 def archive(place: Path, java: str) -> Path:
-    """Return where the archive lies for Spark at `place` and the Java that says `java` of itself."""
+    """Return where the archive is, for Spark at `place` and the Java of version `java`."""
     return place.with_name(f"{place.name}-{_digest(java)}.jsa")
 
 

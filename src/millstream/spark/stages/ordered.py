@@ -39,7 +39,8 @@ PACKED: Final = 1 << 17
 #: State values are stored in pieces of at most this size.
 PIECE: Final = 16 << 20
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
+# In Arrow's zone, not in that of `clock.EPOCH`: rows are put in order by the text of their values.
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
 
 State = dict[bytes, Any]
 
@@ -68,7 +69,7 @@ def values(column: pa.ChunkedArray) -> list[Any]:
         or column.null_count
     ):
         return column.to_pylist()  # type: ignore[no-any-return]
-    return [EPOCH + since for since in micros(column).view("timedelta64[us]").tolist()]
+    return [_EPOCH + since for since in micros(column).view("timedelta64[us]").tolist()]
 
 
 def keys(rows: pa.Table, by: tuple[str, ...]) -> list[bytes]:

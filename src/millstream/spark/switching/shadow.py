@@ -36,7 +36,7 @@ from millstream.switch.shadow import Shadowed, begins_at, settled_until
 
 #: The most results of one side of an output that are read at once: others want their turn too.
 CHUNK: Final = 20_000
-#: So many of these are read at the end: the driver has other things to do than to compare what it could not keep up with.
+#: How many of these are read at the end: the driver cannot compare without a limit.
 LAST_CHUNKS: Final = 25
 #: So many results may wait for their partners: more than that, and one version is too far behind.
 MOST_WAITING: Final = 1_000_000

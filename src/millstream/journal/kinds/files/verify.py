@@ -148,7 +148,7 @@ class _Partition:
         self.damages.append(Damage(self._number, file, offset, position, positions, fact))
 
     def _segment(self, first: int, mark: Mark | None) -> int | None:
-        """Verify a segment and return the position after it, None if that cannot be told."""
+        """Verify a segment and return the position after it, None if that is unknown."""
         file = index_file(self._folder, first)
         try:
             header = read_header(file)
