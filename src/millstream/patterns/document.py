@@ -23,6 +23,7 @@ Conditions in Python are not for YAML, which calls no functions.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -114,35 +115,22 @@ def _block(pattern: Pattern, entry: Entry) -> Pattern:
         inner = _sequence(entry, group, entry.title)
     elif isinstance(either, yaml.SequenceNode):
         inner = Pattern.either(*(_sequence(entry, one, entry.title) for one in either.value))
+    add: Callable[..., Pattern] = getattr(pattern, kind)
     if kind.startswith("not_"):
-        return _negated(pattern, kind, name, conditions)
+        return add(name, conditions)
     content = inner if inner is not None else conditions
     first = name if name is not None or inner is None else inner
-    added: Pattern = getattr(pattern, kind)(
-        first, None if first is inner else content, within=within
-    )
-    return _options(added, entry)
+    return _options(add(first, None if first is inner else content, within=within), entry)
 
 
 def _refuse_python(entry: Entry) -> None:
     python = next((key for key in ("python", "predicate", "function") if entry.has(key)), None)
-    named = [
-        one
-        for key in ("where", "until")
-        for one in entry.texts(key) or ()
-        if _FUNCTION.fullmatch(one.strip())
-    ]
+    texts = [*(entry.texts("where") or ()), *(entry.texts("until") or ())]
+    named = [one for one in texts if _FUNCTION.fullmatch(one.strip())]
     if python is not None or named:
         fact = f'{entry.title} has a condition in Python, "{named[0] if named else python}"'
         hint = "YAML calls no functions: write this flow in Python"
         raise NotLoadable(fact, hint=hint, where=entry.where)
-
-
-def _negated(
-    pattern: Pattern, kind: str, name: str | None, conditions: list[str] | None
-) -> Pattern:
-    made: Pattern = getattr(pattern, kind)(name, conditions)
-    return made
 
 
 def _options(pattern: Pattern, entry: Entry) -> Pattern:
@@ -203,12 +191,7 @@ def _whole(pattern: Pattern, *, emit: str | None = None) -> Tree:
 
 
 def _skip(pattern: Pattern) -> str:
-    kind = {
-        "next": "to next",
-        "past_last": "past last",
-        "to_first": "to first",
-        "to_last": "to last",
-    }[pattern.skip.kind]
+    kind = "to next" if pattern.skip.kind == "next" else pattern.skip.kind.replace("_", " ")
     return kind if pattern.skip.block is None else f"{kind} {pattern.skip.block}"
 
 
@@ -220,10 +203,8 @@ def _written(block: Block, *, first: bool) -> Tree:
     ]
     tree |= {"either": bodies} if len(bodies) > 1 else {"group": bodies[0]} if bodies else {}
     tree |= _quantifier(block)
-    tree |= {
-        "until": _conditions(block.until),
-        "within": None if block.within is None else durations.format(block.within),
-    }
+    tree["until"] = _conditions(block.until)
+    tree["within"] = None if block.within is None else durations.format(block.within)
     return {key: value for key, value in tree.items() if value is not None or key == kind}
 
 
@@ -231,15 +212,11 @@ def _quantifier(block: Block) -> Tree:
     tree: Tree = {}
     if block.loops:
         least, most = block.least, block.most
-        if most is None:
-            tree = {"at_least": least}
-        else:
-            tree = {"times": [least, most] if least != most else most}
+        times = [least, most] if least != most else most
+        tree = {"at_least": least} if most is None else {"times": times}
     flags = {"optional": block.optional, block.preference: block.preference != "fork"}
-    flags |= {
-        "consecutive": block.inner == "strict" and block.loops,
-        "combinations": block.inner == "any",
-    }
+    flags["consecutive"] = block.inner == "strict" and block.loops
+    flags["combinations"] = block.inner == "any"
     return {**tree, **{flag: True for flag in _FLAGS if flags.get(flag)}}
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Union
 
 from millstream import errors
 from millstream.flow.durations import duration
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Conditions = Condition | Sequence[Condition] | None
+Inside = Union[Conditions, "Pattern"]
+Length = str | timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,7 @@ class Pattern:
     # Blocks
 
     def begin(
-        self,
-        name: str | Pattern,
-        condition: Conditions | Pattern = None,
-        *,
-        within: str | timedelta | None = None,
+        self, name: str | Pattern, condition: Inside = None, *, within: Length | None = None
     ) -> Pattern:
         """Begin with a block; every event that meets it starts a run."""
         if self.blocks:
@@ -85,31 +83,19 @@ class Pattern:
         return begun._add(name, condition, "relaxed", within)
 
     def next(
-        self,
-        name: str | Pattern,
-        condition: Conditions | Pattern = None,
-        *,
-        within: str | timedelta | None = None,
+        self, name: str | Pattern, condition: Inside = None, *, within: Length | None = None
     ) -> Pattern:
         """Add a block that the very next event must meet, else the run halts."""
         return self._add(name, condition, "strict", within)
 
     def followed_by(
-        self,
-        name: str | Pattern,
-        condition: Conditions | Pattern = None,
-        *,
-        within: str | timedelta | None = None,
+        self, name: str | Pattern, condition: Inside = None, *, within: Length | None = None
     ) -> Pattern:
         """Add a block that takes the next event that meets it; others are passed over."""
         return self._add(name, condition, "relaxed", within)
 
     def followed_by_any(
-        self,
-        name: str | Pattern,
-        condition: Conditions | Pattern = None,
-        *,
-        within: str | timedelta | None = None,
+        self, name: str | Pattern, condition: Inside = None, *, within: Length | None = None
     ) -> Pattern:
         """Add a block that takes each later event that meets it: the run forks.
 
@@ -152,12 +138,8 @@ class Pattern:
     def times(self, least: int, most: int | None = None) -> Pattern:
         """Take the last block `least` times, or `least` to `most` times."""
         most = least if most is None else most
-        if (
-            not (isinstance(least, int) and isinstance(most, int))
-            or least < 0
-            or most < 1
-            or most < least
-        ):
+        whole = isinstance(least, int) and isinstance(most, int)
+        if not whole or least < 0 or most < max(1, least):
             fact = f"is taken {least} to {most} times"
             hint = "give whole numbers, the lower one first: times(2, 4)"
             raise self._mistake(errors.InvalidOption, fact, hint=hint)
@@ -203,9 +185,8 @@ class Pattern:
     def until(self, condition: Conditions) -> Pattern:
         """Let the last block, a loop, take no more events once one meets `condition`."""
         self._check_loop('has an "until"', leaf=True)
-        return self._change(
-            "has an until", until=_conditions(condition, f'"until" of {self._last_name}')
-        )
+        conditions = _conditions(condition, f'"until" of {self._last_name}')
+        return self._change("has an until", until=conditions)
 
     # The whole
 
@@ -227,17 +208,13 @@ class Pattern:
 
     def precondition(self, condition: Conditions) -> Pattern:
         """Halt a run at the first event that does not meet `condition`."""
-        return replace(
-            self,
-            required=(*self.required, *_each(condition, f"precondition of pattern{self._called}")),
-        )
+        more = _each(condition, f"precondition of pattern{self._called}")
+        return replace(self, required=(*self.required, *more))
 
     def halt(self, condition: Conditions) -> Pattern:
         """Halt a run at the first event that meets `condition`."""
-        return replace(
-            self,
-            halting=(*self.halting, *_each(condition, f"halt condition of pattern{self._called}")),
-        )
+        more = _each(condition, f"halt condition of pattern{self._called}")
+        return replace(self, halting=(*self.halting, *more))
 
     def no_skip(self) -> Pattern:
         """Let a match leave all other runs alone; this is the default."""
@@ -324,35 +301,26 @@ class Pattern:
     def _add(
         self,
         name: str | Pattern,
-        condition: Conditions | Pattern,
+        condition: Inside,
         contiguity: Contiguity,
-        within: str | timedelta | None,
+        within: Length | None,
         *,
         negated: bool = False,
     ) -> Pattern:
         if not self.blocks and self.where is None:
             msg = f"pattern{self._called} does not begin"
             raise errors.ImpossiblePattern(msg, hint="the first block is begin()", where=here())
-        group = (
-            name
-            if isinstance(name, Pattern)
-            else condition
-            if isinstance(condition, Pattern)
-            else None
-        )
+        group = next((one for one in (name, condition) if isinstance(one, Pattern)), None)
         called = "" if isinstance(name, Pattern) else name
         if group is not None and negated:
-            msg = f'block "{called}" negates a group'
-            raise errors.ImpossiblePattern(
-                msg, hint="negate a block with one condition", where=here()
-            )
+            msg, hint = f'block "{called}" negates a group', "negate a block with one condition"
+            raise errors.ImpossiblePattern(msg, hint=hint, where=here())
         if group is None or not isinstance(name, Pattern):
             _check_name(called)
         limit = None if within is None else _positive(within, f'block "{called}"')
         if group is not None:
-            block = replace(
-                _group(group), name=called, contiguity=contiguity, within=limit, where=here()
-            )
+            block = replace(_group(group), name=called, contiguity=contiguity)
+            block = replace(block, within=limit, where=here())
         else:
             tests = _conditions(condition, f'block "{called}"', required=negated)  # type: ignore[arg-type]
             block = Block(called, contiguity, tests, negated=negated, within=limit, where=here())

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 
@@ -35,12 +35,17 @@ MATCH_TIME: Final = "match_time"
 class Query:
     """A MATCH_RECOGNIZE clause with the query around it."""
 
+    #: In SQL a match may hold up others, so earlier runs have an effect on later ones.
+    independent: ClassVar[bool] = False
+    predicates: ClassVar[tuple[()]] = ()
+
     sql: str
     table: str
-    partition: tuple[str, ...]
+    #: The columns of PARTITION BY.
+    own_keys: tuple[str, ...]
     order: str
-    span: timedelta | None = None
-    endless: tuple[str, ...] = ()
+    reach: timedelta | None = None
+    warnings: tuple[str, ...] = ()
     all_rows: bool = False
     where: Where | None = field(default=None, compare=False, repr=False)
 
@@ -53,17 +58,10 @@ class Query:
             UnsupportedSql: It asks for what a stream cannot do.
         """
         found = read(sql)[1]
-        span = found.automaton.within
-        return cls(
-            sql,
-            found.table,
-            found.partition,
-            found.order,
-            None if span is None else timedelta(microseconds=span),
-            found.automaton.warnings,
-            found.all_rows,
-            here(),
-        )
+        within, warnings = found.automaton.within, found.automaton.warnings
+        span = None if within is None else timedelta(microseconds=within)
+        clause = found.table, found.partition, found.order
+        return cls(sql, *clause, span, warnings, found.all_rows, here())
 
     def recipe(self, schema: Schema, time: str) -> Recipe:
         """Return the recipe of the clause over events with these columns."""
@@ -84,34 +82,8 @@ class Query:
         tree, found = read(self.sql)
         return reading(tree, found, table)
 
-    # What a flow asks (flow/matching.py)
+    # What a flow asks (flow/matching.py); the clause itself states its key and its columns.
 
-    @property
-    def reach(self) -> timedelta | None:
-        """How long a match lasts at most; None if that is not known."""
-        return self.span
-
-    @property
-    def independent(self) -> bool:
-        """Whether earlier runs have no effect on later ones: in SQL a match may hold up others."""
-        return False
-
-    @property
-    def predicates(self) -> tuple[()]:
-        """There are no Python functions in SQL."""
-        return ()
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What its user should know: that its runs may live for ever."""
-        return self.endless
-
-    @property
-    def own_keys(self) -> tuple[str, ...]:
-        """The columns of PARTITION BY."""
-        return self.partition
-
-    # The clause itself states its key and its columns.
     def outcome(self, schema: Schema, *, time: str, key: Sequence[str], emit: str | None) -> Schema:  # noqa: ARG002
         """Return the columns of the clause's rows in events with these columns."""
         return output_schema(self.recipe(schema, time), schema)
@@ -121,7 +93,7 @@ class Query:
         tree = read(self.sql)[0]
         text = tree.sql(dialect=MatchRecognize, comments=False, normalize_functions="lower")
         facts = {"query": " ".join(text.split()), "subsets": _subsets(self.sql)}
-        span = None if self.span is None else durations.format(self.span)
+        span = None if self.reach is None else durations.format(self.reach)
         return {name: fact for name, fact in {**facts, "within": span}.items() if fact}
 
 
@@ -139,9 +111,8 @@ def reading(tree: exp.Expr, found: Recognition, table: str) -> str:
     select = clause.parent
     assert isinstance(select, exp.Select)
     alias = found.alias or found.table.rsplit(".", maxsplit=1)[-1].strip("`")
-    select.set(
-        "from_", exp.From(this=exp.to_table(quoted(table), dialect="spark").as_(alias, quoted=True))
-    )
+    read_from = exp.to_table(quoted(table), dialect="spark").as_(alias, quoted=True)
+    select.set("from_", exp.From(this=read_from))
     select.set("match", None)
     return tree.sql(dialect="spark")
 
@@ -172,15 +143,11 @@ def recognized(query: str, stream: str, schema: Schema | None, time: str, site: 
         hint = f"write ORDER BY {quoted(time)}: a stream is in the order of its time"
         raise site.mistake(TimesDiffer, fact, hint=hint)
     by = tuple(
-        site.column(schema, name, stream, verb="has PARTITION BY") for name in pattern.partition
+        site.column(schema, name, stream, verb="has PARTITION BY") for name in pattern.own_keys
     )
     certain = pattern.certain(time)
     inner = None if schema is None else pattern.outcome(schema, time=time, key=by, emit=None)
     output = queries.output_of(pattern.around(stream), stream, inner, certain, site)
     known = () if output is None else output.names
-    return Recognized(
-        pattern,
-        by,
-        output,
-        next((name for name in known if name.lower() == certain.lower()), certain),
-    )
+    spelled = next((name for name in known if name.lower() == certain.lower()), certain)
+    return Recognized(pattern, by, output, spelled)

@@ -139,14 +139,8 @@ def recipe(
     if len(names) > 1:
         msg = f'the patterns of phenomenon "{_name(pattern)}" emit different columns'
         raise PatternError(msg, hint="let all of them emit the same names", where=here())
-    made = _joined(
-        found,
-        keys,
-        time,
-        late=any(one.late for one in patterns),
-        named=isinstance(pattern, Phenomenon),
-    )
-    made = replace(made, letters=letters)
+    late, named = any(one.late for one in patterns), isinstance(pattern, Phenomenon)
+    made = replace(_joined(found, keys, time), late=late, named=named, letters=letters)
     _check_names(made)
     return made
 
@@ -154,7 +148,7 @@ def recipe(
 def recognition_recipe(found: Recognition, schema: Schema, time: str) -> Recipe:
     """Return the recipe of a MATCH_RECOGNIZE clause."""
     outputs = _with_columns(found, schema)
-    made = _joined([(found.automaton, outputs)], found.partition, time, late=False, named=False)
+    made = _joined([(found.automaton, outputs)], found.partition, time)
     return replace(made, all_rows=found.all_rows)
 
 
@@ -229,14 +223,7 @@ def _check_names(made: Recipe) -> None:
             raise DuplicateName(msg, hint="name it otherwise: ... as another", where=here())
 
 
-def _joined(
-    found: Sequence[tuple[Automaton, Outputs]],
-    keys: tuple[str, ...],
-    time: str,
-    *,
-    late: bool,
-    named: bool,
-) -> Recipe:
+def _joined(found: Sequence[tuple[Automaton, Outputs]], keys: tuple[str, ...], time: str) -> Recipe:
     """Return the patterns with numbered masks, values and rows that they share."""
     masks: list[list[str]] = [[]]
     values: list[str] = []
@@ -261,7 +248,7 @@ def _joined(
         "cast(" + (" + ".join(f"cast({one} as bigint)" for one in mask) or "0") + " as bigint)"
         for mask in masks
     )
-    return Recipe(tuple(plans), keys, time, sql, tuple(values), tuple(rows), late=late, named=named)
+    return Recipe(tuple(plans), keys, time, sql, tuple(values), tuple(rows))
 
 
 def _bit(test: str | None, bit: int) -> str:
@@ -282,16 +269,9 @@ def _placed(known: list[str], one: str) -> int:
     return known.index(one)
 
 
-def outcome(
-    pattern: Pattern | Phenomenon,
-    schema: Schema,
-    *,
-    time: str,
-    key: Sequence[str],
-    emit: str | None,
-) -> Schema:
-    """Return the columns of the matches in events with these columns."""
-    return output_schema(recipe(pattern, schema, time=time, key=key, emit=emit), schema)
+def outcome(pattern: Pattern | Phenomenon, schema: Schema, **asked: Any) -> Schema:
+    """Return the columns of the matches in events with these columns, asked as of `recipe`."""
+    return output_schema(recipe(pattern, schema, **asked), schema)
 
 
 def described(pattern: Pattern) -> dict[str, Any]:
@@ -357,16 +337,9 @@ def _type_of(output: Output, made: Recipe, schema: Schema) -> str | None:
     pieces = made.plans[0].outputs.pieces
     for number, piece in enumerate(pieces):
         if output.sql == PIECE.format(number):
-            return piece_type(
-                piece,
-                None if piece.value is None else expressions.type_of(_sql(made, piece), schema),
-            )
+            sql = None if piece.value is None else made.plans[0].outputs.sql_of(piece.value)
+            return piece_type(piece, None if sql is None else expressions.type_of(sql, schema))
     return None
-
-
-def _sql(made: Recipe, piece: Piece) -> str:
-    assert piece.value is not None
-    return made.plans[0].outputs.sql_of(piece.value)
 
 
 def piece_type(piece: Piece, value: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -59,26 +59,14 @@ def _nth(
     return found.rows.column(value).combine_chunks().take(pa.array(row, mask=~there))
 
 
-_NAMES: Mapping[str, str] = {
-    "avg": "mean",
-    "list": "list",
-    "sum": "sum",
-    "min": "min",
-    "max": "max",
-    "any": "any",
-    "count": "count",
-}
-
-
 def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int) -> pa.Array:
-    name = _NAMES[function]
+    name = "mean" if function == "avg" else function
     table = pa.table({"owner": pa.array(owners), "value": column})
     grouped = table.group_by("owner", use_threads=False).aggregate([("value", name)])
     places = np.full(count, -1)
     places[grouped.column("owner").to_numpy()] = np.arange(len(grouped))
-    result = (
-        grouped.column(f"value_{name}").combine_chunks().take(pa.array(places, mask=places < 0))
-    )
+    values = grouped.column(f"value_{name}").combine_chunks()
+    result = values.take(pa.array(places, mask=places < 0))
     if function == "list":
         return pc.coalesce(result, pa.scalar([], result.type))
     return result.fill_null(0) if function == "count" else result

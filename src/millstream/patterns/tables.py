@@ -14,16 +14,6 @@ from millstream.patterns.kernel import layout, opcodes
 from millstream.patterns.kernel.records import Rules, Table
 from millstream.patterns.program import Kind, Unsupported, program, register_kind
 
-_FUNCTIONS = {
-    "first": layout.R_FIRST,
-    "last": layout.R_LAST,
-    "count": layout.R_COUNT,
-    "sum": layout.R_SUM,
-    "min": layout.R_MIN,
-    "max": layout.R_MAX,
-    "any": layout.R_ANY,
-    "avg": layout.R_AVG,
-}
 _SKIPS = {
     "none": layout.NO_SKIP,
     "next": layout.TO_NEXT,
@@ -77,18 +67,13 @@ def _remembers(register: Table) -> bool:
 
 def kind_of(type_: pa.DataType) -> Kind:
     """Return how the kernel sees a column: whole numbers, other numbers, text, or not at all."""
-    whole = (
-        pa.types.is_integer,
-        pa.types.is_boolean,
-        pa.types.is_timestamp,
-        pa.types.is_date,
-        pa.types.is_duration,
-    )
-    if any(test(type_) for test in whole) and type_ != pa.uint64():
+    types = pa.types
+    moment = types.is_timestamp(type_) or types.is_date(type_) or types.is_duration(type_)
+    if moment or types.is_boolean(type_) or (types.is_integer(type_) and type_ != pa.uint64()):
         return "i"
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+    if types.is_string(type_) or types.is_large_string(type_):
         return "t"
-    return "f" if pa.types.is_floating(type_) else "x"
+    return "f" if types.is_floating(type_) else "x"
 
 
 def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = False) -> Tables:
@@ -130,12 +115,8 @@ def tables(automaton: Automaton, types: Sequence[pa.DataType], *, late: bool = F
 def _check(automaton: Automaton) -> None:
     if any(test.functions for test in automaton.tests):
         raise Unsupported("it has Python predicates")
-    taking = [
-        edge.take is not None
-        for edges in (automaton.start, *(s.edges for s in automaton.states))
-        for edge in edges
-    ]
-    if automaton.prefers and not all(taking):
+    edges = [*automaton.start, *(edge for state in automaton.states for edge in state.edges)]
+    if automaton.prefers and any(edge.take is None for edge in edges):
         raise Unsupported("it prefers, and passes over events")
     if max(len(automaton.tests), len(automaton.blocks), len(automaton.registers)) > MOST:
         raise Unsupported(f"it has more than {MOST} tests, blocks or registers")
@@ -188,12 +169,10 @@ def _registers(automaton: Automaton, kinds: Sequence[Kind]) -> tuple[list[list[i
         if register_kind(register, kinds) == "x" and register.function != "count":
             raise Unsupported("a register that is neither a number, a truth nor a text")
         real = kind == "f" and register.function != "count"
-        function = _FUNCTIONS[register.function]
+        function = getattr(layout, f"R_{register.function.upper()}")
         if register.back:
-            function, beside = (
-                layout.R_BACK + register.back,
-                automaton.registers.index(register.nearer),
-            )
+            function = layout.R_BACK + register.back
+            beside = automaton.registers.index(register.nearer)
         rows.append([function, value, _bits(register.blocks), int(real), beside])
     return rows, extra
 
@@ -210,8 +189,7 @@ def _settings(automaton: Automaton, late: bool, width: int) -> Table:
     found[layout.LATE_WANTED] = int(late)
     found[layout.RUN_WIDTH] = width
     found[layout.ROOM] = 2 + edges
-    found[layout.EMPTY_REGISTERS] = _bits(
-        [at for at, register in enumerate(registers) if register.empty is None]
-    )
+    unset = [at for at, register in enumerate(registers) if register.empty is None]
+    found[layout.EMPTY_REGISTERS] = _bits(unset)
     found[layout.DEEPEST] = max((register.back for register in registers), default=0)
     return found

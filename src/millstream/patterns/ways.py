@@ -32,6 +32,8 @@ Place = tuple[object, ...]
 
 Barrier = tuple[Literal["not", "greedy"], Guard]
 """What must not be met on the way to the next event that is taken: a negation, or a greedy loop."""
+Barriers = frozenset[Barrier]
+Guards = frozenset[Guard]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +56,28 @@ class Way:
 class Through:
     """The mark, among the ways into a sequence, that what follows it may come at once."""
 
-    barriers: frozenset[Barrier]
-    once: frozenset[Guard]
+    barriers: Barriers
+    once: Guards
 
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A state that waits for one block."""
+    """Waiting for one block: also a state."""
 
     block: Block
     contiguity: Contiguity
     after: Place
-    barriers: frozenset[Barrier]
-    inner: bool
+    barriers: Barriers = frozenset()
+    inner: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        rest = self.contiguity, self.after, self.barriers, self.inner
+        return ("wait", id(self.block), *rest)
+
+    def past(self, ways: list[Way]) -> list[Way]:
+        """Return ways for events that meet no barrier."""
+        return _without(ways, [guard for _, guard in self.barriers])
 
 
 ACCEPT = Way(Guard(), None, None)
@@ -85,18 +96,15 @@ class Ways:
 
     def at_start(self) -> list[Way]:
         """Return the ways to begin a run."""
-        start = self._place_ways(self._then(self.pattern.blocks, 0, ()), frozenset(), frozenset())
+        start = self._place_ways(self._then(self.pattern.blocks, 0, ()))
         return [way for way in start if way.take is not None]
 
     def of_state(self, key: tuple[object, ...]) -> list[Way]:
         if key[0] == "at":
-            return self._place_ways(_place(key[1]), frozenset(), frozenset())
+            return self._place_ways(_place(key[1]))
         if key[0] == "pending":
             return self._end_ways(key[1], frozenset())  # type: ignore[arg-type]
-        wait = self._waits[key]
-        return self._body_ways(
-            wait.block, wait.contiguity, wait.after, wait.barriers, inner=wait.inner
-        )
+        return self._body_ways(self._waits[key])
 
     # What an event must meet
 
@@ -127,7 +135,7 @@ class Ways:
         return ("again", _number(self._loops, loop), min(taken, highest), after)
 
     def _place_ways(
-        self, place: Place, barriers: frozenset[Barrier], once: frozenset[Guard]
+        self, place: Place, barriers: Barriers = frozenset(), once: Guards = frozenset()
     ) -> list[Way]:
         """Return the ways on from a place, and ACCEPT where the pattern may end."""
         if not place:
@@ -146,7 +154,7 @@ class Ways:
             self._place_ways(after, way.barriers, way.once) if isinstance(way, Through) else [way]
         )
 
-    def _end_ways(self, barriers: frozenset[Barrier], once: frozenset[Guard]) -> list[Way]:
+    def _end_ways(self, barriers: Barriers, once: Guards) -> list[Way]:
         if once:
             way = Way(Guard(), None, None, completes=True)
             return _without([way], [*once, *(guard for _, guard in barriers)])
@@ -162,8 +170,8 @@ class Ways:
         at: int,
         contiguity: Contiguity | None,
         after: Place,
-        barriers: frozenset[Barrier],
-        once: frozenset[Guard],
+        barriers: Barriers = frozenset(),
+        once: Guards = frozenset(),
     ) -> list[Way | Through]:
         """Return the ways into a sequence from block `at` on; a mark if it may be passed."""
         if at == len(sequence):
@@ -178,7 +186,9 @@ class Ways:
         own = block.contiguity if contiguity is None else contiguity
         if self.prefers:
             return self._preferred_rest(sequence, at, rest, after)
-        ways: list[Way | Through] = [*_without(self._block_ways(block, own, rest, barriers), once)]
+        following = self._again(block, 1, rest) if block.loops else rest
+        taking = self._body_ways(_Wait(block, own, following, barriers))
+        ways: list[Way | Through] = [*_without(taking, once)]
         if not block.nullable:
             return ways
         return [*ways, *self._sequence_ways(sequence, at + 1, None, after, barriers, once)]
@@ -198,9 +208,7 @@ class Ways:
             elif not passed:
                 # What comes behind the same place again is never preferred.
                 passed = True
-                found += self._sequence_ways(
-                    sequence, at + 1, None, after, frozenset(), frozenset()
-                )
+                found += self._sequence_ways(sequence, at + 1, None, after)
         return found
 
     def _preferred(self, block: Block, after: Place) -> list[Way | Through]:
@@ -208,11 +216,9 @@ class Ways:
         following = self._again(block, 1, after) if block.loops else after
         inside: list[Way | Through] = []
         if not block.body:
-            inside += self._leaf_ways(block, "strict", following, frozenset(), inner=False)
+            inside += self._leaf_ways(_Wait(block, "strict", following))
         for sequence in block.body:
-            inside += self._sequence_ways(
-                sequence, 0, "strict", following, frozenset(), frozenset()
-            )
+            inside += self._sequence_ways(sequence, 0, "strict", following)
         if not block.optional and not block.loops:
             return inside
         taking = _taking(inside)
@@ -220,28 +226,18 @@ class Ways:
         return [*passing, *taking] if block.preference == "reluctant" else [*taking, *passing]
 
     def _loop_ways(
-        self,
-        loop: Block,
-        taken: int,
-        after: Place,
-        barriers: frozenset[Barrier],
-        once: frozenset[Guard],
+        self, loop: Block, taken: int, after: Place, barriers: Barriers, once: Guards
     ) -> list[Way]:
         more: list[Way] = []
         if loop.most is None or taken < loop.most:
-            inside: frozenset[Barrier] = frozenset(
-                ("not", guard) for guard in self._negated_next(loop, after)
-            )
-            more = self._body_ways(
-                loop, loop.inner, self._again(loop, taken + 1, after), inside, inner=True
-            )
+            inside: Barriers = frozenset(("not", one) for one in self._negated_next(loop, after))
+            again = self._again(loop, taken + 1, after)
+            more = self._body_ways(_Wait(loop, loop.inner, again, inside, inner=True))
         if taken < loop.least and not _empty_body(loop):
             return more
         if loop.preference == "greedy" and not self.prefers and more:
-            greedy = {("greedy", self._taken(loop))}
-        else:
-            greedy = set()
-        leave = self._place_ways(after, barriers | frozenset(greedy), once)  # type: ignore[arg-type]
+            barriers = barriers | {("greedy", self._taken(loop))}
+        leave = self._place_ways(after, barriers, once)
         if loop.preference != "reluctant":
             return [*more, *leave]
         if self.prefers:
@@ -258,11 +254,9 @@ class Ways:
         waits = [way for way in leave if way.take is None and not way.accepts]
         inner = [way for way in more if way.take is None]
         if inner and waits and loop.inner != "strict":
-            if loop.inner == "relaxed":
-                own = [way.guard for way in more if way.take is not None]
-            else:
-                own = []
-            both = _without([Way(Guard(), None, _key(place))], [*left, *own])
+            own = [way.guard for way in more if way.take is not None]
+            both = _without([Way(Guard(), None, _key(place))], left)
+            both = _without(both, own) if loop.inner == "relaxed" else both
             # What follows may pass over an event that it can take, as each later one is worth a
             # match.
             later = [
@@ -288,74 +282,44 @@ class Ways:
 
     # Blocks
 
-    def _block_ways(
-        self, block: Block, contiguity: Contiguity, after: Place, barriers: frozenset[Barrier]
-    ) -> list[Way]:
-        """Return the ways to take a block for the first time, or to wait for it."""
-        following = self._again(block, 1, after) if block.loops else after
-        return self._body_ways(block, contiguity, following, barriers, inner=False)
-
-    def _body_ways(
-        self,
-        block: Block,
-        contiguity: Contiguity,
-        after: Place,
-        barriers: frozenset[Barrier],
-        *,
-        inner: bool,
-    ) -> list[Way]:
-        if not block.body:
-            ways = self._leaf_ways(block, contiguity, after, barriers, inner=inner)
-        elif len(block.body) == 1:
-            ways = _taking(
-                self._sequence_ways(block.body[0], 0, contiguity, after, barriers, frozenset())
-            )
+    def _body_ways(self, wait: _Wait) -> list[Way]:
+        body = wait.block.body
+        if not body:
+            ways = self._leaf_ways(wait)
+        elif len(body) == 1:
+            ways = self._inside(body[0], wait.contiguity, wait)
         else:
-            ways = self._either_ways(block, contiguity, after, barriers)
-        limit = micros(block.within)
+            ways = self._either_ways(wait)
+        limit = micros(wait.block.within)
         if limit is None:
             return ways
         return [replace(way, before=_lower(way.before, limit)) for way in ways]
 
-    def _leaf_ways(
-        self,
-        block: Block,
-        contiguity: Contiguity,
-        after: Place,
-        barriers: frozenset[Barrier],
-        *,
-        inner: bool,
+    def _inside(
+        self, sequence: tuple[Block, ...], contiguity: Contiguity, wait: _Wait
     ) -> list[Way]:
-        takes, until = self.guards_of(block)
-        stop = Guard(forbid=until.need)
-        taking = Way(takes.also(stop), self.parts.number(block), _key(after))
-        ways = _without([taking], [guard for _, guard in barriers])
-        if contiguity == "strict":
-            return ways
-        key = ("wait", id(block), contiguity, after, barriers, inner)
-        self._waits[key] = _Wait(block, contiguity, after, barriers, inner)
-        waiting = [Way(stop if inner else Guard(), None, key)]
-        if contiguity == "relaxed":
-            waiting = _without(waiting, [takes])
-        return [*ways, *_without(waiting, [guard for _, guard in barriers])]
+        return _taking(self._sequence_ways(sequence, 0, contiguity, wait.after, wait.barriers))
 
-    def _either_ways(
-        self, block: Block, contiguity: Contiguity, after: Place, barriers: frozenset[Barrier]
-    ) -> list[Way]:
+    def _leaf_ways(self, wait: _Wait) -> list[Way]:
+        takes, until = self.guards_of(wait.block)
+        stop = Guard(forbid=until.need)
+        taking = Way(takes.also(stop), self.parts.number(wait.block), _key(wait.after))
+        passing = self._passing(wait, stop if wait.inner else Guard(), [takes])
+        return [*wait.past([taking]), *passing]
+
+    def _either_ways(self, wait: _Wait) -> list[Way]:
         """Return the ways into alternatives: the run waits for all of them at once."""
-        ways: list[Way] = []
-        for sequence in block.body:
-            ways += _taking(
-                self._sequence_ways(sequence, 0, "strict", after, barriers, frozenset())
-            )
-        if contiguity == "strict":
-            return ways
-        key = ("wait", id(block), contiguity, after, barriers, False)
-        self._waits[key] = _Wait(block, contiguity, after, barriers, inner=False)
-        waiting = [Way(Guard(), None, key)]
-        if contiguity == "relaxed":
-            waiting = _without(waiting, [way.guard for way in ways if way.take is not None])
-        return [*ways, *_without(waiting, [guard for _, guard in barriers])]
+        ways = [way for body in wait.block.body for way in self._inside(body, "strict", wait)]
+        takes = [way.guard for way in ways if way.take is not None]
+        return [*ways, *self._passing(replace(wait, inner=False), Guard(), takes)]
+
+    def _passing(self, wait: _Wait, guard: Guard, takes: list[Guard]) -> list[Way]:
+        """Return the ways to pass over an event, while a block is waited for."""
+        if wait.contiguity == "strict":
+            return []
+        self._waits[wait.key] = wait
+        passing = [Way(guard, None, wait.key)]
+        return wait.past(_without(passing, takes) if wait.contiguity == "relaxed" else passing)
 
 
 def _key(place: Place) -> tuple[object, ...]:
