@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from millstream.actions import guard, launch
-from millstream.actions.log import LogLines
+from millstream.actions.log import LogLines, WriteLog
 from millstream.actions.program import Program
 from millstream.errors import ActionDied, ActionFailed, ActionHung, NetworkOpen
 
@@ -69,12 +69,7 @@ class Child:
     """
 
     def __init__(
-        self,
-        program: Program,
-        folder: Path,
-        write_log: Callable[[str], None],
-        *,
-        stdin: bool = True,
+        self, program: Program, folder: Path, write_log: WriteLog, *, stdin: bool = True
     ) -> None:
         """Start `program` in its working directory `folder`.
 

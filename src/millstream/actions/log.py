@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+#: Called with a line.
+WriteLog = Callable[[str], None]
+
 _LONGEST: Final = 4096
 _TAIL: Final = 20
 
@@ -16,9 +19,7 @@ class LogLines:
     Memory and work are bounded whatever comes: a flood is counted, not kept.
     """
 
-    def __init__(
-        self, write: Callable[[str], None], *, burst: int = 1000, per_second: float = 100.0
-    ) -> None:
+    def __init__(self, write: WriteLog, *, burst: int = 1000, per_second: float = 100.0) -> None:
         self._write = write
         self._burst = burst
         self._per_second = per_second

@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import selectors
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from millstream.actions.child import Child, describe_exit
 from millstream.actions.frames import Decoder
+from millstream.actions.log import WriteLog
 from millstream.actions.matching import Input, Matching
 from millstream.actions.queue import Answer
 from millstream.actions.serials import id_of
@@ -30,9 +31,7 @@ _NEVER: Final = float("inf")
 class RunningProgram:
     """A program with what it was given and has not answered; `answers` are those to be stored."""
 
-    def __init__(
-        self, settings: RuntimeSettings, watcher: Watcher, log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, settings: RuntimeSettings, watcher: Watcher, log: WriteLog) -> None:
         self._settings, self._watcher, self._log = settings, watcher, log
         self.matching = Matching(
             settings.program.contract,

@@ -14,13 +14,13 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from millstream.actions import wire
 from millstream.actions.child import check_network
 from millstream.actions.downstreams import Downstreams
+from millstream.actions.log import WriteLog
 from millstream.actions.peers import Closed, Supervisor, listen
 from millstream.actions.queue import Answer, Queue
 from millstream.actions.running_program import RunningProgram
@@ -49,7 +49,7 @@ class Statistics:
 class Runtime:
     """A runtime that is open; `run` does its work."""
 
-    def __init__(self, settings: RuntimeSettings, write_log: Callable[[str], None]) -> None:
+    def __init__(self, settings: RuntimeSettings, write_log: WriteLog) -> None:
         check_network(settings.program)
         self.settings = settings
         self._log = write_log

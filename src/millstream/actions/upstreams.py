@@ -8,6 +8,7 @@ from functools import partial
 
 from millstream.actions import wire
 from millstream.actions.deliveries import Inputs
+from millstream.actions.log import WriteLog
 from millstream.actions.matching import Input
 from millstream.actions.peers import Closed, Upstream
 from millstream.actions.queue import Queue
@@ -25,7 +26,7 @@ class Upstreams:
         watcher: Watcher,
         take: Callable[[list[Input]], None],
         frame_bytes: int,
-        log: Callable[[str], None],
+        log: WriteLog,
     ) -> None:
         self.inputs = known_inputs(queue)
         self.received = self.repeated = 0

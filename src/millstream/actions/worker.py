@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +25,7 @@ import pyarrow as pa
 
 from millstream.actions.answers import Answers, pieces_of
 from millstream.actions.child import Child, check_network, exchange
+from millstream.actions.log import WriteLog
 from millstream.actions.program import Program
 from millstream.errors import ActionError, ActionFailed, ActionMissing, BadBytes, TooManyAnswers
 
@@ -66,7 +66,7 @@ class Worker:
         self,
         program: Program,
         folder: Path,
-        write_log: Callable[[str], None],
+        write_log: WriteLog,
         patience: Patience = Patience(),  # noqa: B008 (frozen)
     ) -> None:
         self._program = program

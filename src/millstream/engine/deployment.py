@@ -28,8 +28,8 @@ from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs import package as packages
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
-from millstream.engine.jobs.status import Peer, Place, Prepared
-from millstream.engine.jobs.store import JobSettings, Noted, Store, Stored
+from millstream.engine.jobs.status import Peer, Places, Prepared
+from millstream.engine.jobs.store import JobSettings, Store, Stored
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import InvalidOption, JobExists
@@ -83,30 +83,17 @@ class Deployments:
         """Take a flow, and return where its partitions that live here will be; nothing runs yet."""
         with self._arriving(package, name, root, options, binaries) as arrival:
             managed = self._add(arrival, (self._new(arrival), []))
-        place, here = self._inboxes.place, self._inboxes.here
-        return Prepared(
-            managed.stored.id,
-            managed.name,
-            {
-                source: dict.fromkeys(here(n), place)
-                for source, n in arrival.settings.inboxes.items()
-            },
-            arrival.settings.binaries,
-        )
+        place, here, settings = self._inboxes.place, self._inboxes.here, arrival.settings
+        addresses = {one: dict.fromkeys(here(n), place) for one, n in settings.inboxes.items()}
+        return Prepared(managed.stored.id, managed.name, addresses, settings.binaries)
 
     def begin(
-        self,
-        managed: ManagedJob,
-        places: Mapping[str, Sequence[Place]],
-        *,
-        driver: bool,
-        engines: Sequence[Peer],
+        self, managed: ManagedJob, places: Places, *, driver: bool, engines: Sequence[Peer]
     ) -> None:
         """Begin a prepared job, whose inboxes are at `places`."""
+        lists = {source: list(partitions) for source, partitions in places.items()}
         settings = msgspec.structs.replace(
-            managed.stored.settings,
-            places={source: list(partitions) for source, partitions in places.items()},
-            engines=list(engines),
+            managed.stored.settings, places=lists, engines=list(engines)
         )
 
         def begin() -> None:
@@ -195,8 +182,7 @@ class Deployments:
         def add() -> ManagedJob:
             for sha256 in arrival.settings.binaries.values():
                 self._binaries.contents.status(sha256)  # nobody has removed it meanwhile
-            noted = Noted(now, JobState.DEPLOYED, arrival.settings.flow)
-            return self._runner.add(stored, arrival.package, noted, arrival.driver, orders)
+            return self._runner.add(stored, arrival.package, arrival.driver, orders)
 
         return self._runner.call(add)
 
@@ -207,12 +193,7 @@ class Deployments:
 
 def _check(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        rows = (
-            name == "rows_per_batch"
-            and isinstance(value, int)
-            and not isinstance(value, bool)
-            and value > 0
-        )
+        rows = name == "rows_per_batch" and type(value) is int and value > 0
         if not rows and not (name == "state" and value in (None, "memory", "rocksdb")):
             hint = 'options are "rows_per_batch", a number, and "state": "memory" or "rocksdb"'
             raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)

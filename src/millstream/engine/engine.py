@@ -27,7 +27,7 @@ from millstream.engine.job_queries import JobQueries
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders, claim
 from millstream.engine.jobs.lifecycle import Event, JobState
-from millstream.engine.jobs.status import JobStatus, Peer, Place, Prepared
+from millstream.engine.jobs.status import JobStatus, Peer, Places, Prepared
 from millstream.engine.jobs.store import Binary
 from millstream.engine.jobs.switch_record import Planned
 from millstream.engine.parts import Parts
@@ -164,12 +164,7 @@ class Engine(JobQueries):
         return deployments.prepare(package, name, root, options or {}, binaries)
 
     def begin(
-        self,
-        job: str,
-        places: Mapping[str, Sequence[Place]],
-        *,
-        driver: bool,
-        engines: Sequence[Peer] = (),
+        self, job: str, places: Places, *, driver: bool, engines: Sequence[Peer] = ()
     ) -> JobStatus:
         """Begin a prepared job; `places` are its inboxes, one for each partition of each source.
 

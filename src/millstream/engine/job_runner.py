@@ -108,19 +108,14 @@ class JobRunner:
         return self._orders.guests
 
     def add(
-        self,
-        stored: Stored,
-        package: bytes,
-        noted: Noted,
-        driver: DriverProcess,
-        orders: list[Order],
+        self, stored: Stored, package: bytes, driver: DriverProcess, orders: list[Order]
     ) -> ManagedJob:
         """Store a new job, then carry out the orders of its first step."""
         first = first_version(self._folders.flow(stored.name))
+        noted = Noted(stored.deployed_at, JobState.DEPLOYED, stored.settings.flow)
         self._store.add(stored, package, noted, first=first)
-        managed = self.jobs[stored.name] = ManagedJob(
-            stored, driver=driver, versions=self._versions(stored.id)
-        )
+        managed = ManagedJob(stored, driver=driver, versions=self._versions(stored.id))
+        self.jobs[stored.name] = managed
         self._orders.carry_out(managed, orders)
         self._notify()
         return managed

@@ -22,7 +22,7 @@ and of those that begin together only the most preferred match counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -217,9 +217,9 @@ def step(automaton: Automaton, key: Key, event: Event) -> tuple[Key, list[Match]
     complete: list[Match] = []
     queue: list[Run | Match] = []
     for run in key.runs:
-        _follow(automaton, automaton.states[run.state].edges, run, event, queue)
+        _follow(automaton, run, event, queue)
     if not (automaton.singleton and any(isinstance(item, Run) for item in queue)):
-        _follow(automaton, automaton.start, None, event, queue)
+        _follow(automaton, None, event, queue)
     if automaton.prefers:
         return _prefer(automaton, [*queue, *key.held], event.at, result)
     for item in queue:
@@ -277,16 +277,10 @@ def _expire(automaton: Automaton, key: Key, now: int, result: _Result) -> Key:
             key = _settle(automaton, rest, [*key.held, *_distinct(complete)], moment, result)
 
 
-def _follow(
-    automaton: Automaton,
-    edges: Iterable[Edge],
-    run: Run | None,
-    event: Event,
-    queue: list[Run | Match],
-) -> None:
+def _follow(automaton: Automaton, run: Run | None, event: Event, queue: list[Run | Match]) -> None:
     """Add what `run` (None: no run yet) becomes by an event."""
     holds = _Holding(automaton, run, event)
-    for edge in edges:
+    for edge in automaton.start if run is None else automaton.states[run.state].edges:
         if not holds.edge(edge):
             continue
         if edge.take is None:
@@ -302,9 +296,8 @@ def _follow(
 
 def _taking(automaton: Automaton, run: Run | None, edge: Edge, event: Event) -> Run:
     assert edge.take is not None
-    contents = history.updated(
-        automaton.registers, contents_of(automaton, run), edge.take, event.values
-    )
+    before = contents_of(automaton, run)
+    contents = history.updated(automaton.registers, before, edge.take, event.values)
     if run is None:
         return Run(edge.target, Link(edge.take, event, None), 1, event.number, event.at, contents)
     link = Link(edge.take, event, run.taken)

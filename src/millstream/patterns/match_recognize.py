@@ -493,13 +493,7 @@ def _argument(node: exp.Expr) -> exp.Expr:
 
 
 def _one(
-    node: exp.Expr,
-    function: str,
-    back: int,
-    collector: Collector,
-    *,
-    shift: int = 0,
-    earlier: int = 0,
+    node: exp.Expr, function: str, back: int, collector: Collector, shift: int = 0, earlier: int = 0
 ) -> exp.Expr:
     """Return the piece of a row, `shift` rows on in the match or `earlier` in the partition."""
     reader = Reader(collector.words, collector.owner)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from millstream.clock import Clock
-from millstream.engine.jobs.status import Place
+from millstream.engine.jobs.status import Place, Places
 from millstream.errors import EngineAway
 from millstream.ingest import SourceSettings
 from millstream.journal import Description
@@ -25,7 +25,7 @@ class Following:
         self,
         job: str,
         sources: Mapping[str, tuple[Description, SourceSettings]],
-        places: Mapping[str, Sequence[Place]],
+        places: Places,
         *,
         node: int,
         security: Security | None,
@@ -42,22 +42,16 @@ class Following:
             clock: Tells when rows have come.
         """
         keys = None if security is None else security.keys
-        self._followers = {
-            name: [
-                Follower(
-                    description.path,
-                    f"{job}.{name}",
-                    partition,
-                    _where(place),
-                    keys=keys,
-                    server=None if keys is None else keys.public,
-                    clock=clock,
-                )
-                for partition, place in enumerate(places.get(name, ()))
-                if place.node != node
-            ]
-            for name, (description, _) in sources.items()
-        }
+        server = None if keys is None else keys.public
+        self._followers: dict[str, list[Follower]] = {name: [] for name in sources}
+        for name, (description, _) in sources.items():
+            for partition, place in enumerate(places.get(name, ())):
+                if place.node != node:
+                    original = f"{job}.{name}", partition, _where(place)
+                    one = Follower(
+                        description.path, *original, keys=keys, server=server, clock=clock
+                    )
+                    self._followers[name].append(one)
 
     def start(self) -> None:
         for follower in self._all:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,7 @@ from millstream.clock import Clock
 from millstream.engine.inboxes.follow import Following
 from millstream.engine.inboxes.job_inboxes import JobInboxes
 from millstream.engine.inboxes.landing import Landing, connecting
-from millstream.engine.jobs.status import Place
+from millstream.engine.jobs.status import Place, Places
 from millstream.errors import JournalError, SchemaConflict
 from millstream.ingest import SourceSettings
 from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
@@ -74,7 +74,7 @@ class Inboxes:
         self,
         job: str,
         folder: Path,
-        places: Mapping[str, Sequence[Place]],
+        places: Places,
         *,
         driver: bool = True,
         only: Collection[str] | None = None,
@@ -93,14 +93,10 @@ class Inboxes:
         with self._guard:
             if job in self._jobs:
                 return
-            found = {
-                name: one
-                for name, one in declared_inboxes(folder).items()
-                if only is None or name in only
-            }
-            found = (
-                found if places or self._of > 1 else _grown(found, partitions or {}, self._clock)
-            )
+            found = declared_inboxes(folder)
+            found = {name: one for name, one in found.items() if only is None or name in only}
+            if not places and self._of == 1:
+                found = _grown(found, partitions or {}, self._clock)
             _check_places(found, places)
             opened = JobInboxes(job, self.address)
             self._open_sources(job, opened, found, places)
@@ -111,11 +107,7 @@ class Inboxes:
                 opened.listen()
 
     def _open_sources(
-        self,
-        job: str,
-        opened: JobInboxes,
-        found: Mapping[str, Source],
-        places: Mapping[str, Sequence[Place]],
+        self, job: str, opened: JobInboxes, found: Mapping[str, Source], places: Places
     ) -> None:
         """Open the inboxes of sources, all of them or none, and let them be found."""
         with contextlib.ExitStack() as stack:
@@ -123,7 +115,7 @@ class Inboxes:
             stack.pop_all()
         opened.sources |= fresh
         for name, (description, settings) in found.items():
-            self._publish(job, name, fresh[name], settings, places.get(name, ()))
+            self._publish(f"{job}.{name}", fresh[name], settings, places.get(name, ()))
             if settings.runtimes is not None:
                 opened.landings[name] = self._landing(job, name, description.path, settings)
                 opened.landings[name].bind()
@@ -138,19 +130,12 @@ class Inboxes:
         return found
 
     def _publish(
-        self,
-        job: str,
-        name: str,
-        inboxes: Sequence[Inbox],
-        settings: SourceSettings,
-        places: Sequence[Place],
+        self, name: str, inboxes: list[Inbox], settings: SourceSettings, places: Sequence[Place]
     ) -> None:
         if inboxes:
-            at = [Address(p.ip, p.port, p.node, p.folder) for p in places]
-            allowed = settings.producers
-            self._listener.sources.host(
-                f"{job}.{name}", inboxes, key=settings.key, places=at or None, allowed=allowed
-            )
+            at = [Address(p.ip, p.port, p.node, p.folder) for p in places] or None
+            key, allowed = settings.key, settings.producers
+            self._listener.sources.host(name, inboxes, key=key, places=at, allowed=allowed)
 
     def extend(self, job: str, folder: Path, sources: Collection[str]) -> None:
         """Open the inboxes of sources that a new version adds, all here; again changes nothing.
@@ -166,14 +151,14 @@ class Inboxes:
             found = {name: one for name, one in known.items() if name not in opened.sources}
             self._open_sources(job, opened, found, {})
             for name, one in found.items():
-                self._keep_level(job, name, one, opened.sources[name])
+                self._keep_level(f"{job}.{name}", one, opened.sources[name])
             if self._started:
                 opened.listen()
 
-    def _keep_level(self, job: str, name: str, source: Source, inboxes: Sequence[Inbox]) -> None:
+    def _keep_level(self, name: str, source: Source, inboxes: Sequence[Inbox]) -> None:
         """Keep the partitions of a source level that all live here."""
         description, settings = source
-        self._levels.add(f"{job}.{name}", inboxes, settings, inboxes[description.lasting :])
+        self._levels.add(name, inboxes, settings, inboxes[description.lasting :])
 
     def grow(self, job: str, folder: Path, partitions: Mapping[str, int]) -> None:
         """Give sources of a job more partitions, which all live here; again changes nothing.
@@ -189,34 +174,29 @@ class Inboxes:
                 return
             for name, one in declared_inboxes(folder).items():
                 before = opened.sources.get(name, ())
-                if 0 < len(before) < partitions.get(name, 0):
-                    opened.sources[name] = self._reopen(job, name, one, before, partitions)
+                if 0 < len(before) < (wanted := partitions.get(name, 0)):
+                    opened.sources[name] = self._reopen(f"{job}.{name}", one, before, wanted)
 
     def _reopen(
-        self,
-        job: str,
-        name: str,
-        source: Source,
-        before: Sequence[Inbox],
-        partitions: Mapping[str, int],
+        self, name: str, source: Source, before: Sequence[Inbox], partitions: int
     ) -> list[Inbox]:
         """Close the inboxes of a source, let its journal grow, and open all of them."""
         paused = any(inbox.paused for inbox in before)
-        self._levels.remove(f"{job}.{name}")
+        self._levels.remove(name)
         for inbox in before:
             inbox.close()
         try:
-            source = _grown({name: source}, partitions, self._clock)[name]
+            source = _grown({name: source}, {name: partitions}, self._clock)[name]
         except (JournalError, OSError) as error:
             # It goes on as it was, and the next start tries again.
-            _log.error("the journal of %s.%s could not grow: %s", job, name, error)
+            _log.error("the journal of %s could not grow: %s", name, error)
         with contextlib.ExitStack() as stack:
             inboxes = self._opened(source, stack)
             stack.pop_all()
         for inbox in inboxes if paused else ():
             inbox.pause()
-        self._publish(job, name, inboxes, source[1], ())
-        self._keep_level(job, name, source, inboxes)
+        self._publish(name, inboxes, source[1], ())
+        self._keep_level(name, source, inboxes)
         return inboxes
 
     def reduce(self, job: str, sources: Collection[str]) -> None:
@@ -225,16 +205,16 @@ class Inboxes:
             opened = self._jobs.get(job)
             if opened is None:
                 return
-            gone = {
-                name: opened.sources.pop(name)
-                for name in list(opened.sources)
-                if name not in sources
-            }
+            names = [name for name in opened.sources if name not in sources]
+            gone = {name: opened.sources.pop(name) for name in names}
             landings = {name: opened.landings.pop(name) for name in gone if name in opened.landings}
-            for name in gone:
-                self._listener.sources.withdraw(f"{job}.{name}")
-                self._levels.remove(f"{job}.{name}")
+            self._withdraw(job, gone)
         JobInboxes(job, self.address, gone, landings=landings).close()
+
+    def _withdraw(self, job: str, sources: Iterable[str]) -> None:
+        for name in sources:
+            self._listener.sources.withdraw(f"{job}.{name}")
+            self._levels.remove(f"{job}.{name}")
 
     def _landing(self, job: str, source: str, folder: Path, settings: SourceSettings) -> Landing:
         """Return where runtimes send to a source; rows go by key to the inboxes of all engines."""
@@ -248,21 +228,12 @@ class Inboxes:
                 here = self._jobs[job].sources[source] if job in self._jobs else []
             return max((inbox.highest(sender) for inbox in here), default=-1)
 
-        return Landing(
-            f"{job}.{source}",
-            settings,
-            folder,
-            connect=connecting(self.address, keys),
-            highest=highest,
-            clock=self._clock,
-        )
+        connect, clock = connecting(self.address, keys), self._clock
+        target = f"{job}.{source}"
+        return Landing(target, settings, folder, connect=connect, highest=highest, clock=clock)
 
     def _follow(
-        self,
-        job: str,
-        opened: JobInboxes,
-        found: Mapping[str, Source],
-        places: Mapping[str, Sequence[Place]],
+        self, job: str, opened: JobInboxes, found: Mapping[str, Source], places: Places
     ) -> None:
         following = opened.following = Following(
             job, found, places, node=self._node, security=self._security, clock=self._clock
@@ -280,9 +251,7 @@ class Inboxes:
             opened = self._jobs.pop(job, None)
             if opened is None:
                 return
-            for name in opened.sources:
-                self._listener.sources.withdraw(f"{job}.{name}")
-                self._levels.remove(f"{job}.{name}")
+            self._withdraw(job, opened.sources)
         opened.close()
 
     def job(self, job: str) -> JobInboxes:
@@ -336,7 +305,7 @@ def _grown(
     }
 
 
-def _check_places(found: Mapping[str, Source], places: Mapping[str, Sequence[Place]]) -> None:
+def _check_places(found: Mapping[str, Source], places: Places) -> None:
     """Refuse to spread a journal over engines if some of its partitions would be nobody's."""
     for name, (description, _) in found.items():
         if name in places and (description.earlier or len(places[name]) != description.partitions):

@@ -19,11 +19,7 @@ from millstream.ingest import Refused, Rows
 
 
 def rows_of(
-    payloads: Sequence[bytes],
-    numbers: Sequence[int],
-    schema: pa.Schema,
-    format: Payload,
-    now_us: int,
+    payloads: list[bytes], numbers: list[int], schema: pa.Schema, format: Payload, now_us: int
 ) -> Rows:
     """Return messages with these numbers as rows; others are refused, with the reason."""
     found = _raw(payloads, schema, now_us) if format == "raw" else _json(payloads, schema)

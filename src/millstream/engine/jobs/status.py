@@ -6,6 +6,8 @@ an engine, which runs no Spark itself, need not load it to speak of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from millstream.engine.jobs.lifecycle import JobState
@@ -164,6 +166,10 @@ class Place(msgspec.Struct, frozen=True):
     port: int
     node: int = 0
     folder: str | None = None
+
+
+#: Where the inboxes of each source are, by partition.
+Places = Mapping[str, Sequence[Place]]
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -29,6 +29,8 @@ from millstream.spark.stages.columns import parsed, place_field
 from millstream.spark.stages.kind import kind_of
 from millstream.spark.stages.stateless import children, ddl, each, first_line, nodes, title
 
+_GIVE = "give `reads` the columns that the journal has"
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
@@ -41,15 +43,14 @@ class Analysis:
 def analyse(spark: SparkSession, plan: Plan, root: Path) -> Analysis:
     """Resolve every stage of a flow and find the mistakes that only Spark can see."""
     with tempfile.TemporaryDirectory() as nothing:
-        stubs = _Stubs(spark, plan.flow, nothing)
-        schemas: dict[str, StructType] = {}
+        stubs = _Stubs(spark, plan.flow, root, nothing, {})
         columns: dict[tuple[str, str], tuple[str, ...]] = {}
         for group in plan.groups:
-            _check_stages(spark, plan.flow, group, stubs, schemas, root)
+            _check_stages(stubs, group)
             with _unchecked(spark):
-                needed = _needed(spark, plan.flow, group, stubs, schemas, root)
+                needed = _needed(stubs, group)
             columns |= {(group.name, name): found for name, found in needed.items()}
-        return Analysis(schemas, columns)
+        return Analysis(stubs.schemas, columns)
 
 
 def entry_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) -> StructType:
@@ -67,36 +68,32 @@ def needs_place(flow: Flow, group: Group) -> bool:
     return any(kind_of(flow.stages[name]).ordered for name in group.stages)
 
 
+@dataclass(frozen=True, slots=True)
 class _Stubs:
-    """Streams without rows."""
+    """Streams without rows, and the schemas of the stages that are resolved."""
 
-    def __init__(self, spark: SparkSession, flow: Flow, folder: str) -> None:
-        self._spark = spark
-        self._flow = flow
-        self._folder = folder
+    spark: SparkSession
+    flow: Flow
+    root: Path
+    folder: str
+    schemas: dict[str, StructType]
 
     def raw(self, schema: StructType, *, place: bool, timed: bool) -> DataFrame:
         """Return a stream as a journal's source hands it out."""
         fields = [StructField(f.name, f.dataType) for f in schema.fields]
         fields += [place_field()] if place else []
         fields += [StructField(MARKER, BooleanType())] if timed else []
-        return self._spark.readStream.schema(StructType(fields)).format("json").load(self._folder)
+        return self.spark.readStream.schema(StructType(fields)).format("json").load(self.folder)
 
-    def resolved(self, name: str, schema: StructType) -> DataFrame:
-        """Return a stream as stage `name` puts it out."""
-        time = self._flow.stream(name).time
-        frame = self.raw(schema, place=False, timed=False)
+    def resolved(self, name: str) -> DataFrame:
+        """Return a stream as stage `name` emits it."""
+        time = self.flow.stream(name).time
+        frame = self.raw(self.schemas[name], place=False, timed=False)
         return frame if time is None else frame.withWatermark(time, "36500 days")
 
 
-def _check_stages(
-    spark: SparkSession,
-    flow: Flow,
-    group: Group,
-    stubs: _Stubs,
-    schemas: dict[str, StructType],
-    root: Path,
-) -> None:
+def _check_stages(stubs: _Stubs, group: Group) -> None:
+    flow, schemas = stubs.flow, stubs.schemas
     for name in group.stages:
         stage = flow.stages[name]
         if name in schemas:
@@ -106,7 +103,7 @@ def _check_stages(
             continue
         kind = kind_of(stage)
         with _blamed(flow, stage):
-            frame = kind.build(stage, _Isolated(spark, flow, stubs, schemas, root))
+            frame = kind.build(stage, _Isolated(stubs))
             if kind.check is not None:
                 kind.check(stage, flow, frame)
         schemas[name] = frame.schema
@@ -117,24 +114,12 @@ def _check_stages(
 class _Isolated(Builder):
     """Builds one stage over stubs of its inputs."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        flow: Flow,
-        stubs: _Stubs,
-        schemas: Mapping[str, StructType],
-        root: Path,
-    ) -> None:
-        super().__init__(spark, flow, self._no_entry, root)
+    def __init__(self, stubs: _Stubs) -> None:
+        super().__init__(stubs.spark, stubs.flow, stubs.resolved, stubs.root)
         self._stubs = stubs
-        self._schemas = schemas
 
     def frame(self, name: str) -> DataFrame:
-        return self._stubs.resolved(name, self._schemas[name])
-
-    @staticmethod
-    def _no_entry(name: str) -> DataFrame:
-        raise AssertionError(name)
+        return self._stubs.resolved(name)
 
 
 def _journal_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) -> StructType:
@@ -146,37 +131,29 @@ def _journal_schema(flow: Flow, name: str, schemas: Mapping[str, StructType]) ->
         assert declared is not None, "what reads a journal before it is written names its columns"
         columns = {f.name: f.dataType for f in parsed(declared.ddl).fields}
         if columns != {f.name: f.dataType for f in schema.fields}:
-            raise SchemasDiffer(
-                f'journal "{name}" of flow "{flow.name}" holds {ddl(schema)}, '
-                f"but it is read as {declared.ddl}",
-                hint="give `reads` the columns that the journal has",
-                where=reads.where,
-            )
+            held = f'journal "{name}" of flow "{flow.name}" holds {ddl(schema)}'
+            msg, hint = f"{held}, but it is read as {declared.ddl}", _GIVE
+            raise SchemasDiffer(msg, hint=hint, where=reads.where)
     return schema
 
 
-def _needed(
-    spark: SparkSession,
-    flow: Flow,
-    group: Group,
-    stubs: _Stubs,
-    schemas: Mapping[str, StructType],
-    root: Path,
-) -> dict[str, tuple[str, ...]]:
+def _needed(stubs: _Stubs, group: Group) -> dict[str, tuple[str, ...]]:
     """Ask Spark's optimizer which columns of its inputs a group needs."""
+    flow = stubs.flow
     place = needs_place(flow, group)
     owners: dict[int, tuple[str, str]] = {}
     everything: dict[str, tuple[str, ...]] = {}
 
     def entry(name: str) -> DataFrame:
         timed = flow.stream(name).time is not None
-        frame = stubs.raw(entry_schema(flow, name, schemas), place=place, timed=timed)
+        schema = entry_schema(flow, name, stubs.schemas)
+        frame = stubs.raw(schema, place=place, timed=timed)
         for attribute in each(frame._jdf.queryExecution().analyzed().output()):
             owners[attribute.exprId().id()] = (name, attribute.name())
         everything[name] = tuple(c for c in frame.columns if c not in (PLACE, MARKER))
         return frame
 
-    frame = Builder(spark, flow, entry, root).frame(group.output)
+    frame = Builder(stubs.spark, flow, entry, stubs.root).frame(group.output)
     used: dict[str, set[str]] = {name: set() for name in everything}
     for node in nodes(frame._jdf.queryExecution().optimizedPlan()):
         for child in children(node):
