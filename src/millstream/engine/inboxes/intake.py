@@ -35,7 +35,6 @@ from millstream.links.rows import to_batch
 NDJSON: Final = "application/x-ndjson"
 JSON: Final = "application/json"
 ARROW: Final = "application/vnd.apache.arrow.stream"
-MEDIA: Final = (NDJSON, JSON, ARROW)
 
 _ROWS: Final = 8192
 _LOCKS: Final = 64
@@ -139,9 +138,7 @@ class _Sending:
     """One request's rows on their way."""
 
     def __init__(self, client: Client, target: str, numbering: Numbering) -> None:
-        self._client = client
-        self._target = target
-        self._numbering = numbering
+        self._client, self._target, self._numbering = client, target, numbering
         self._next = numbering.first
 
     def all(self, blocks: list[Rows]) -> Taken:
@@ -156,17 +153,14 @@ class _Sending:
             if len(rows):
                 numbers: Any = rows.numbers
                 waiting.append(self._client.send_nowait(self._target, rows.batch, numbers=numbers))
-            self._next = max(
-                [self._next, *(one.number + 1 for one in rows.refused[-1:]), *_after(rows)]
-            )
+            last = [*(one.number for one in rows.refused[-1:]), *rows.numbers[-1:].tolist()]
+            self._next = max([self._next, *(number + 1 for number in last)])
         self._client.flush()
         for future in waiting:
             future.result(0)
         numbers_of = self._client.statistics()
-        repeated, refused = (
-            sum(one.repeated for one in numbers_of),
-            sum(one.refused for one in numbers_of),
-        )
+        repeated = sum(one.repeated for one in numbers_of)
+        refused = sum(one.refused for one in numbers_of)
         acknowledged = sum(one.acknowledged for one in numbers_of)
         return Taken(
             taken=acknowledged - repeated - refused,
@@ -175,10 +169,6 @@ class _Sending:
             sender=self._numbering.sender,
             next=self._next,
         )
-
-
-def _after(rows: Rows) -> list[int]:
-    return [int(rows.numbers[-1]) + 1] if len(rows) else []
 
 
 def _blocks(media: str, body: bytes, schema: pa.Schema, first: int, target: str) -> list[Rows]:

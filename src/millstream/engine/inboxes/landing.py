@@ -121,12 +121,8 @@ class Landing:
         with self._guard:
             if self._listener is not None and not self._accepting:
                 self._accepting = True
-                threading.Thread(
-                    target=self._accept,
-                    args=(self._listener,),
-                    name=f"landing {self.target}",
-                    daemon=True,
-                ).start()
+                accept, name = partial(self._accept, self._listener), f"landing {self.target}"
+                threading.Thread(target=accept, name=name, daemon=True).start()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -156,21 +152,16 @@ class Landing:
         with self._guard:
             self._fences.pass_(hello.node, hello.generation)
             name = f"runtime:{hello}"
-            earlier = [
-                key
-                for key in self._senders
-                if key.startswith(f"runtime:{hello.node}#") and key != name
-            ]
-            gone = [self._senders.pop(key) for key in earlier]
+            ours = [key for key in self._senders if key.startswith(f"runtime:{hello.node}#")]
+            gone = [self._senders.pop(key) for key in ours if key != name]
             known = self._senders.get(name)
             if known is not None and known.failed is not None:
                 gone.append(self._senders.pop(name))
                 known = None
             if known is None:
-                highest = max(NONE, self._highest(name))
-                known = self._senders[name] = _Sender(
-                    self, name, self._connect(name), anchor=highest
-                )
+                anchor = max(NONE, self._highest(name))
+                known = _Sender(self, name, self._connect(name), anchor)
+                self._senders[name] = known
         for other in gone:
             other.end()
         known.connect(one)
@@ -180,7 +171,7 @@ class Landing:
         with self._guard:
             free = self._names.setdefault(node, [])
             name, first = free.pop() if free else (f"runtime:{node}@{self._life}:{one.number}", 1)
-        sender = _Sender(self, name, self._connect(name), first=first)
+        sender = _Sender(self, name, self._connect(name), NONE, first)
         sender.node = node
         sender.connect(one)
         return sender
@@ -271,13 +262,7 @@ class _Sender:
     """A node in one of its lives: what was handed on of it, and what is to be acknowledged."""
 
     def __init__(
-        self,
-        landing: Landing,
-        name: str,
-        client: Client,
-        *,
-        anchor: int = NONE,
-        first: int | None = None,
+        self, landing: Landing, name: str, client: Client, anchor: int, first: int | None = None
     ) -> None:
         """Number messages by their ids, near `anchor`; with `first` count from there instead."""
         self.name = name
@@ -333,13 +318,8 @@ class _Sender:
         target, client = self._landing.target, self._client
         if client.ended(target):
             raise Ended(f'"{target}" has ended: it takes no more messages')
-        rows = rows_of(
-            payloads,
-            numbers,
-            client.schema(target),
-            self._landing.format,
-            self._landing.clock.now_us(),
-        )
+        schema, now = client.schema(target), self._landing.clock.now_us()
+        rows = rows_of(payloads, numbers, schema, self._landing.format, now)
         # Before the rows around them: what the journal remembers of a sender covers its dead
         # letters too.
         if rows.refused:

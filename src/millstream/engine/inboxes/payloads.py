@@ -38,11 +38,8 @@ def _json(payloads: Sequence[bytes], schema: pa.Schema) -> Rows:
 
 def _raw(payloads: Sequence[bytes], schema: pa.Schema, now_us: int) -> Rows:
     text = any(pa.types.is_string(field.type) for field in schema)
-    bad = {
-        place: reason
-        for place, payload in enumerate(payloads)
-        if text and (reason := _no_text(payload))
-    }
+    reasons = [_no_text(payload) if text else None for payload in payloads]
+    bad = {place: reason for place, reason in enumerate(reasons) if reason}
     good = [place for place in range(len(payloads)) if place not in bad]
     columns = [_column(field, [payloads[place] for place in good], now_us) for field in schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -63,7 +60,6 @@ def _no_text(payload: bytes) -> str | None:
 
 def _column(field: pa.Field, payloads: list[bytes], now_us: int) -> Any:
     if pa.types.is_timestamp(field.type):
-        return (
-            pa.array([now_us] * len(payloads), pa.int64()).cast(pa.timestamp("us")).cast(field.type)
-        )
+        moments = pa.array([now_us] * len(payloads), pa.int64())
+        return moments.cast(pa.timestamp("us")).cast(field.type)
     return pa.array(payloads, pa.binary()).cast(field.type)

@@ -270,7 +270,7 @@ Order = (
 Step = tuple[Job, list[Order]]
 
 
-def advance(job: Job, event: Event, now: float) -> Step:
+def advance(job: Job, event: Event, now: float) -> Step:  # noqa: C901, PLR0911 (a table)
     """Return the job after an event, and what to do about it. What changes nothing has no orders.
 
     Raises:
@@ -278,46 +278,30 @@ def advance(job: Job, event: Event, now: float) -> Step:
         JobBusy: It would lose events.
     """
     match event:
-        case DriverReady() | DriverDied() | PauseOver() | Drained() | Finished():
-            return _reported(job, event, now)
-        case Deployed() | DrainAsked() | ResumeAsked() | UndeployAsked():
-            return _asked(job, event, now)
-        case EngineStarted():
-            return _engine_started(job, now)
-        case EngineStopping():
-            return _engine_stopping(job)
-        case PeerMissed():
-            return _peer_missed(job, event, now)
-
-
-def _reported(
-    job: Job, event: DriverReady | DriverDied | PauseOver | Drained | Finished, now: float
-) -> Step:
-    match event:
+        case Deployed():
+            return _deployed(job, event, now)
         case DriverReady():
             return _ready(job, now)
         case DriverDied():
             return _died(job, event, now)
         case PauseOver():
             return _pause_over(job, now)
+        case DrainAsked():
+            return _drain_asked(job, event, now)
         case Drained():
             return _drained(job, now)
         case Finished():
             return _finished(job, now)
-
-
-def _asked(
-    job: Job, event: Deployed | DrainAsked | ResumeAsked | UndeployAsked, now: float
-) -> Step:
-    match event:
-        case Deployed():
-            return _deployed(job, event, now)
-        case DrainAsked():
-            return _drain_asked(job, event, now)
         case ResumeAsked():
             return _resume_asked(job, now)
         case UndeployAsked():
             return _undeploy_asked(job, event, now)
+        case EngineStarted():
+            return _engine_started(job, now)
+        case EngineStopping():
+            return _engine_stopping(job)
+        case PeerMissed():
+            return _peer_missed(job, event, now)
 
 
 def _to(job: Job, state: JobState, now: float, **changes: object) -> Job:
@@ -395,14 +379,8 @@ def _drain_asked(job: Job, event: DrainAsked, now: float) -> Step:
     orders: list[Order] = _flushed(job) if event.flush else [PauseIntake()]
     # A new drain asks everybody again.
     missed = job.missed if job.state is JobState.DRAINING else ()
-    draining = _to(
-        job,
-        JobState.DRAINING,
-        now,
-        flush=event.flush,
-        intake=event.flush and job.hosted,
-        missed=missed,
-    )
+    flush, intake = event.flush, event.flush and job.hosted
+    draining = _to(job, JobState.DRAINING, now, flush=flush, intake=intake, missed=missed)
     if not job.driver:
         return draining, orders
     if job.ready_at is not None:
@@ -434,25 +412,20 @@ def _drained(job: Job, now: float) -> Step:
 def _finished(job: Job, now: float) -> Step:
     if job.state not in ALIVE:
         return job, []
-    return _to(
-        job, JobState.FINISHED, now, ready_at=None, paused_until=None, deaths=0, reason=None
-    ), [StopDriver()]
+    down = replace(job, ready_at=None, paused_until=None, deaths=0, reason=None)
+    return _to(down, JobState.FINISHED, now), [StopDriver()]
 
 
 def _peer_missed(job: Job, event: PeerMissed, now: float) -> Step:
     if job.state is not JobState.DRAINING or event.peer in job.missed:
         return job, []
-    missed = replace(job, missed=(*job.missed, event.peer))
+    missed = (*job.missed, event.peer)
+    reason = f"{', '.join(missed)} did not answer: what is there is not processed"
+    down = replace(job, missed=missed, ready_at=None, paused_until=None, reason=reason)
     # What is there cannot be processed, nor ended. Without a driver, and nothing to end, all is
     # done that is to be.
     state = JobState.FAILED if job.driver or job.flush else JobState.DRAINED
-    return _to(missed, state, now, ready_at=None, paused_until=None, reason=_missing(missed)), [
-        StopDriver()
-    ]
-
-
-def _missing(job: Job) -> str:
-    return f"{', '.join(job.missed)} did not answer: what is there is not processed"
+    return _to(down, state, now), [StopDriver()]
 
 
 # going on and going away

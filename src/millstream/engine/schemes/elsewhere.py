@@ -15,6 +15,7 @@ import queue
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -91,10 +92,8 @@ class Elsewhere:
         self._pids[node] = found.pid
         if found.pid is None and self._started.get(node) == generation:
             del self._started[node]
-            ended = (
-                found.code if found.generation == generation and found.code is not None else _KILLED
-            )
-            self._on_exit(node, generation, ended)
+            code = found.code if found.generation == generation else None
+            self._on_exit(node, generation, _KILLED if code is None else code)
         return found.answer
 
     def pid(self, node: str) -> int | None:
@@ -161,13 +160,9 @@ class Places:
         return self._at[node].pid(node) if node in self._at else None
 
     def close(self) -> None:
-        closing = [
-            threading.Thread(target=host.close, daemon=True) for host in self._hosts.values()
-        ]
-        for one in closing:
-            one.start()
-        for one in closing:
-            one.join()
+        with ThreadPoolExecutor(len(self._hosts)) as closing:
+            for host in self._hosts.values():
+                closing.submit(host.close)
 
 
 def owners_of(scheme: Scheme, engines: Sequence[Peer]) -> dict[str, int]:

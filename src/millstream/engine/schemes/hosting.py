@@ -117,7 +117,7 @@ def _supervised(
         for name in mixing.stages(placed)
         if (at := how.landings.get(mixing.source_of(name)))
     }
-    supervisor = SchemeSupervisor(placed, _memory(folder), wake=wake, fixed=fixed)
+    supervisor = SchemeSupervisor(placed, _memory(folder), wake, fixed)
     exited = supervisor.exited
     own = Runtimes(placed, folder=folder / "runtimes", root=root, on_exit=exited, programs=programs)
     token = read_token(Path(how.data).parents[1] / "token") if len(how.engines) > 1 else ""
@@ -261,16 +261,10 @@ def _check(nodes: Sequence[Node], root: Path, programs: dict[str, Path]) -> None
     for node in nodes:
         if node.action in programs:
             continue
-        found = shutil.which(root / node.action) if "/" in node.action else _on_path(node)
-        if found is None:
-            where = (
-                f"looked for it from {root}" if "/" in node.action else "looked for it on its PATH"
-            )
+        where, program = "on its PATH", Path(node.action)
+        if "/" in node.action:
+            where, program = f"from {root}", root / node.action
+        path = dict(node.env).get("PATH", f"/usr/local/bin:{os.defpath}")
+        if shutil.which(program, path=path) is None:
             msg = f'the program "{node.action}" of node "{node.name}" is missing, or not executable'
-            raise InvalidScheme(msg, hint=where)
-
-
-def _on_path(node: Node) -> str | None:
-    return shutil.which(
-        node.action, path=dict(node.env).get("PATH", f"/usr/local/bin:{os.defpath}")
-    )
+            raise InvalidScheme(msg, hint=f"looked for it {where}")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -61,25 +62,6 @@ def keep(file: Path, memory: Memory) -> None:
     Folder(file.parent).put(file.name, msgspec.json.encode(memory))
 
 
-@dataclass(frozen=True, slots=True)
-class _Exited:
-    node: str
-    generation: int
-    code: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    node: str
-    generation: int
-    answer: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Changed:
-    order: TellChange
-
-
 @dataclass(slots=True)
 class _Health:
     """What is known of a node beside the rules."""
@@ -97,12 +79,7 @@ class SchemeSupervisor:
     """Keeps the runtimes of a scheme running."""
 
     def __init__(
-        self,
-        scheme: Scheme,
-        memory: Path,
-        *,
-        wake: Callable[[], None],
-        fixed: Mapping[str, str] | None = None,
+        self, scheme: Scheme, memory: Path, wake: Callable[[], None], fixed: Mapping[str, str]
     ) -> None:
         """Look after the nodes of `scheme` that have addresses; `begin` starts them.
 
@@ -112,8 +89,8 @@ class SchemeSupervisor:
             wake: Called from other threads when there is something to do.
             fixed: Where messages for nodes go that are not runtimes.
         """
-        self._scheme, self._file, self._wake, self._fixed = scheme, memory, wake, dict(fixed or {})
-        self._events: queue.SimpleQueue[_Exited | _Answered | _Changed] = queue.SimpleQueue()
+        self._scheme, self._file, self._wake, self._fixed = scheme, memory, wake, dict(fixed)
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._memory = remembered(memory)
         self._ended = set(self._memory.ended)
         self._health = {node.name: _Health() for node in scheme.nodes if node.addresses}
@@ -127,12 +104,9 @@ class SchemeSupervisor:
     def begin(self, host: RuntimeHost) -> None:
         """Start all nodes on `host` that have not ended."""
         self._host = host
+        now, known = time.monotonic(), self._memory.lives
         self._state, orders = rules.begin(
-            self._scheme,
-            time.monotonic(),
-            known=self._memory.lives,
-            ended=self._ended,
-            fixed=self._fixed,
+            self._scheme, now, known=known, ended=self._ended, fixed=self._fixed
         )
         self._obey(orders)
 
@@ -140,9 +114,9 @@ class SchemeSupervisor:
 
     def exited(self, node: str, generation: int, code: int) -> None:
         """Note, from any thread, that a runtime is gone."""
-        self._put(_Exited(node, generation, code))
+        self._soon(partial(self._gone, node, generation, code))
 
-    def _put(self, event: _Exited | _Answered | _Changed) -> None:
+    def _soon(self, event: Callable[[], None]) -> None:
         self._events.put(event)
         self._wake()
 
@@ -174,11 +148,8 @@ class SchemeSupervisor:
 
     def outs(self, node: str) -> tuple[str, ...]:
         """Return where the runtimes are now that a node sends to."""
-        return tuple(
-            self._state.address(one)
-            for one in self._scheme.downstreams(node)
-            if one in self._state.lives
-        )
+        there = [one for one in self._scheme.downstreams(node) if one in self._state.lives]
+        return tuple(self._state.address(one) for one in there)
 
     def status(self) -> tuple[RuntimeStatus, ...]:
         """Return how each runtime is doing."""
@@ -216,9 +187,10 @@ class SchemeSupervisor:
         """
         while True:
             try:
-                self._happened(self._events.get_nowait())
+                event = self._events.get_nowait()
             except queue.Empty:
                 break
+            event()
         now = time.monotonic()
         for node, (at, order) in list(self._waiting.items()):
             if now >= at:
@@ -239,55 +211,42 @@ class SchemeSupervisor:
     def _hurry(self, now: float) -> None:
         """Ask those that have just been started more often, to know when they are there."""
         for name, life in self._state.lives.items():
-            if (
-                not life.answered
-                and name not in self._waiting
-                and now >= self._health[name].asked_at + _HURRY_S
-            ):
+            due = now >= self._health[name].asked_at + _HURRY_S
+            if due and not life.answered and name not in self._waiting:
                 self._ask(name)
 
-    def _happened(self, event: _Exited | _Answered | _Changed) -> None:
-        match event:
-            case _Exited():
-                self._gone(event)
-            case _Answered():
-                self._answered(event)
-            case _Changed(order):
-                self._changing.discard(order)
-                self._state = rules.changed(self._state, order.node, order.old, order.new)
+    def _changed(self, order: TellChange) -> None:
+        self._changing.discard(order)
+        self._state = rules.changed(self._state, order.node, order.old, order.new)
 
-    def _answered(self, event: _Answered) -> None:
-        health = self._health[event.node]
+    def _answered(self, node: str, generation: int, answer: bytes | None) -> None:
+        health = self._health[node]
         health.asking = False
-        if event.answer is None:
+        if answer is None:
             return
-        health.running = event.answer[:1] == wire.DONE
-        health.oldest = int.from_bytes(event.answer[1:5], "big")
-        self._state = rules.answered(self._state, event.node, event.generation)
+        health.running = answer[:1] == wire.DONE
+        health.oldest = int.from_bytes(answer[1:5], "big")
+        self._state = rules.answered(self._state, node, generation)
         if self._draining:
-            self._drain(event.node)
+            self._drain(node)
 
-    def _gone(self, event: _Exited) -> None:
-        life = self._state.lives.get(event.node)
-        if life is None or life.generation != event.generation:
+    def _gone(self, node: str, generation: int, code: int) -> None:
+        life = self._state.lives.get(node)
+        if life is None or life.generation != generation:
             return
-        if self._scheme.role(event.node) == "source" and event.code in (0, CUT_SHORT):
-            if event.code == 0:
-                self._ended.add(event.node)
+        if self._scheme.role(node) == "source" and code in (0, CUT_SHORT):
+            if code == 0:
+                self._ended.add(node)
                 self._remember()
-            self._state = rules.gone(self._state, event.node)
+            self._state = rules.gone(self._state, node)
             return
-        alone = len(self._scheme.node(event.node).addresses) == 1
+        alone = len(self._scheme.node(node).addresses) == 1
         if alone and life.exits + 1 >= rules.EXITS:
-            raise DriverFailed(
-                f'the runtime of "{event.node}" has ended {rules.EXITS} times in a row, '
-                f"the last time with {event.code}",
-                hint="its last output is in the job's log",
-            )
-        self._health[event.node].restarts += 1
-        self._state, orders = rules.exited(
-            self._state, event.node, event.generation, time.monotonic()
-        )
+            ended = f'the runtime of "{node}" has ended {rules.EXITS} times in a row'
+            hint = "its last output is in the job's log"
+            raise DriverFailed(f"{ended}, the last time with {code}", hint=hint)
+        self._health[node].restarts += 1
+        self._state, orders = rules.exited(self._state, node, generation, time.monotonic())
         self._obey(orders)
 
     # draining
@@ -352,7 +311,8 @@ class SchemeSupervisor:
         self._pool.submit(self._asked, node, generation)
 
     def _asked(self, node: str, generation: int) -> None:
-        self._put(_Answered(node, generation, self._hosting.ask(node, wire.ping())))
+        answer = self._hosting.ask(node, wire.ping())
+        self._soon(partial(self._answered, node, generation, answer))
 
     def _send_change(self, order: TellChange) -> None:
         if order not in self._changing:
@@ -361,7 +321,7 @@ class SchemeSupervisor:
 
     def _sent(self, order: TellChange) -> None:
         if self._hosting.ask(order.node, wire.change_out(order.old, order.new)) is not None:
-            self._put(_Changed(order))
+            self._soon(partial(self._changed, order))
         else:
             self._changing.discard(order)
 
