@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.links.async_client import AsyncClient, connect_async
     from millstream.links.client import Client, connect
     from millstream.patterns.pattern import Pattern, Phenomenon
+    from millstream.secrets import secret
     from millstream.spark.match import match, sql
     from millstream.web.matches import plot
 
@@ -63,6 +64,7 @@ __all__ = [
     "postgres",
     "rate",
     "replay",
+    "secret",
     "sql",
     "table",
 ]
@@ -81,6 +83,7 @@ _HOMES: Final = {
     "millstream.flow.stream": ("Stream",),
     "millstream.flow.targets": ("table",),
     "millstream.patterns.pattern": ("Pattern", "Phenomenon"),
+    "millstream.secrets": ("secret",),
     "millstream.spark.match": ("match", "sql"),
     "millstream.web.matches": ("plot",),
     "millstream.links.async_client": ("AsyncClient", "connect_async"),

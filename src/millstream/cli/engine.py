@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.console import Console
 
+from millstream.cli.environment import secrets_beside
 from millstream.cli.run import listening_at
 from millstream.errors import WrongNodes
 
@@ -93,6 +94,7 @@ def engine(
     serving = Serving(host, port, tls_cert, tls_key, open_without_tls)
     guard(serving)
     _log_to_stderr()
+    secrets_beside(data)
     running = Engine(data, node=node, of=of, listening=listening, master=master, warm=warm)
     with _interrupted() as interrupted:
         running.start()

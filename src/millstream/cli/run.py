@@ -19,6 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from millstream.cli.environment import secrets_beside
+
 if TYPE_CHECKING:
     from millstream.links.host import Listening
     from millstream.links.keys import KeyPair
@@ -68,8 +70,11 @@ def run(
     if state not in (None, "memory", "rocksdb"):
         raise typer.BadParameter('expected "memory" or "rocksdb"', param_hint="--state")
     from millstream.flow.load import load
+    from millstream.flow.named_secrets import check_secrets
 
     described = load(flow)
+    secrets_beside(data)
+    check_secrets(described)
     listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
     from millstream.spark.flow_run import FlowRun, Options
     from millstream.spark.run.claim import claim

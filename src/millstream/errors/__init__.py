@@ -10,7 +10,7 @@ MillstreamError
 │  ├─ InvalidSql, StatefulSql, DistinctAggregate, NotAnAggregate
 │  ├─ PatternError      a mistake in a pattern
 │  │  └─ ImpossiblePattern, UnknownBlock, InvalidCondition, UnboundedState, UnsupportedSql
-│  └─ NotLoadable, UnknownGroup, InvalidScheme
+│  └─ NotLoadable, UnknownGroup, InvalidScheme, SecretMissing
 ├─ JournalError         a journal cannot be read or written
 │  ├─ JournalMissing, UnknownJournalKind, JournalUnreadable, SchemaConflict
 │  ├─ AlreadyWriting, WriterClosed, WriterBroken, Ended

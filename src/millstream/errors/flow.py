@@ -186,3 +186,7 @@ class UnknownGroup(FlowError):
 
 class InvalidScheme(FlowError):
     """A mistake in a scheme of runtimes, with its line and column."""
+
+
+class SecretMissing(FlowError):
+    """A secret that a flow names has no value where it is needed."""

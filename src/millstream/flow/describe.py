@@ -20,6 +20,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.spec import Spec
 from millstream.flow.stages import Sink, Stage
 from millstream.flow.targets import Table
+from millstream.secrets import Secret
 
 # JSON values, whose types Python cannot express briefly.
 Data = Any
@@ -72,6 +73,8 @@ def _value(value: object) -> Data:
             return durations.format(value)
         case Schema():
             return [[field.name, field.type] for field in value]
+        case Secret():
+            return {"secret": value.name}
         case _ if isinstance(value, Spec | Table):
             return _spec(value)
         case Matchable():
@@ -90,5 +93,7 @@ def _spec(spec: Spec | Table) -> dict[str, Data]:
     shown = {
         name: _PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
         for name, value in data.items()
+        # What was added later, and changes no result, is left out where it is not used.
+        if value is not None or name not in getattr(spec, "incidental", ())
     }
     return {"kind": spec.kind, **shown}

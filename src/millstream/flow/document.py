@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from millstream.errors import NotLoadable, Where
+from millstream.secrets import Secret, secret
 
 _NULL = "tag:yaml.org,2002:null"
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -123,6 +124,16 @@ class Entry:
             fact = f'{self.title} has no "{key}"'
             raise NotLoadable(fact, hint=f'expected "{key}: {what}"', where=self.where)
         return value
+
+    def secret(self, key: str) -> Secret | None:
+        """Return the secret that is named in place of a text, {secret: NAME}; None if none is."""
+        node = self.get(key)
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        inner = Entry(self.file, f'"{key}" of {self.title}', node, node.start_mark)
+        found = secret(inner.needed("secret", "its name"))
+        inner.finish()
+        return found
 
     def texts(self, key: str) -> list[str] | None:
         """Return one text or a list of them, as a list."""

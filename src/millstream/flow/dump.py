@@ -10,6 +10,7 @@ from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Reads, Source, forms
 from millstream.flow.stages.stage import Tree
+from millstream.secrets import Secret
 
 
 def dump(flow: Flow) -> str:
@@ -68,7 +69,14 @@ def _list(dumper: yaml.SafeDumper, items: list[str]) -> yaml.SequenceNode:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)
 
 
+def _secret(dumper: yaml.SafeDumper, secret: Secret) -> yaml.MappingNode:
+    return dumper.represent_mapping(
+        "tag:yaml.org,2002:map", {"secret": secret.name}, flow_style=True
+    )
+
+
 _Dumper.add_representer(str, _text)
+_Dumper.add_representer(Secret, _secret)
 _Dumper.add_representer(list, _list)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from millstream.errors import InvalidOption
 from millstream.flow.connector import Connector
 from millstream.flow.spec import Tree
+from millstream.flow.stages import forms
 from millstream.flow.targets import Reprocessing, TargetSpec
+from millstream.secrets import Secret
 
 if TYPE_CHECKING:
     from millstream.flow.document import Entry
+
+SCHEMES: Final = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,12 @@ class Postgres(TargetSpec):
     kind: ClassVar[str] = "postgres"
     writer: ClassVar[str] = "millstream.connectors.postgres.target:open_postgres"
     reprocessing: ClassVar[Reprocessing] = "withdrawn"
+    incidental: ClassVar[tuple[str, ...]] = ("password",)
 
-    url: str
+    url: str | Secret
     table: str
     mode: Literal["append"] = "append"
+    password: Secret | None = None
 
     @property
     def title(self) -> str:
@@ -37,24 +43,30 @@ class Postgres(TargetSpec):
     @classmethod
     def from_yaml(cls, entry: Entry) -> Postgres:
         return postgres(
-            entry.needed("postgres", "an address"), table=entry.needed("table", "its name")
+            entry.secret("postgres") or entry.needed("postgres", "an address"),
+            table=entry.needed("table", "its name"),
+            password=entry.secret("password") or entry.text("password"),  # type: ignore[arg-type]
         )
 
     def to_yaml(self) -> Tree:
-        return {"postgres": self.url, "table": self.table}
+        return forms.given({"postgres": self.url, "table": self.table, "password": self.password})
 
 
-def postgres(url: str, *, table: str) -> Postgres:
+def postgres(url: str | Secret, *, table: str, password: Secret | None = None) -> Postgres:
     """Results as rows of a PostgreSQL table, each once.
 
     Args:
-        url: As psycopg takes it: "postgresql://user@host/database".
+        url: As psycopg takes it: "postgresql://user@host/database"; or a secret.
         table: The table's name, with its schema if need be. It is created if it does not exist.
+        password: The password of the user, as a secret.
     """
-    if not url.startswith(("postgresql://", "postgres://")):
+    if isinstance(url, str) and not url.startswith(SCHEMES):
         msg = f'"{url}" is not the address of a PostgreSQL database'
         raise InvalidOption(msg, hint='write "postgresql://user@host/database"')
-    return Postgres(url, table)
+    if password is not None and not isinstance(password, Secret):
+        hint = 'name it, ms.secret("postgres-password"), and give the value to the engine'
+        raise InvalidOption("the password of a PostgreSQL sink is not a secret", hint=hint)
+    return Postgres(url, table, password=password)
 
 
 connector = Connector(targets=(Postgres,))

@@ -10,6 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from millstream.clock import moment_of
 from millstream.connectors.postgres import Postgres
 from millstream.errors import RunError
+from millstream.secrets import Secret, hidden, value_of
 from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import Epoch, SinkContext, Target
 
@@ -109,13 +110,15 @@ class PostgresTarget(Target):
                 "writing to PostgreSQL needs the package psycopg",
                 hint="pip install 'millstream[postgres]'",
             ) from error
+        url, password = self._target.url, self._target.password
         try:
-            return psycopg.connect(self._target.url)
-        except psycopg.OperationalError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise RunError(
-                f"PostgreSQL cannot be reached: {reason}", hint="check the url of the sink"
-            ) from error
+            proof = None if password is None else value_of(password)
+            return psycopg.connect(value_of(url), password=proof)
+        except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+            # Not "from error": what psycopg says may have the whole address in it.
+            reason = hidden(str(error).strip(), url, password).splitlines()[0]
+            hint = f"check {url}" if isinstance(url, Secret) else "check the url of the sink"
+            raise RunError(f"PostgreSQL cannot be reached: {reason}", hint=hint) from None
 
 
 _POSTGRES_TYPES: Final = {

@@ -28,6 +28,7 @@ from millstream.engine.schemes import mixing
 from millstream.errors import MillstreamError
 from millstream.flow.flow import Flow
 from millstream.flow.load import load
+from millstream.flow.named_secrets import check_secrets
 from millstream.flow.rewire import renamed
 from millstream.flow.stages import Source
 from millstream.plan.groups import plan
@@ -49,6 +50,7 @@ def described(flow: Flow) -> protocol.Described:
     """Check a flow as far as that goes without Spark, and return what an engine must know of it."""
     flow.check()
     plan(flow)
+    check_secrets(flow)
     programs = dict.fromkeys(stage.program for stage in flow.stages.values())
     inboxes = {name: stage.partitions for name, stage in _inboxes(flow).items()}
     return protocol.Described(flow.name, inboxes, tuple(one for one in programs if one is not None))

@@ -1,0 +1,35 @@
+"""The secrets that a flow names, looked for where it is to run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from millstream.errors import SecretMissing
+from millstream.flow.flow import Flow
+from millstream.flow.stages import Sink, Source
+from millstream.secrets import Secret, value_of
+
+
+def check_secrets(flow: Flow) -> None:
+    """Look for the value of every secret that a flow names; nothing is kept of it.
+
+    Raises:
+        SecretMissing: One has no value here.
+    """
+    sources = (stage for stage in flow.stages.values() if isinstance(stage, Source))
+    named_in: list[Source | Sink] = [*sources, *flow.sinks.values()]
+    for stage in named_in:
+        for named in _named(stage):
+            try:
+                value_of(named)
+            except SecretMissing as error:
+                kind = "sink" if isinstance(stage, Sink) else "source"
+                fact = f'{kind} "{stage.name}": {error.message}'
+                raise SecretMissing(fact, hint=error.hint, where=stage.where) from None
+
+
+def _named(stage: Source | Sink) -> list[Secret]:
+    spec = stage.target if isinstance(stage, Sink) else stage.origin
+    assert dataclasses.is_dataclass(spec)
+    values = (getattr(spec, field.name) for field in dataclasses.fields(spec))
+    return [value for value in values if isinstance(value, Secret)]
