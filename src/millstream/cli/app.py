@@ -71,6 +71,7 @@ def commands(names: Collection[str]) -> typer.Typer:
         help="Run event flows on Apache Spark.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
     app.callback()(_options)
     for name, file in COMMANDS.items():

@@ -30,7 +30,7 @@ def audit(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Show the audit log: who changed what, from where, and how it ended."""
+    """Show who changed what, when, from where, and the outcome."""
     from millstream.clock import iso
     from millstream.engine.access.audit import AuditQuery, read
     from millstream.engine.jobs.folders import Folders

@@ -76,7 +76,7 @@ def engine(
         bool, typer.Option("--json", help="Print its addresses as a line of JSON.")
     ] = False,
 ) -> None:
-    """Run an engine until you stop it; at the next start, its jobs continue.
+    """Run an engine; its jobs continue at the next start.
 
     It hosts the inboxes of its jobs, keeps their list, and runs a driver for each, which it starts
     again after a crash.

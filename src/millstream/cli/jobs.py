@@ -58,7 +58,7 @@ def deploy(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Deploy a flow or a scheme as a job, on one engine or a cluster."""
+    """Deploy a flow or a scheme, on one engine or a cluster."""
     _check(flow)
     options = {"rows_per_batch": rows_per_batch, "state": state}
     with cluster(engine, token_file) as found:
@@ -154,7 +154,10 @@ def drain(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Close the inboxes of a job, process what it has, and stop it; `resume` continues it."""
+    """Let a job process what it has accepted, then stop it.
+
+    Its inboxes are closed first; `resume` opens them again.
+    """
     with cluster(engine, token_file) as found:
         found.drain(job, flush=flush)
         _wait(found, job, timeout, json=json)

@@ -25,7 +25,7 @@ def new(
     name: Annotated[str, typer.Argument(help="The name of the flow and of its new folder.")],
     folder: Annotated[Path | None, typer.Option(help="The folder of the project.")] = None,
 ) -> None:
-    """Create a project: a small flow with its data, a test and a README."""
+    """Create a project: a flow, its data, a test, a README."""
     if not _NAME.fullmatch(name):
         raise typer.BadParameter(
             f'"{name}" is not one word of letters, digits, "_" and "-" that starts with a letter',

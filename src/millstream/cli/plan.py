@@ -25,7 +25,7 @@ def plan(
         bool, typer.Option("--quick", help="Do not start Spark to check expressions and functions.")
     ] = False,
 ) -> None:
-    """Show the groups of a flow, and find its mistakes without running it."""
+    """Show the groups of a flow and find its mistakes."""
     planned = plan_flow(load(flow))
     if not quick:
         # Spark takes seconds to start, so it is only asked here, after our own checks.

@@ -66,7 +66,7 @@ def run(
         bool, typer.Option("--json", help="Print a line of JSON every second instead of the table.")
     ] = False,
 ) -> None:
-    """Run a flow until you stop it; the next run continues where this one stopped."""
+    """Run a flow; the next run continues where it stopped."""
     if state not in (None, "memory", "rocksdb"):
         raise typer.BadParameter('expected "memory" or "rocksdb"', param_hint="--state")
     from millstream.flow.load import load

@@ -112,7 +112,10 @@ def switch(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Replace the running version of a job; no result is lost or published twice."""
+    """Replace the running version of a job, without a pause.
+
+    No result is lost or published twice.
+    """
     abort = abort or give_up
     _check_arguments(flow, back=back, abort=abort or end, plan=plan, share=share)
     request = _request(

@@ -51,6 +51,11 @@ def test_the_version_is_shown() -> None:
     assert (done.stdout, done.returncode) == (f"millstream {__version__}\n", 0)
 
 
+def test_help_shows_booleans_as_flags_and_whole_summaries() -> None:
+    assert "<bool>" not in run("run", "--help").stdout
+    assert "..." not in run("--help").stdout.partition("Commands:")[2]
+
+
 def complete(line: str) -> list[str]:
     """Return what bash offers at the end of a line."""
     words = line.split(" ")
