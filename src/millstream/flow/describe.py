@@ -93,7 +93,6 @@ def _spec(spec: Spec | Table) -> dict[str, Data]:
     shown = {
         name: _PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
         for name, value in data.items()
-        # What was added later, and changes no result, is left out where it is not used.
-        if value is not None or name not in getattr(spec, "incidental", ())
+        if value is not None or name not in getattr(spec, "added", ())
     }
     return {"kind": spec.kind, **shown}

@@ -25,6 +25,8 @@ class Spec(ABC):
     kind: ClassVar[str]
     #: The word for it in YAML, if that is another.
     keyword: ClassVar[str] = ""
+    #: Fields that were added later: descriptions leave them out where they are None, as before.
+    added: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def word(cls) -> str:

@@ -26,6 +26,7 @@ class Postgres(TargetSpec):
     writer: ClassVar[str] = "millstream.connectors.postgres.target:open_postgres"
     reprocessing: ClassVar[Reprocessing] = "withdrawn"
     incidental: ClassVar[tuple[str, ...]] = ("password",)
+    added: ClassVar[tuple[str, ...]] = ("password",)
 
     url: str | Secret
     table: str
