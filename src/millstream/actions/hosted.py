@@ -33,13 +33,7 @@ class Hosted(msgspec.Struct, frozen=True):
 
 
 def settings_of(
-    scheme: Scheme,
-    order: Start,
-    *,
-    folder: Path,
-    root: Path,
-    service: Path,
-    program: Path | None = None,
+    scheme: Scheme, order: Start, *, folder: Path, root: Path, service: Path, program: Path | None
 ) -> RuntimeSettings:
     """Return the settings of a node's runtime.
 

@@ -16,17 +16,15 @@ from millstream.actions.serials import NONE, before, id_of
 from millstream.actions.watcher import READ, WRITE, Watcher
 from millstream.errors import ActionError
 
+#: Called with what has arrived.
+Take = Callable[[list[Input]], None]
+
 
 class Upstreams:
     """Their connections, by sender; one that is not known yet has a number."""
 
     def __init__(
-        self,
-        queue: Queue,
-        watcher: Watcher,
-        take: Callable[[list[Input]], None],
-        frame_bytes: int,
-        log: WriteLog,
+        self, queue: Queue, watcher: Watcher, take: Take, frame_bytes: int, log: WriteLog
     ) -> None:
         self.inputs = known_inputs(queue)
         self.received = self.repeated = 0

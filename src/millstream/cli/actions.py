@@ -91,9 +91,8 @@ def _named(text: str) -> tuple[str, int | None]:
         return text, None
     named = parse(text)
     if named is None or named.version is None:
-        raise NoSuchAction(
-            f'"{text}" is not a version of an action', hint="name one like score@2, or all: score"
-        )
+        hint = "name one like score@2, or all: score"
+        raise NoSuchAction(f'"{text}" is not a version of an action', hint=hint)
     return named.name, named.version
 
 

@@ -82,9 +82,8 @@ def engine(
     again after a crash.
     """
     if node >= of:
-        raise WrongNodes(
-            f"there is no node {node} of {of}", hint=f"nodes are numbered from 0 to {of - 1}"
-        )
+        hint = f"nodes are numbered from 0 to {of - 1}"
+        raise WrongNodes(f"there is no node {node} of {of}", hint=hint)
     listening = listening_at(
         inbox_port, network, key, producers, open_without_keys=open_without_keys
     )

@@ -228,11 +228,9 @@ def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Clus
     from millstream.engine.tokens import read_token
 
     named = engines or engines_of_environment()
-    token = (
-        read_token(token_file)
-        if token_file is not None
-        else os.environ.get("MILLSTREAM_TOKEN") or None
-    )
+    token = os.environ.get("MILLSTREAM_TOKEN") or None
+    if token_file is not None:
+        token = read_token(token_file)
     with Cluster(named or [DEFAULT], token) as found:
         yield found
         for url in found.away:
@@ -401,11 +399,10 @@ def _version(job: JobStatus) -> str:
     """Return the version of a job, if it was ever switched, and the progress of a switch."""
     if job.switch is None:
         return ""
-    going = (
-        f", {job.switch.phase} {job.switch.version}"
-        if job.switch.state in ("asked", "going on")
-        else ""
-    )
+    if job.switch.state in ("asked", "going on"):
+        going = f", {job.switch.phase} {job.switch.version}"
+    else:
+        going = ""
     keys = (
         f", which has {job.switch.share * 100:g}% of the keys" if going and job.switch.share else ""
     )

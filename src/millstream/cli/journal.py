@@ -82,13 +82,11 @@ def find(name: str, data: Path) -> Journal:
             raise JournalMissing(f'journal "{flow}.{short}" has no dead letters')
         return found
     known = list(named(data))
-    hint = (
-        f"there are {', '.join(known)}"
-        if known
-        else f'there are none in "{data}": run a flow, or give --data'
-    )
-    msg = f'there is no journal "{name}"'
-    raise JournalMissing(msg, hint=hint)
+    if known:
+        hint = f"there are {', '.join(known)}"
+    else:
+        hint = f'there are none in "{data}": run a flow, or give --data'
+    raise JournalMissing(f'there is no journal "{name}"', hint=hint)
 
 
 # ls
@@ -261,9 +259,8 @@ def _columns(given: str | None, reader: JournalReader) -> list[str] | None:
     unknown = [column for column in wanted if column not in reader.description.schema.names]
     if unknown:
         msg = f'the journal has no column "{unknown[0]}"'
-        raise SchemaConflict(
-            msg, hint=f"its columns are {', '.join(reader.description.schema.names)}"
-        )
+        hint = f"its columns are {', '.join(reader.description.schema.names)}"
+        raise SchemaConflict(msg, hint=hint)
     return wanted
 
 
@@ -337,11 +334,10 @@ def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
         return
     for one in done:
         kept = f", its bytes are in {one.aside}" if one.aside else ""
-        lost = (
-            f"{one.positions:,} positions from {one.position:,} are lost"
-            if one.positions
-            else "no rows are lost"
-        )
+        if one.positions:
+            lost = f"{one.positions:,} positions from {one.position:,} are lost"
+        else:
+            lost = "no rows are lost"
         print(f"partition {one.partition}: {one.fact}; {lost}{kept}")
     print(f"{name}: {_places(len(done), 'repaired') if done else 'nothing to repair'}")
 

@@ -27,10 +27,8 @@ def new(
 ) -> None:
     """Create a project: a flow, its data, a test, a README."""
     if not _NAME.fullmatch(name):
-        raise typer.BadParameter(
-            f'"{name}" is not one word of letters, digits, "_" and "-" that starts with a letter',
-            param_hint="NAME",
-        )
+        msg = f'"{name}" is not one word of letters, digits, "_" and "-" that starts with a letter'
+        raise typer.BadParameter(msg, param_hint="NAME")
     place = folder or Path(name)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise typer.BadParameter(f'"{place}" exists and is not an empty folder', param_hint="NAME")

@@ -135,10 +135,8 @@ def _contract(name: str) -> Contract:
 def _whitelist(addresses: list[str], *, none: bool) -> tuple[str, ...] | None:
     for address in addresses:
         if not whitelisted(address):
-            raise ActionError(
-                f'"{address}" is not an address to connect to',
-                hint="expected IP:port, like 10.0.0.5:5432",
-            )
+            hint = "expected IP:port, like 10.0.0.5:5432"
+            raise ActionError(f'"{address}" is not an address to connect to', hint=hint)
     return tuple(addresses) if none or addresses else None
 
 
@@ -146,7 +144,6 @@ def _pairs(env: list[str]) -> tuple[tuple[str, str], ...]:
     pairs = [one.partition("=") for one in env]
     for key, equals, _ in pairs:
         if not key or not equals:
-            raise ActionError(
-                f'"{key}" is not an environment variable with a value', hint="expected NAME=VALUE"
-            )
+            hint = "expected NAME=VALUE"
+            raise ActionError(f'"{key}" is not an environment variable with a value', hint=hint)
     return tuple((key, value) for key, _, value in pairs)

@@ -264,9 +264,8 @@ def _at(engine: str, target: str) -> tuple[str, str]:
 
 def _check(target: str) -> None:
     if not target.partition(".")[2]:
-        raise NotThere(
-            f'"{target}" does not name a source', hint="write FLOW.SOURCE, like flights.departures"
-        )
+        hint = "write FLOW.SOURCE, like flights.departures"
+        raise NotThere(f'"{target}" does not name a source', hint=hint)
 
 
 def _declare(target: str, data: Path, flow: Path) -> None:
@@ -279,18 +278,14 @@ def _source(file: Path, name: str, source: str) -> Source:
     flow = load(file)
     stage = flow.stages.get(source)
     if flow.name != name:
-        raise NotThere(
-            f'{file} holds flow "{flow.name}", not "{name}"',
-            hint=f"millstream send {flow.name}.{source}",
-        )
+        hint = f"millstream send {flow.name}.{source}"
+        raise NotThere(f'{file} holds flow "{flow.name}", not "{name}"', hint=hint)
     found = [
         key for key, one in flow.stages.items() if isinstance(one, Source) and one.origin.intake
     ]
     if not isinstance(stage, Source) or source not in found:
-        raise NotThere(
-            f'flow "{name}" has no inbox "{source}"',
-            hint=f"its inboxes are {', '.join(found) or 'none'}",
-        )
+        hint = f"its inboxes are {', '.join(found) or 'none'}"
+        raise NotThere(f'flow "{name}" has no inbox "{source}"', hint=hint)
     return stage
 
 

@@ -57,10 +57,8 @@ def end(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
     """
     before = found.wait_switch(job, 0.0)
     if before.switch is None or before.switch.shadow is None:
-        raise SwitchRefused(
-            f"no version of {job} runs in a shadow",
-            hint=f"millstream switch {job} FLOW --shadow begins",
-        )
+        hint = f"millstream switch {job} FLOW --shadow begins"
+        raise SwitchRefused(f"no version of {job} runs in a shadow", hint=hint)
     # It may have ended meanwhile.
     with contextlib.suppress(SwitchRefused):
         found.abort_switch(job)

@@ -71,8 +71,7 @@ Probation = Annotated[
     typer.Option(metavar="TIME", help="Watch the new version for this long after the switch."),
 ]
 OnFailure = Annotated[
-    str | None,
-    typer.Option(metavar="back", help="Go back if the new version fails its probation."),
+    str | None, typer.Option(metavar="back", help="Go back if the new version fails its probation.")
 ]
 DeadLetters = Annotated[
     int, typer.Option(min=0, help="The most dead letters that a version on probation may cause.")
@@ -185,9 +184,8 @@ def _share(text: str) -> int:
     except ValueError:
         percent = 0.0
     if not 0.01 <= percent <= 100:
-        raise typer.BadParameter(
-            f'a share is like 10%, from 0.01% to 100%, not "{text}"; --back takes the keys back'
-        )
+        msg = f'a share is like 10%, from 0.01% to 100%, not "{text}"; --back takes the keys back'
+        raise typer.BadParameter(msg)
     return parts(percent / 100)
 
 
@@ -198,9 +196,8 @@ def _duration(text: str, probation: str | None, *, shadow: bool, end: bool) -> t
             raise typer.BadParameter("--for and --end need --shadow")
         return None
     if probation is not None:
-        raise typer.BadParameter(
-            "--probation is for a version that has taken over, not for one in the shadow"
-        )
+        msg = "--probation is for a version that has taken over, not for one in the shadow"
+        raise typer.BadParameter(msg)
     return _span(text)
 
 
@@ -231,9 +228,8 @@ def _checked(flow: Path | None) -> None:
 
 def _since(text: str | None, *, shadow: bool) -> datetime | None:
     if text is not None and shadow:
-        raise typer.BadParameter(
-            "a version in the shadow replaces nothing: --from is for one that takes over"
-        )
+        msg = "a version in the shadow replaces nothing: --from is for one that takes over"
+        raise typer.BadParameter(msg)
     return None if text is None else moment(text, datetime.now(UTC))
 
 
@@ -253,9 +249,8 @@ def moment(text: str, now: datetime) -> datetime:
         raise InvalidOption(f'"{text}" is not a moment', hint=hint) from None
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     if found > now:
-        raise InvalidOption(
-            f'"{text}" lies in the future', hint="a switch without --from is about what comes"
-        )
+        hint = "a switch without --from is about what comes"
+        raise InvalidOption(f'"{text}" lies in the future', hint=hint)
     return found
 
 

@@ -110,10 +110,8 @@ def revoke(name: Name, data: Data = DATA, json: Json = False) -> None:
 
 def _there(data: Path) -> Path:
     if not (data / "token").exists():
-        raise TokenRefused(
-            f'"{data}" is not the data folder of an engine',
-            hint="name it with --data; an engine makes it at its first start",
-        )
+        hint = "name it with --data; an engine makes it at its first start"
+        raise TokenRefused(f'"{data}" is not the data folder of an engine', hint=hint)
     return data
 
 
@@ -152,10 +150,9 @@ def _hand_over(name: str, secret: str, to: Path | None, *, json: bool) -> None:
         try:
             opened = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as exc:
-            raise TokenRefused(
-                f'token "{name}" could not be written to "{to}": {exc.strerror}',
-                hint=f"millstream token rotate {name} --to FILE makes it again",
-            ) from exc
+            msg = f'token "{name}" could not be written to "{to}": {exc.strerror}'
+            hint = f"millstream token rotate {name} --to FILE makes it again"
+            raise TokenRefused(msg, hint=hint) from exc
         with os.fdopen(opened, "w") as file:
             file.write(f"{secret}\n")
     if json:

@@ -28,15 +28,12 @@ class Inbox(SourceSpec):
     """
 
     kind: ClassVar[str] = "inbox"
+    bounded: ClassVar[bool] = False
 
     schema: Schema
     producers: tuple[str, ...] | None = None
     runtimes: str | None = None
     format: Payload = "json"
-
-    @property
-    def bounded(self) -> bool:
-        return False
 
     @property
     def intake(self) -> Intake:
@@ -92,15 +89,13 @@ def inbox(
 
 def _payload(schema: Schema, format: str) -> Payload:
     if format not in get_args(Payload):
-        raise InvalidOption(
-            f'messages cannot be of format "{format}"', hint='formats are "json" and "raw"'
-        )
+        hint = 'formats are "json" and "raw"'
+        raise InvalidOption(f'messages cannot be of format "{format}"', hint=hint)
     if format == "raw" and raw_column(schema) is None:
         columns = ", ".join(f"{field.name} {field.type}" for field in schema)
         msg = f"raw messages do not fit the columns {columns}"
-        raise InvalidOption(
-            msg, hint="one column of binary or string, and if you like one of timestamp"
-        )
+        hint = "one column of binary or string, and if you like one of timestamp"
+        raise InvalidOption(msg, hint=hint)
     return cast("Payload", format)
 
 

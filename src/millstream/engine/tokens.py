@@ -58,16 +58,13 @@ def read_token(file: Path) -> str:
         text = file.read_text().strip()
         mode = file.stat().st_mode
     except (OSError, UnicodeDecodeError) as exc:
-        raise TokenRefused(
-            f'the token "{file}" cannot be read: {exc}', hint="name its file with --token-file"
-        ) from exc
+        hint = "name its file with --token-file"
+        raise TokenRefused(f'the token "{file}" cannot be read: {exc}', hint=hint) from exc
     if stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO):
         raise TokenRefused(f'others can read the token "{file}"', hint=f"chmod 600 {file}")
     if len(text) < _LEAST or not text.isascii() or any(one.isspace() for one in text):
-        raise TokenRefused(
-            f'"{file}" holds no token',
-            hint="remove the file and start the engine again: it makes a new one",
-        )
+        hint = "remove the file and start the engine again: it makes a new one"
+        raise TokenRefused(f'"{file}" holds no token', hint=hint)
     return text
 
 

@@ -59,8 +59,7 @@ def arrow_type(text: str) -> pa.DataType:
         return pa.map_(arrow_type(key), arrow_type(value))
     if kind == "struct":
         return pa.struct(schema(parse_columns(inner)))
-    msg = f'"{text}" is not a type that a journal can hold'
-    raise UnknownType(msg)
+    raise UnknownType(f'"{text}" is not a type that a journal can hold')
 
 
 def spark_type(found: pa.DataType) -> str:

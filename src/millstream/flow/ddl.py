@@ -66,8 +66,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            msg = f"a schema must be text, not {type(text).__name__}"
-            raise InvalidSchema(msg, hint=_HINT)
+            raise InvalidSchema(f"a schema must be text, not {type(text).__name__}", hint=_HINT)
         self.text = text
         self.tokens = _tokens(text)
         self.at = 0

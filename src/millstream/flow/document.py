@@ -44,8 +44,7 @@ def read(path: Path) -> Entry:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        msg = f'"{path}" cannot be read: {error}'
-        raise NotLoadable(msg) from error
+        raise NotLoadable(f'"{path}" cannot be read: {error}') from error
     file = File(str(path), tuple(text.splitlines()))
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -53,8 +52,7 @@ def read(path: Path) -> Entry:
         msg = f'"{path.name}" is not YAML: {error.problem or error.context}'
         raise NotLoadable(msg, where=file.where(error.problem_mark or error.context_mark)) from None
     except yaml.YAMLError as error:
-        msg = f'"{path.name}" is not YAML: {error}'
-        raise NotLoadable(msg, where=file.where(None)) from None
+        raise NotLoadable(f'"{path.name}" is not YAML: {error}', where=file.where(None)) from None
     if node is None:
         msg = f'"{path.name}" is empty where "name", "sources" and "sinks" should be'
         raise NotLoadable(msg, where=file.where(None))

@@ -33,15 +33,13 @@ def duration(value: str | timedelta) -> timedelta:
     if isinstance(value, timedelta):
         return _not_negative(value, str(value))
     if not isinstance(value, str):
-        msg = f"{value!r} is not a length of time"
-        raise InvalidDuration(msg, hint=_HINT)
+        raise InvalidDuration(f"{value!r} is not a length of time", hint=_HINT)
     return _not_negative(_parse(value), value)
 
 
 def _not_negative(length: timedelta, text: str) -> timedelta:
     if length < timedelta(0):
-        msg = f'the length of time "{text}" is negative'
-        raise InvalidDuration(msg, hint=_HINT)
+        raise InvalidDuration(f'the length of time "{text}" is negative', hint=_HINT)
     return length
 
 
@@ -51,13 +49,11 @@ def _parse(text: str) -> timedelta:
     while at < len(rest):
         part = _PART.match(rest, at)
         if part is None:
-            msg = f'"{text}" is not a length of time'
-            raise InvalidDuration(msg, hint=_HINT)
+            raise InvalidDuration(f'"{text}" is not a length of time', hint=_HINT)
         total += _length(part, text)
         at = part.end()
     if at == 0:
-        msg = "a length of time is empty"
-        raise InvalidDuration(msg, hint=_HINT)
+        raise InvalidDuration("a length of time is empty", hint=_HINT)
     return sign * total
 
 
@@ -71,8 +67,7 @@ def _length(part: re.Match[str], text: str) -> timedelta:
         # A whole number goes first: floats lose microseconds in long times.
         return _LENGTHS[unit] * (int(number) if number.isdigit() else float(number))
     except OverflowError as error:
-        msg = f'the length of time "{text}" is too long'
-        raise InvalidDuration(msg, hint=_HINT) from error
+        raise InvalidDuration(f'the length of time "{text}" is too long', hint=_HINT) from error
 
 
 def format(length: timedelta) -> str:  # noqa: A001  (durations.format reads well)

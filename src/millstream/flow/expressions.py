@@ -68,16 +68,13 @@ def parse(text: str) -> exp.Expr:
         InvalidSql: It is not one expression or query.
     """
     if not isinstance(text, str) or not text.strip():
-        msg = "the SQL text is empty"
-        raise InvalidSql(msg, hint="write a Spark SQL expression")
+        raise InvalidSql("the SQL text is empty", hint="write a Spark SQL expression")
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
     except SqlglotError as error:
-        msg = f'"{_short(text)}" is not Spark SQL: {reason(error)}'
-        raise InvalidSql(msg) from None
+        raise InvalidSql(f'"{_short(text)}" is not Spark SQL: {reason(error)}') from None
     if isinstance(tree, exp.Command | exp.Block):
-        msg = f'"{_short(text)}" is not one expression or query'
-        raise InvalidSql(msg)
+        raise InvalidSql(f'"{_short(text)}" is not one expression or query')
     return tree
 
 

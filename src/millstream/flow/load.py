@@ -28,8 +28,7 @@ def load(path: str | PathLike[str]) -> Flow:
     """
     file = Path(path)
     if not file.is_file():
-        msg = f'there is no file "{path}"'
-        raise NotLoadable(msg, hint="name a flow.py or a flow.yaml")
+        raise NotLoadable(f'there is no file "{path}"', hint="name a flow.py or a flow.yaml")
     if file.suffix in (".yaml", ".yml"):
         from millstream.flow.yaml import load as load_yaml
 

@@ -49,6 +49,7 @@ class Box:
 
 
 Edge = tuple[str, str]
+Sizes = Mapping[str, Size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,7 @@ def layers(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
 
 
 def place(
-    sizes: Mapping[str, Size],
-    edges: Sequence[Edge],
-    layer: Mapping[str, int],
-    *,
-    gap: float,
-    between: float,
+    sizes: Sizes, edges: Sequence[Edge], layer: Mapping[str, int], *, gap: float, between: float
 ) -> Layout:
     """Return the layout, with `between` pixels between layers and a `gap` between neighbours."""
     rows: list[list[str]] = [[] for _ in range(max(layer.values(), default=0) + 1)]
@@ -144,7 +140,7 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def _heights(
-    rows: list[list[str]], links: Sequence[Edge], needs: Mapping[str, Size], gap: float
+    rows: list[list[str]], links: Sequence[Edge], needs: Sizes, gap: float
 ) -> dict[str, float]:
     """Return the top of each node, with its axis near those of its neighbours."""
     before, after = _neighbours(links)
@@ -161,11 +157,7 @@ def _heights(
 
 
 def _spread(
-    row: Sequence[str],
-    wanted: Sequence[float],
-    needs: Mapping[str, Size],
-    gap: float,
-    axes: dict[str, float],
+    row: Sequence[str], wanted: Sequence[float], needs: Sizes, gap: float, axes: dict[str, float]
 ) -> None:
     """Set the axes of a layer as near to the wanted ones as the order and the gap allow.
 
@@ -188,7 +180,7 @@ def _spread(
 
 
 def _columns(
-    rows: list[list[str]], needs: Mapping[str, Size], tops: Mapping[str, float], between: float
+    rows: list[list[str]], needs: Sizes, tops: Mapping[str, float], between: float
 ) -> tuple[dict[str, Box], float]:
     boxes: dict[str, Box] = {}
     x = 0.0

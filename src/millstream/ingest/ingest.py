@@ -160,9 +160,8 @@ class Ingest:
         """
         if self._error is not None:
             hint = self._error.hint if isinstance(self._error, MillstreamError) else None
-            raise SourceFailed(
-                f'source "{self.name}" has stopped: {_text(self._error)}', hint=hint
-            ) from self._error
+            msg = f'source "{self.name}" has stopped: {_text(self._error)}'
+            raise SourceFailed(msg, hint=hint) from self._error
 
     def statistics(self) -> IngestStatistics:
         """Return the numbers as they are now."""

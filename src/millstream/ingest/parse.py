@@ -256,10 +256,8 @@ def csv_parser(schema: pa.Schema, columns: Sequence[str], options: CsvOptions) -
     """
     for column in schema:
         if pa.types.is_nested(column.type):
-            raise UnsupportedColumn(
-                f'CSV cannot hold column "{column.name}" of type {column.type}',
-                hint="use JSON lines or Parquet",
-            )
+            msg = f'CSV cannot hold column "{column.name}" of type {column.type}'
+            raise UnsupportedColumn(msg, hint="use JSON lines or Parquet")
     return _Csv(schema, tuple(columns), options)
 
 

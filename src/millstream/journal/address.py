@@ -37,14 +37,12 @@ def _folder(address: Path | str) -> Path:
     url = urlsplit(address)
     if url.scheme == "file" and url.netloc in ("", "localhost"):
         return Path(unquote(url.path))
-    fact = (
-        f'is on another host: "{url.netloc}"'
-        if url.scheme == "file"
-        else f'is of the kind "{url.scheme}"'
-    )
-    raise UnknownJournalKind(
-        f'journal "{address}" {fact}', hint="give a path or a URL like file:///data/orders"
-    )
+    if url.scheme == "file":
+        fact = f'is on another host: "{url.netloc}"'
+    else:
+        fact = f'is of the kind "{url.scheme}"'
+    hint = "give a path or a URL like file:///data/orders"
+    raise UnknownJournalKind(f'journal "{address}" {fact}', hint=hint)
 
 
 def journals_in(folder: Path) -> dict[str, Journal]:

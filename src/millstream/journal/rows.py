@@ -124,15 +124,12 @@ def check_schema(schema: pa.Schema, time: str | None) -> pa.Schema:
         SchemaConflict: It has a type that batches cannot be cut to, or no such time column.
     """
     if len(set(schema.names)) != len(schema.names):
-        msg = "a schema has two columns of the same name"
-        raise SchemaConflict(msg)
+        raise SchemaConflict("a schema has two columns of the same name")
     for field in schema:
         if _holds_dictionary(field.type):
             msg = f'column "{field.name}" is dictionary-encoded'
-            raise SchemaConflict(
-                msg,
-                hint="declare it with the type of its values: batches are decoded when appended",
-            )
+            hint = "declare it with the type of its values: batches are decoded when appended"
+            raise SchemaConflict(msg, hint=hint)
     if time is not None and (
         time not in schema.names or not pa.types.is_timestamp(schema.field(time).type)
     ):

@@ -258,9 +258,8 @@ class Client:
         if self._closed:
             raise LinkClosed("the client is closed")
         if self._process != os.getpid():  # its thread has stayed behind: rows would wait for nobody
-            raise LinkError(
-                "this client belongs to the process that has forked", hint="connect in each process"
-            )
+            hint = "connect in each process"
+            raise LinkError("this client belongs to the process that has forked", hint=hint)
         found = self._targets.get(name)
         if found is not None:
             return found
@@ -384,10 +383,8 @@ def connect(
     """
     if (key is None) != (server is None):
         given, other = ("server", "key") if key is None else ("key", "server")
-        raise InvalidKey(
-            f"{given} is given, and {other} is not",
-            hint="our own key and the other side's go together",
-        )
+        hint = "our own key and the other side's go together"
+        raise InvalidKey(f"{given} is given, and {other} is not", hint=hint)
     return Client(
         where,
         sender=sender,

@@ -106,9 +106,8 @@ class Directory:
             return self._opened(address, lambda: address)
         text = str(self._where)
         if "://" in text or (_HOST_AND_PORT.fullmatch(text) and not Path(text).exists()):
-            raise InvalidAddress(
-                f'"{text}" is not an address', hint="tcp://host:port, or the data folder of a flow"
-            )
+            hint = "tcp://host:port, or the data folder of a flow"
+            raise InvalidAddress(f'"{text}" is not an address', hint=hint)
         flow = name.partition(".")[0]
         if flow not in self._hosts:
             self._hosts[flow] = find(self._where, name, timeout=self._timeout)

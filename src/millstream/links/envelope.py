@@ -208,15 +208,12 @@ def decode_answer(frame: bytes) -> Answer:
 
 def _decode(frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
     if frame[: len(MAGIC)] != MAGIC:
-        raise BadFrame(
-            "a frame does not begin as ours do", hint="is the other side a Millstream program?"
-        )
+        hint = "is the other side a Millstream program?"
+        raise BadFrame("a frame does not begin as ours do", hint=hint)
     if frame[len(MAGIC) : len(_PREFIX)] != _PREFIX[len(MAGIC) :]:
         other = frame[len(MAGIC)] if len(frame) > len(MAGIC) else "none"
-        raise BadFrame(
-            f"a frame has version {other}, this program speaks {VERSION}",
-            hint="use the same Millstream",
-        )
+        hint = "use the same Millstream"
+        raise BadFrame(f"a frame has version {other}, this program speaks {VERSION}", hint=hint)
     try:
         return decoder.decode(memoryview(frame)[len(_PREFIX) :])
     except (

@@ -57,9 +57,8 @@ class Feeds:
             if self._closed:
                 raise LinkClosed("the listener is closed")
             if len(self._waiting) >= _MOST_WAITING:
-                raise LinkBroken(
-                    "too many follow partitions of this engine", hint="ask again later"
-                )
+                hint = "ask again later"
+                raise LinkBroken("too many follow partitions of this engine", hint=hint)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="followers", daemon=True)
                 self._thread.start()

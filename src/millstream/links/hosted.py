@@ -95,23 +95,18 @@ class HostedSources:
         """
         inbox = self._find(source, producer).inboxes.get(partition)
         if inbox is None:
-            raise NotThere(
-                f'partition {partition} of "{source}" is not at {self._address}',
-                hint="ask where it is",
-            )
+            msg = f'partition {partition} of "{source}" is not at {self._address}'
+            raise NotThere(msg, hint="ask where it is")
         return inbox
 
     def _find(self, source: str, producer: str | None) -> _Hosted:
         hosted = self._sources.get(source)
         if hosted is None:
             known = ", ".join(sorted(self._sources)) or "none"
-            raise NotThere(
-                f'there is no source "{source}" at {self._address}', hint=f"its sources: {known}"
-            )
+            hint = f"its sources: {known}"
+            raise NotThere(f'there is no source "{source}" at {self._address}', hint=hint)
         allowed = hosted.allowed
         if producer is not None and allowed is not None and producer not in allowed:
-            raise NotAllowed(
-                f'producer "{producer}" may not send to "{source}"',
-                hint="ask its owner to list the key",
-            )
+            hint = "ask its owner to list the key"
+            raise NotAllowed(f'producer "{producer}" may not send to "{source}"', hint=hint)
         return hosted

@@ -132,8 +132,7 @@ def read_key(file: Path | str) -> KeyPair:
         msg = f'key file "{path}" can be read by others than its owner'
         raise InvalidKey(msg, hint=f"chmod 600 {path}; make a new key if others may have read it")
     if zmq.curve_public(halves["secret"]) != halves["public"]:
-        msg = f'the two halves in key file "{path}" do not belong together'
-        raise InvalidKey(msg, hint=_AGAIN)
+        raise InvalidKey(f'the two halves in key file "{path}" do not belong together', hint=_AGAIN)
     return KeyPair(path.stem, halves["public"], halves["secret"])
 
 
@@ -183,12 +182,10 @@ def _halves(path: Path) -> dict[str, bytes]:
             continue
         half = _LINE.fullmatch(line.strip())
         if half is None or half[1] in found or not _z85(half[2]):
-            msg = f'key file "{path}" is damaged in line {number}'
-            raise InvalidKey(msg, hint=_AGAIN)
+            raise InvalidKey(f'key file "{path}" is damaged in line {number}', hint=_AGAIN)
         found[half[1]] = half[2].encode()
     if "public" not in found:
-        msg = f'key file "{path}" has no public half'
-        raise InvalidKey(msg, hint=_AGAIN)
+        raise InvalidKey(f'key file "{path}" has no public half', hint=_AGAIN)
     return found
 
 
@@ -197,12 +194,10 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as exc:
         msg = f'key file "{path}" cannot be read: {exc.strerror}'
-        raise InvalidKey(
-            msg, hint="create a key with millstream keys new NAME, or give its path"
-        ) from exc
+        hint = "create a key with millstream keys new NAME, or give its path"
+        raise InvalidKey(msg, hint=hint) from exc
     except UnicodeDecodeError as exc:
-        msg = f'"{path}" is not a key file'
-        raise InvalidKey(msg, hint=_AGAIN) from exc
+        raise InvalidKey(f'"{path}" is not a key file', hint=_AGAIN) from exc
 
 
 def _z85(text: str) -> bool:

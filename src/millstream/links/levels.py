@@ -92,11 +92,10 @@ class Levels:
         by_partition = {inbox.partition: inbox for inbox in inboxes}
         for partition, floor in floors:
             by_partition[partition].level(floor)
-        over = (
-            left_over(states, len(inboxes) - len(later), now_us=now, idle_us=idle_us)
-            if later
-            else ()
-        )
+        if later:
+            over = left_over(states, len(inboxes) - len(later), now_us=now, idle_us=idle_us)
+        else:
+            over = []
         ended = [inbox.end(_SENDER) for inbox in later if inbox.partition in over]
         if not all(ended):
             return now  # it is being written

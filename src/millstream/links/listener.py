@@ -180,9 +180,8 @@ class Listener:
     def _rows(self, inbox: Inbox, request: envelope.Rows, frames: list[Any]) -> Future[TakenRows]:
         schemas = inbox.described(request.version).schemas
         if len(frames) not in (2, 3) or request.version >= len(schemas):
-            raise BadFrame(
-                "rows need a batch, and a schema that the journal has or had", hint="connect again"
-            )
+            hint = "connect again"
+            raise BadFrame("rows need a batch, and a schema that the journal has or had", hint=hint)
         batch, message = envelope.decode_batch(frames[1], schemas[request.version], request.rows)
         numbers = envelope.decode_numbers(frames[2] if len(frames) == 3 else None, request)
         return inbox.enqueue_nowait(
@@ -201,10 +200,8 @@ class Listener:
     ) -> None:
         schemas = inbox.described(request.version).schemas
         if len(frames) != 2 or request.version >= len(schemas):
-            raise BadFrame(
-                "staging needs a batch, and a schema that the journal has or had",
-                hint="connect again",
-            )
+            msg = "staging needs a batch, and a schema that the journal has or had"
+            raise BadFrame(msg, hint="connect again")
         batch, _ = envelope.decode_batch(frames[1], schemas[request.version], request.rows)
         if not self._room_to_stage.acquire(blocking=False):
             raise LinkBroken("too many tasks stage rows here at once", hint="ask again")

@@ -72,8 +72,7 @@ class Address:
         """
         found = _TCP.fullmatch(text)
         if found is None or not 0 < int(found["port"]) < 65536:
-            msg = f'"{text}" is not an address'
-            raise InvalidAddress(msg, hint=_SHAPE)
+            raise InvalidAddress(f'"{text}" is not an address', hint=_SHAPE)
         ip = str(_ip(found["six"])) if found["six"] else _resolved(found["host"])
         return cls(ip, int(found["port"]))
 
@@ -86,8 +85,7 @@ def _ip(text: str) -> IPv4Address | IPv6Address:
     try:
         found = ip_address(text)
     except ValueError as exc:
-        msg = f'"{text}" is not an IP address'
-        raise InvalidAddress(msg, hint=_SHAPE) from exc
+        raise InvalidAddress(f'"{text}" is not an IP address', hint=_SHAPE) from exc
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return mapped or found
 
@@ -97,9 +95,8 @@ def _resolved(host: str) -> str:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
         msg = f'host "{host}" is not known here'
-        raise InvalidAddress(
-            msg, hint="give its IP address, or a name that this host can look up"
-        ) from exc
+        hint = "give its IP address, or a name that this host can look up"
+        raise InvalidAddress(msg, hint=hint) from exc
     found.sort(key=lambda one: one[0] != socket.AF_INET)
     return str(_ip(str(found[0][4][0])))
 
@@ -149,9 +146,8 @@ def preferred(network: str | None, found: Mapping[str, tuple[str, ...]] | None =
     if not inside:
         known = "; ".join(f"{name} {', '.join(ips)}" for name, ips in given.items())
         msg = f'no interface of this host is in the network "{network}"'
-        raise NoSuchNetwork(
-            msg, hint=f"its interfaces are {known}" if known else "it has no interfaces"
-        )
+        hint = f"its interfaces are {known}" if known else "it has no interfaces"
+        raise NoSuchNetwork(msg, hint=hint)
     return min(inside, key=lambda ip: _ip(ip).version)
 
 
@@ -162,9 +158,8 @@ def _matcher(network: str) -> Callable[[str], bool]:
     prefix = network.rstrip(".:")
     if not re.fullmatch(r"[0-9A-Fa-f.:]+", prefix):
         msg = f'"{network}" is not a network'
-        raise InvalidAddress(
-            msg, hint='give the beginning of an address, "10.0.", or a range, "10.0.0.0/16"'
-        )
+        hint = 'give the beginning of an address, "10.0.", or a range, "10.0.0.0/16"'
+        raise InvalidAddress(msg, hint=hint)
     return lambda ip: (
         ip == network or ip.lower().startswith((f"{prefix}.".lower(), f"{prefix}:".lower()))
     )
@@ -211,15 +206,13 @@ def spanning(addresses: Sequence[Address]) -> None:
         msg = (
             f"{inner[0]} (node {inner[0].node}) is a loopback address in a cluster of several hosts"
         )
-        raise LoopbackInCluster(
-            msg, hint="start that engine with a preferred network, such as 10.0.0.0/16"
-        )
+        hint = "start that engine with a preferred network, such as 10.0.0.0/16"
+        raise LoopbackInCluster(msg, hint=hint)
 
 
 def _check_nodes(nodes: Sequence[int]) -> None:
     if not nodes:
-        msg = "a cluster has at least one engine"
-        raise WrongNodes(msg)
+        raise WrongNodes("a cluster has at least one engine")
     count, wanted = Counter(nodes), range(len(nodes))
     wrong = {
         "missing": [node for node in wanted if node not in count],

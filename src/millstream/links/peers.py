@@ -65,15 +65,12 @@ def check(peer: Peer, request: envelope.Request) -> None:
         case Standing.UNKNOWN:
             raise NotAllowed("this key is not known any more", hint="ask for a new one")
         case Standing.OPEN if not isinstance(request, _PLAIN):
-            raise NotAllowed(
-                f'a connection without a key may not {_does(request)} "{request.source}"',
-                hint="it may send rows; connect with a key, or as the owner on the same host",
-            )
+            msg = f'a connection without a key may not {_does(request)} "{request.source}"'
+            hint = "it may send rows; connect with a key, or as the owner on the same host"
+            raise NotAllowed(msg, hint=hint)
         case Standing.PRODUCER if not isinstance(request, _PRODUCERS):
-            raise NotAllowed(
-                f'producer "{peer.name}" may not {_does(request)} "{request.source}"',
-                hint="the engines of a cluster do, all with the same key",
-            )
+            msg = f'producer "{peer.name}" may not {_does(request)} "{request.source}"'
+            raise NotAllowed(msg, hint="the engines of a cluster do, all with the same key")
 
 
 def _does(request: envelope.Request) -> str:

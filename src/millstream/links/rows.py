@@ -79,9 +79,8 @@ class _Into:
     def listed(self, rows: Any) -> list[Mapping[str, Any]]:
         if isinstance(rows, (str, bytes, bytearray)) or not isinstance(rows, Iterable):
             msg = f'source "{self.source}" takes rows, and {_described(rows)} is not rows'
-            raise RowsRefused(
-                msg, hint="give a dict, a list of dicts, a DataFrame or an Arrow table"
-            )
+            hint = "give a dict, a list of dicts, a DataFrame or an Arrow table"
+            raise RowsRefused(msg, hint=hint)
         given = list(rows)
         if set(map(type, given)) <= {dict}:
             return given

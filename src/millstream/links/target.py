@@ -97,14 +97,11 @@ class Target:
         size = 1 if isinstance(event, Instruction) else event.num_rows
         numbers = range(self._next, self._next + size) if given is None else given
         if len(numbers) != size:
-            raise LinkError(
-                f"{size} rows have {len(numbers)} numbers", hint="give each row its own"
-            )
+            hint = "give each row its own"
+            raise LinkError(f"{size} rows have {len(numbers)} numbers", hint=hint)
         if numbers[0] < self._next:
-            raise LinkError(
-                f"a row numbered {numbers[0]} comes after {self._next - 1}",
-                hint="numbers only rise",
-            )
+            hint = "numbers only rise"
+            raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint=hint)
         self._next = int(numbers[-1]) + 1
         done = 0
         while done < size:

@@ -327,10 +327,8 @@ class _Folder:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         short = f"/proc/self/fd/{self._fd}/{name}"
         if not Path(f"/proc/self/fd/{self._fd}").exists():
-            raise LinkBroken(
-                f'"{plain}" is too long for a socket',
-                hint="use a data folder with a shorter path on this system",
-            )
+            hint = "use a data folder with a shorter path on this system"
+            raise LinkBroken(f'"{plain}" is too long for a socket', hint=hint)
         return short
 
     def endpoint(self, port: int) -> str:

@@ -170,9 +170,8 @@ def _moment(text: str, family: str, kind: pa.DataType, name: str) -> date:
     try:
         return datetime.fromisoformat(text) if family == "timestamp" else date.fromisoformat(text)
     except ValueError as exc:
-        raise Unfit(
-            name, text, kind, hint='ISO 8601 is read, such as "2024-05-04T09:00:00Z"'
-        ) from exc
+        hint = 'ISO 8601 is read, such as "2024-05-04T09:00:00Z"'
+        raise Unfit(name, text, kind, hint=hint) from exc
 
 
 def _advice(value: object, family: str) -> str | None:
@@ -182,19 +181,15 @@ def _advice(value: object, family: str) -> str | None:
     if isinstance(value, bool) and family in numbers:
         return "True and False are not numbers: use int()"
     if isinstance(value, float) and family in {"integer", "decimal"}:
-        return (
-            "round it, or declare the column double"
-            if family == "integer"
-            else "use decimal.Decimal"
-        )
+        if family == "integer":
+            return "round it, or declare the column double"
+        return "use decimal.Decimal"
     if isinstance(value, (int, float)) and family in {"timestamp", "date"}:
         return 'a number has no unit: send a datetime, or text such as "2024-05-04T09:00:00Z"'
     if isinstance(value, datetime):
-        return (
-            "send its .date()"
-            if family == "date"
-            else "times have microseconds, and this one has more digits"
-        )
+        if family == "date":
+            return "send its .date()"
+        return "times have microseconds, and this one has more digits"
     if isinstance(value, (bytes, bytearray)) and family == "string":
         return "decode it first"
     return "encode it first" if isinstance(value, str) and family == "binary" else None

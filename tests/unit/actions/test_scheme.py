@@ -87,13 +87,13 @@ def test_the_settings_of_a_runtime(tmp_path):
     def settings(node, address, outs=(), generation=1):
         order = Start(node, address, generation, outs)
         return settings_of(
-            found, order, folder=Path("/q"), root=Path("/r"), service=Path("/q/one.sock")
+            found, order, folder=Path("/q"), root=Path("/r"), service=Path("/q/s"), program=None
         )
 
     outs = ("127.0.0.1:5003", "127.0.0.1:7004")
     got = settings("filter2", "127.0.0.1:5002", outs, generation=2)
     assert (got.name, got.generation) == ("simplepipe_filter2", 2)
-    assert (got.listens, got.outs, got.service) == ("127.0.0.1:5002", outs, "/q/one.sock")
+    assert (got.listens, got.outs, got.service) == ("127.0.0.1:5002", outs, "/q/s")
     assert got.folder == Path("/q/simplepipe_filter2/127.0.0.1-5002")
     assert got.program.argv == ("/r/filter", "--mod", "2")
     assert (got.program.contract, got.program.env) == ("one", (("LEVEL", "on"),))

@@ -61,6 +61,8 @@ class Replay(SourceSpec):
     """A recorded file in event time: `speed` times as fast as it happened, or (None) at once."""
 
     kind: ClassVar[str] = "replay"
+    bounded: ClassVar[bool] = True
+    title: ClassVar[str] = "replay of"
     reader: ClassVar[str] = "millstream.connectors.files.origin:open_replay"
 
     path: str
@@ -68,14 +70,6 @@ class Replay(SourceSpec):
     schema: Schema
     speed: float | None = None
     time: str | None = None
-
-    @property
-    def bounded(self) -> bool:
-        return True
-
-    @property
-    def title(self) -> str:
-        return "replay of"
 
     @property
     def place(self) -> str:

@@ -121,11 +121,10 @@ def read(
             end before it.
         known: Records up to this number are passed over without being parsed.
     """
-    blocks = (
-        _parquet(path, how, known)
-        if how.format == "parquet"
-        else _text(path, how, start, size, known)
-    )
+    if how.format == "parquet":
+        blocks = _parquet(path, how, known)
+    else:
+        blocks = _text(path, how, start, size, known)
     place = start
     try:
         for block in blocks:
@@ -209,11 +208,10 @@ def _header(stream: IO[bytes], how: FileLayout, *, from_middle: bool) -> _Header
         return _Header(csv_parser(how.schema, how.schema.names, how.csv), 0, mark)
     stream.seek(mark)
     line = stream.readline()
-    names = (
-        tuple(_matching(name, how.schema) for name in csv_header(line, how.csv))
-        if line.strip()
-        else ()
-    )
+    if line.strip():
+        names = tuple(_matching(name, how.schema) for name in csv_header(line, how.csv))
+    else:
+        names = ()
     parser = csv_parser(how.schema, names, how.csv)
     # A file without a byte has nothing to refuse; one that was begun had its header then.
     refused = None if from_middle or not line else _lacking(names, how)

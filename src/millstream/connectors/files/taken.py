@@ -89,13 +89,11 @@ def there(spec: Files) -> None:
     if spec.follow or Path(spec.path).exists():
         return
     if not _WILD & set(spec.path):
-        raise NotThere(
-            f'"{spec.path}" does not exist', hint="follow=True waits for files to appear"
-        )
+        hint = "follow=True waits for files to appear"
+        raise NotThere(f'"{spec.path}" does not exist', hint=hint)
     if not find(spec):
-        raise NotThere(
-            f'no file matches "{spec.path}"', hint="follow=True waits for files to appear"
-        )
+        hint = "follow=True waits for files to appear"
+        raise NotThere(f'no file matches "{spec.path}"', hint=hint)
 
 
 def _paths(spec: Files) -> Iterator[Path]:

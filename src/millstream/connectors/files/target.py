@@ -67,10 +67,8 @@ class FilesTarget(Target):
         try:
             self._staged.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(
-                f"the folder {self._path} of a sink cannot be made: {error.strerror}",
-                hint="give the sink another path",
-            ) from error
+            msg = f"the folder {self._path} of a sink cannot be made: {error.strerror}"
+            raise RunError(msg, hint="give the sink another path") from error
         for record in self._decided.list():
             self._publish(record)
         if not self._recovered:
@@ -106,11 +104,7 @@ class FilesTarget(Target):
 #: Spark's own format would cut microseconds off.
 _TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 #: Spark would remove the spaces around a text.
-_CSV: Final = {
-    **_TIMES,
-    "ignoreLeadingWhiteSpace": "false",
-    "ignoreTrailingWhiteSpace": "false",
-}
+_CSV: Final = {**_TIMES, "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
 def _lines(frame: DataFrame, format: str) -> DataFrame:

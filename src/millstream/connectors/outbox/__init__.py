@@ -72,19 +72,15 @@ def outbox(
     """
     address = fspath(where)
     if "://" in address and not address.startswith("tcp://"):
-        raise InvalidOption(
-            f'"{address}" is not an address', hint='write "tcp://host:port", or a data folder'
-        )
+        hint = 'write "tcp://host:port", or a data folder'
+        raise InvalidOption(f'"{address}" is not an address', hint=hint)
     flow, _, name = source.partition(".")
     if not flow or not name:
-        raise InvalidOption(
-            f'"{source}" does not name a source of another flow', hint='write "flow.source"'
-        )
+        hint = 'write "flow.source"'
+        raise InvalidOption(f'"{source}" does not name a source of another flow', hint=hint)
     if (key is None) != (server is None):
-        raise InvalidOption(
-            "keys come in twos: our own, and the public one of the other side",
-            hint="give key= and server=",
-        )
+        msg = "keys come in twos: our own, and the public one of the other side"
+        raise InvalidOption(msg, hint="give key= and server=")
     ours, theirs = (None if file is None else fspath(file) for file in (key, server))
     return Outbox(address, source, ours, theirs, end)
 

@@ -285,11 +285,9 @@ def routed(frame: DataFrame, card: envelope.SourceInfo, source: str) -> DataFram
             functions.lit(count),
         ).cast("int")
         spread = frame.repartitionById(count, place)
-    return (
-        spread
-        if card.time is None
-        else spread.sortWithinPartitions(functions.col(_quoted(card.time)))
-    )
+    if card.time is None:
+        return spread
+    return spread.sortWithinPartitions(functions.col(_quoted(card.time)))
 
 
 def _check_columns(columns: Sequence[str], card: envelope.SourceInfo, source: str) -> None:
@@ -297,15 +295,13 @@ def _check_columns(columns: Sequence[str], card: envelope.SourceInfo, source: st
     unknown = [name for name in columns if name not in known]
     if unknown:
         msg = f'results have column "{unknown[0]}", which "{source}" does not have'
-        raise SchemaConflict(
-            msg, hint=f"its columns are {', '.join(known)}; choose and rename with a sql stage"
-        )
+        hint = f"its columns are {', '.join(known)}; choose and rename with a sql stage"
+        raise SchemaConflict(msg, hint=hint)
     for what, name in (("time", card.time), ("key", card.key)):
         if name is not None and name not in columns:
             msg = f'results have no column "{name}", which is the {what} of "{source}"'
-            raise SchemaConflict(
-                msg, hint=f"they have {', '.join(columns)}; choose and rename with a sql stage"
-            )
+            hint = f"they have {', '.join(columns)}; choose and rename with a sql stage"
+            raise SchemaConflict(msg, hint=hint)
 
 
 def _quoted(name: str) -> str:

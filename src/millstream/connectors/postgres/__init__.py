@@ -23,6 +23,7 @@ class Postgres(TargetSpec):
     """A table in PostgreSQL; each result is in it once."""
 
     kind: ClassVar[str] = "postgres"
+    title: ClassVar[str] = "postgresql"
     writer: ClassVar[str] = "millstream.connectors.postgres.target:open_postgres"
     reprocessing: ClassVar[Reprocessing] = "withdrawn"
     incidental: ClassVar[tuple[str, ...]] = ("password",)
@@ -32,10 +33,6 @@ class Postgres(TargetSpec):
     table: str
     mode: Literal["append"] = "append"
     password: Secret | None = None
-
-    @property
-    def title(self) -> str:
-        return "postgresql"
 
     @property
     def place(self) -> str:

@@ -33,7 +33,5 @@ class Caller:
         """
         if self.job is not None and name != self.job:
             given = "has no name" if name is None else f'is named "{name}"'
-            raise NotPermitted(
-                f'token "{self.name}" is for job "{self.job}", and this one {given}',
-                hint=f"millstream deploy FLOW --name {self.job}",
-            )
+            msg = f'token "{self.name}" is for job "{self.job}", and this one {given}'
+            raise NotPermitted(msg, hint=f"millstream deploy FLOW --name {self.job}")

@@ -119,11 +119,10 @@ def _not_permitted(token: Token, need: Need) -> NotPermitted:
 
 def _another_job(token: Token, job: str | None) -> NotPermitted:
     about = "the engine" if job is None else f'job "{job}"'
-    hint = (
-        "use a token that is not for one job"
-        if job is None
-        else f'name the job as it is named, "{token.job}", not by its id; or use another token'
-    )
+    if job is None:
+        hint = "use a token that is not for one job"
+    else:
+        hint = f'name the job as it is named, "{token.job}", not by its id; or use another token'
     return NotPermitted(
         f'token "{token.name}" is for job "{token.job}", and this is about {about}', hint=hint
     )

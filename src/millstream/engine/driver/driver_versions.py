@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.spark.flow_run import FlowRun
     from millstream.switch.comparison import Comparison
 
+Ship = Callable[[Path], None]
 #: How often it is reported how a version in the shadow compares.
 COMPARED_EVERY_S: Final = 1.0
 
@@ -40,11 +41,7 @@ class DriverVersions:
     """The versions of a flow that a driver may need, and the switch between two of them."""
 
     def __init__(
-        self,
-        name: str,
-        files: dict[str, str],
-        binaries: dict[str, Path],
-        ship: Callable[[Path], None],
+        self, name: str, files: dict[str, str], binaries: dict[str, Path], ship: Ship
     ) -> None:
         """Know the files of a job's versions.
 

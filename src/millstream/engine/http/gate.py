@@ -69,12 +69,8 @@ class Gate:
         pause = self._rate.pause(address, time.monotonic())
         if pause > 0:
             wait = {"Retry-After": str(max(1, round(pause)))}
-            raise Refused(
-                429,
-                "too many requests at once",
-                hint="send more events in each request",
-                headers=wait,
-            )
+            hint = "send more events in each request"
+            raise Refused(429, "too many requests at once", hint=hint, headers=wait)
         return self._permitted(request, address)
 
     def _check_host(self, host: str) -> None:
@@ -82,11 +78,8 @@ class Gate:
         # here.
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self._hosts is not None and name.lower() not in self._hosts:
-            raise Refused(
-                421,
-                "this engine does not answer to that name",
-                hint=f"names: {', '.join(sorted(self._hosts))}",
-            )
+            hint = f"names: {', '.join(sorted(self._hosts))}"
+            raise Refused(421, "this engine does not answer to that name", hint=hint)
 
     def _permitted(self, request: Request, address: str) -> Caller:
         operation, job = self._found(request)

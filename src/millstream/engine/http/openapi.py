@@ -183,11 +183,10 @@ def _parameter(parameter: Parameter, named: Mapping[str, Any]) -> dict[str, Any]
 
 def _responses(operation: Operation, named: Mapping[str, Any]) -> dict[str, Any]:
     text = isinstance(operation.answer, str)
-    content = (
-        {operation.answer: {"schema": {"type": "string"}}}
-        if text
-        else {JSON: {"schema": _schema(operation, named)}}
-    )
+    if text:
+        content = {operation.answer: {"schema": {"type": "string"}}}
+    else:
+        content = {JSON: {"schema": _schema(operation, named)}}
     responses = {
         str(operation.status): {
             "description": HTTPStatus(operation.status).phrase,

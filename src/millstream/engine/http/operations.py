@@ -314,10 +314,8 @@ def _numbering(sender: str | None, first: int | None) -> Numbering | None:
     if sender is None and first is None:
         return None
     if sender is None or first is None:
-        raise RequestRefused(
-            "a sender has a name and numbers its rows",
-            hint="give both Millstream-Sender and Millstream-First-Number, or neither",
-        )
+        hint = "give both Millstream-Sender and Millstream-First-Number, or neither"
+        raise RequestRefused("a sender has a name and numbers its rows", hint=hint)
     return Numbering(sender, first)
 
 

@@ -90,11 +90,10 @@ def refused(error: MillstreamError) -> Response:
     if status >= 500:
         _log.warning("refused with %d: %s", status, error)
     name = "RequestRefused" if isinstance(error, Refused) else type(error).__name__
-    where = (
-        str(error.where).strip()
-        if isinstance(error, FlowError) and error.where is not None
-        else None
-    )
+    if isinstance(error, FlowError) and error.where is not None:
+        where = str(error.where).strip()
+    else:
+        where = None
     problem = Problem(name, error.message, error.hint, where)
     return Response(
         msgspec.json.encode(problem), status_code=status, headers=headers, media_type=JSON
@@ -114,8 +113,6 @@ async def not_found(request: Request, error: Exception) -> Response:
         )
     else:
         refusal = Refused(
-            error.status_code,
-            "there is nothing at this path",
-            hint="/docs lists what there is",
+            error.status_code, "there is nothing at this path", hint="/docs lists what there is"
         )
     return refused(refusal)

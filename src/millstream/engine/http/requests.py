@@ -174,9 +174,8 @@ def _value(parameter: Parameter, request: Request) -> Any:
     try:
         return _converted(found[0], parameter.type)
     except msgspec.ValidationError as exc:
-        raise RequestRefused(
-            f'"{parameter.name}" makes no sense: {exc}', hint=parameter.about
-        ) from exc
+        hint = parameter.about
+        raise RequestRefused(f'"{parameter.name}" makes no sense: {exc}', hint=hint) from exc
 
 
 def _converted(text: str, kind: Any) -> Any:
@@ -192,11 +191,8 @@ def _media(operation: Operation, request: Request) -> str:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
         found = f'"{given}"' if given else "no Content-Type"
-        raise Refused(
-            415,
-            f"the body has {found}, which is not accepted here",
-            hint=f"send {' or '.join(allowed)}",
-        )
+        hint = f"send {' or '.join(allowed)}"
+        raise Refused(415, f"the body has {found}, which is not accepted here", hint=hint)
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise Refused(

@@ -65,20 +65,17 @@ def guard(serving: Serving) -> None:
     """
     if serving.loopback or serving.open_without_tls or serving.certificate is not None:
         return
-    raise OpenNetwork(
-        f"other hosts can reach {serving.host}, and tokens would travel there in the clear",
-        hint="give --tls-cert and --tls-key, or trust the network: --open-without-tls",
-    )
+    msg = f"other hosts can reach {serving.host}, and tokens would travel there in the clear"
+    hint = "give --tls-cert and --tls-key, or trust the network: --open-without-tls"
+    raise OpenNetwork(msg, hint=hint)
 
 
 def _ip(host: str) -> Any:
     try:
         return ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError as exc:
-        raise InvalidAddress(
-            f'"{host}" is not an IP address',
-            hint="give one of this host's, or 0.0.0.0 for all of them",
-        ) from exc
+        hint = "give one of this host's, or 0.0.0.0 for all of them"
+        raise InvalidAddress(f'"{host}" is not an IP address', hint=hint) from exc
 
 
 class Server:
@@ -175,10 +172,8 @@ class Server:
         while not self._uvicorn.started and self._thread.is_alive():
             time.sleep(0.005)
         if not self._thread.is_alive():
-            raise EngineError(
-                f"the HTTP server at {self.url} did not start",
-                hint="details are in the engine's log",
-            )
+            hint = "details are in the engine's log"
+            raise EngineError(f"the HTTP server at {self.url} did not start", hint=hint)
         tokens.note(self._data, self.url)
 
     def close(self) -> None:
@@ -218,10 +213,9 @@ def _bound(serving: Serving) -> socket.socket:
         opened.bind((serving.host, serving.port))
     except OSError as exc:
         opened.close()
-        raise EngineError(
-            f"cannot listen on {serving.host}:{serving.port}: {exc.strerror or exc}",
-            hint="another engine may have the port: choose another with --port (0: any)",
-        ) from exc
+        msg = f"cannot listen on {serving.host}:{serving.port}: {exc.strerror or exc}"
+        hint = "another engine may have the port: choose another with --port (0: any)"
+        raise EngineError(msg, hint=hint) from exc
     return opened
 
 

@@ -30,12 +30,7 @@ class Ends:
     """Ends the sources of stages, each when its time has come."""
 
     def __init__(
-        self,
-        scheme: Scheme,
-        data: Path,
-        *,
-        ended: Callable[[str], bool],
-        egress: Mapping[str, Egress],
+        self, scheme: Scheme, data: Path, ended: Callable[[str], bool], egress: Mapping[str, Egress]
     ) -> None:
         """Watch over the stages of a scheme.
 

@@ -25,6 +25,7 @@ class Distinct(OneInput):
 
     kind: ClassVar[str] = "distinct"
     yaml_words: ClassVar[tuple[str, ...]] = ("distinct",)
+    state: ClassVar[str] = "keys"
 
     name: str
     input: str
@@ -41,10 +42,6 @@ class Distinct(OneInput):
     def to_yaml(self, flow: Flow) -> Tree:
         by = forms.columns(self.by)
         return {"from": self.input, "distinct": by, "within": shown(self.within)}
-
-    @property
-    def state(self) -> str:
-        return "keys"
 
     @property
     def bounded_state(self) -> str:

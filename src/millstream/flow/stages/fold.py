@@ -23,6 +23,7 @@ class Fold(OneInput):
     """A state per value of the `by` columns: step(state, row) -> (state, output row or None)."""
 
     kind: ClassVar[str] = "fold"
+    state: ClassVar[str] = "a value per key"
 
     name: str
     input: str
@@ -46,10 +47,6 @@ class Fold(OneInput):
     ) -> Tree:
         step, initial = functions.stage_function(self.step), functions.value(self.initial)
         return {**described, "step": step, "initial": initial}
-
-    @property
-    def state(self) -> str:
-        return "a value per key"
 
     @property
     def state_key(self) -> tuple[str, ...]:

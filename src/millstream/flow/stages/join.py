@@ -36,6 +36,7 @@ class Join(Stage):
 
     kind: ClassVar[str] = "join"
     yaml_words: ClassVar[tuple[str, ...]] = ("join",)
+    state: ClassVar[str] = "rows"
 
     name: str
     left: str
@@ -78,10 +79,6 @@ class Join(Stage):
     def to_yaml(self, flow: Flow) -> Tree:
         tree = {"join": [self.left, self.right], "on": forms.columns(self.on)}
         return {**tree, "within": shown(self.within), "how": self.how}
-
-    @property
-    def state(self) -> str:
-        return "rows"
 
     @property
     def bounded_state(self) -> str:

@@ -37,6 +37,7 @@ class Match(OneInput):
 
     kind: ClassVar[str] = "match"
     yaml_words: ClassVar[tuple[str, ...]] = ("match", "phenomenon")
+    state: ClassVar[str] = "runs"
 
     name: str
     input: str
@@ -82,10 +83,6 @@ class Match(OneInput):
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.pattern.warnings
-
-    @property
-    def state(self) -> str:
-        return "runs"
 
     @property
     def bounded_state(self) -> str:

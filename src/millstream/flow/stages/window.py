@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 By = str | Sequence[str] | Mapping[str, str]
 Length = str | timedelta
+_Given = Mapping[str, Length | None]
 START, TIME = "window_start", "window_time"
 _EDGES: Final = Schema.parse(f"{START} timestamp, window_end timestamp, {TIME} timestamp")
 
@@ -46,6 +47,7 @@ class Window(OneInput):
 
     kind: ClassVar[str] = "window"
     yaml_words: ClassVar[tuple[str, ...]] = ("window", "session")
+    start: ClassVar[str] = START
 
     name: str
     input: str
@@ -131,10 +133,6 @@ class Window(OneInput):
         return None if self.every is None or self.size is None else (self.every, self.size)
 
     @property
-    def start(self) -> str:
-        return START
-
-    @property
     def grouped_by(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.by)
 
@@ -163,11 +161,11 @@ class WindowMethod(Upstream):
         self,
         name: str,
         *,
-        every: str | timedelta | None = None,
-        size: str | timedelta | None = None,
-        gap: str | timedelta | None = None,
-        longest: str | timedelta | None = None,
-        by: str | Sequence[str] | Mapping[str, str] | None = None,
+        every: Length | None = None,
+        size: Length | None = None,
+        gap: Length | None = None,
+        longest: Length | None = None,
+        by: By | None = None,
         **aggregates: str,
     ) -> Stream:
         """Return aggregates over windows of event time.
@@ -190,11 +188,7 @@ class WindowMethod(Upstream):
         return self._windowed(name, lengths, by, aggregates)
 
     def _windowed(
-        self,
-        name: str,
-        lengths: Mapping[str, Length | None],
-        by: By | None,
-        aggregates: Mapping[str, str],
+        self, name: str, lengths: _Given, by: By | None, aggregates: Mapping[str, str]
     ) -> Stream:
         site = self._site(name)
         self._check_timed(site, "window")

@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ from millstream.spark.stages.keyless import place_of
 from millstream.spark.stages.kind import SparkKind
 
 ROW: Final = "_row"
+_UNFIT: Final = "its answer is not what output= says"
 _MOST_PROGRAMS: Final = 8
 
 
@@ -127,10 +129,8 @@ def _shipped(frame: DataFrame, stage: Action, shipping: Shipping) -> tuple[Shipp
         if (named := binary.parse(name)) is not None:
             # Where a flow is only looked at there is no engine.
             if name in shipping.binaries:
-                path = shipping.binaries[name]
-                found.append(
-                    Shipped(_given_to_spark(frame, path, named.name), named.name, executable=True)
-                )
+                stored = _given_to_spark(frame, shipping.binaries[name], named.name)
+                found.append(Shipped(stored, named.name, executable=True))
             continue
         path = shipping.root / name
         if not path.is_file():
@@ -215,21 +215,14 @@ class ActionWork:
     ) -> None:
         if self.letters is None:
             raise RunError(f'stage "{self.stage}" of flow "{self.flow}" failed: {failed[0].reason}')
-        records = [plain.records(given.slice(one.index, 1))[0] for one in failed]
-        places = [
-            _place(batch, one.index, record) for one, record in zip(failed, records, strict=True)
-        ]
+        found = []
+        for one in failed:
+            record = plain.records(given.slice(one.index, 1))[0]
+            partition, position = _place(batch, one.index, record)
+            sender, reason = f"action:{self.stage}", f'action "{self.stage}": {one.reason}'
+            found.append(DeadLetter(sender, position, reason, record, partition))
         with journal_at(self.letters).dead_letters() as letters:
-            letters.put_all(
-                DeadLetter(
-                    f"action:{self.stage}",
-                    position,
-                    f'action "{self.stage}": {one.reason}',
-                    record,
-                    partition,
-                )
-                for one, record, (partition, position) in zip(failed, records, places, strict=True)
-            )
+            letters.put_all(found)
 
 
 def _all_in_order(inputs: Any, count: int) -> bool:
@@ -295,30 +288,21 @@ class Decoded:
     failed: tuple[Failed, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class _Rows:
-    """A frame for each row."""
+    """A frame for each row; `text` makes a line of JSON of an answer."""
 
-    def __init__(self, given: pa.RecordBatch, output: Schema) -> None:
-        self._given = given
-        self._output = output.arrow()
+    encode: Callable[[Any], bytes]
+    text: Callable[[bytes], bytes]
+    given: pa.RecordBatch
+    output: Schema
 
     def run(self, worker: Worker) -> Decoded:
-        answered = worker.answer(self.payloads())
-        return self.decoded(answered)
-
-    def payloads(self) -> pa.Array:
-        raise NotImplementedError
-
-    def texts(self, answered: Answered) -> list[bytes]:
-        raise NotImplementedError
-
-    def decoded(self, answered: Answered) -> Decoded:
-        rows = parse_rows(self.texts(answered), self._output)
+        payloads = [self.encode(row) for row in self.given.to_pylist(maps_as_pydicts="strict")]
+        answered = worker.answer(pa.array(payloads, pa.binary()))
+        rows = parse_rows(map(self.text, answered.outputs.to_pylist()), self.output.arrow())
         refused = [
-            Failed(
-                int(answered.inputs[one.number]),
-                f"its answer is not what output= says: {one.reason}",
-            )
+            Failed(int(answered.inputs[one.number]), f"{_UNFIT}: {one.reason}")
             for one in rows.refused
         ]
         columns = dict(zip(rows.batch.schema.names, rows.batch.columns, strict=True))
@@ -326,22 +310,8 @@ class _Rows:
         return Decoded(inputs, columns, (*answered.failed, *refused))
 
 
-class _Json(_Rows):
-    def payloads(self) -> pa.Array:
-        encode = msgspec.json.encode
-        return pa.array([encode(row) for row in _dictionaries(self._given)], pa.binary())
-
-    def texts(self, answered: Answered) -> list[bytes]:
-        return [text.replace(b"\n", b" ") for text in answered.outputs.to_pylist()]
-
-
-class _MessagePack(_Rows):
-    def payloads(self) -> pa.Array:
-        encode = msgspec.msgpack.encode
-        return pa.array([encode(row) for row in _dictionaries(self._given)], pa.binary())
-
-    def texts(self, answered: Answered) -> list[bytes]:
-        return [_as_json(payload) for payload in answered.outputs.to_pylist()]
+def _line(payload: bytes) -> bytes:
+    return payload.replace(b"\n", b" ")
 
 
 def _as_json(payload: bytes) -> bytes:
@@ -362,13 +332,10 @@ class _Raw:
     def run(self, worker: Worker) -> Decoded:
         answered = worker.answer(_bytes(self._given.column(0)))
         try:
-            return Decoded(
-                answered.inputs,
-                {self._field.name: answered.outputs.cast(self._field.type)},
-                answered.failed,
-            )
+            values = answered.outputs.cast(self._field.type)
         except pa.ArrowInvalid:
             return self._texts(answered)
+        return Decoded(answered.inputs, {self._field.name: values}, answered.failed)
 
     def _texts(self, answered: Answered) -> Decoded:
         """Put aside the answers that are no text."""
@@ -381,9 +348,8 @@ class _Raw:
             else:
                 good.append(number)
         values = answered.outputs.take(pa.array(good, pa.int64())).cast(self._field.type)
-        return Decoded(
-            answered.inputs[np.array(good, np.int64)], {self._field.name: values}, tuple(failed)
-        )
+        inputs = answered.inputs[np.array(good, np.int64)]
+        return Decoded(inputs, {self._field.name: values}, tuple(failed))
 
 
 def _bytes(column: pa.Array) -> pa.Array:
@@ -422,7 +388,7 @@ class _Arrow:
                 yield self._read(answered.outputs[0].as_py(), begin, count)
                 return
             except (pa.ArrowException, ValueError) as error:
-                reason = f"its answer is not what output= says: {error}"
+                reason = f"{_UNFIT}: {error}"
         if count > 1:
             yield from self._halving(worker, begin, count // 2)
             yield from self._halving(worker, begin + count // 2, count - count // 2)
@@ -446,9 +412,7 @@ class _Arrow:
         columns = {}
         for field in self._output:
             column = table.column(field.name).cast(field.type)
-            columns[field.name] = (
-                pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], field.type)
-            )
+            columns[field.name] = pa.concat_arrays([pa.array([], field.type), *column.chunks])
         return Decoded(rows + begin, columns, ())
 
 
@@ -459,15 +423,9 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as JSON and MessagePack can hold them."""
-    rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
-    return rows
-
-
 _CODECS: Final[dict[str, Callable[[pa.RecordBatch, Schema], Any]]] = {
-    "json": _Json,
-    "msgpack": _MessagePack,
+    "json": partial(_Rows, msgspec.json.encode, _line),
+    "msgpack": partial(_Rows, msgspec.msgpack.encode, _as_json),
     "raw": _Raw,
     "arrow": _Arrow,
 }

@@ -178,8 +178,7 @@ def _blamed(flow: Flow, stage: Stage) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        msg = f"{title(stage, flow)}: {first_line(error)}"
-        raise InvalidSql(msg, where=stage.where) from error
+        raise InvalidSql(f"{title(stage, flow)}: {first_line(error)}", where=stage.where) from error
 
 
 @contextmanager

@@ -48,11 +48,15 @@ class Died(BaseException):
     """Where a process would have died. No `except Exception` catches it."""
 
 
+#: Makes an empty place, another one each time.
+Make = Callable[[], TargetPlace]
+
+
 @dataclass
 class Trial:
     """One place under check. `spark` is the session; its types are Spark's own business."""
 
-    make: Callable[[], TargetPlace]
+    make: Make
     spark: Any
     #: A crash may repeat rows: the target promises no more than that none is missing.
     at_least_once: bool = False
@@ -248,11 +252,7 @@ TARGET_CHECKS: Final[tuple[Callable[[Trial], None], ...]] = (
 
 @contextmanager
 def trial(
-    make: Callable[[], TargetPlace],
-    spark: Any,
-    *,
-    at_least_once: bool = False,
-    huge_bytes: int = 5 << 20,
+    make: Make, spark: Any, *, at_least_once: bool = False, huge_bytes: int = 5 << 20
 ) -> Iterator[Trial]:
     """Lend what one of `TARGET_CHECKS` takes."""
     found = Trial(make, spark, at_least_once, huge_bytes)
@@ -263,11 +263,7 @@ def trial(
 
 
 def check_target(
-    make: Callable[[], TargetPlace],
-    spark: Any,
-    *,
-    at_least_once: bool = False,
-    huge_bytes: int = 5 << 20,
+    make: Make, spark: Any, *, at_least_once: bool = False, huge_bytes: int = 5 << 20
 ) -> None:
     """Check a target.
 

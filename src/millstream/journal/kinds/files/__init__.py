@@ -159,11 +159,7 @@ class FilesJournal:
         look_back: timedelta = timedelta(0),
     ) -> Trimmed:
         return retention.trim(
-            self.path,
-            keep_for=keep_for,
-            keep_bytes=keep_bytes,
-            look_back=look_back,
-            disk=self.disk,
+            self.path, keep_for=keep_for, keep_bytes=keep_bytes, look_back=look_back, disk=self.disk
         )
 
     def trim_to(self, partition: int, position: int) -> Trimmed:

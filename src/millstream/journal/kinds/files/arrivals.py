@@ -65,11 +65,9 @@ def stage_arrival(
     """Keep rows of an epoch aside, and refused ones; they are synced when this returns."""
     label = f"{_hash(sender)}-{epoch}"
     staged = stage(description.path, batches, partition, label=label, disk=disk)
-    return (
-        [*staged, _stage_refused(description, partition, label, refused, disk)]
-        if refused
-        else staged
-    )
+    if refused:
+        return [*staged, _stage_refused(description, partition, label, refused, disk)]
+    return staged
 
 
 def _stage_refused(
@@ -173,11 +171,10 @@ def read_arrival(description: Description, staged: Sequence[Staged]) -> Arrival:
         # Columns were added in between: an entry has one schema.
         batches = [conform(batch, description.schema) for batch in batches]
         buffers, versions = [batch.serialize() for batch in batches], {description.version}
-    times = (
-        None
-        if description.time is None
-        else [times_of(batch, description.time) for batch in batches]
-    )
+    if description.time is None:
+        times = None
+    else:
+        times = [times_of(batch, description.time) for batch in batches]
     return Arrival(
         buffers=buffers,
         parts=len(batches),

@@ -47,10 +47,9 @@ def refuse_copy(folder: Path, what: str) -> None:
     """
     original = copied_from(folder)
     if original is not None:
-        raise AlreadyWriting(
-            f"{what} is a copy of the one at {original}, which is where it is written",
-            hint=f'if it is not written there any more, remove "{copy_file(folder)}"',
-        )
+        msg = f"{what} is a copy of the one at {original}, which is where it is written"
+        hint = f'if it is not written there any more, remove "{copy_file(folder)}"'
+        raise AlreadyWriting(msg, hint=hint)
 
 
 class CopyLog(PartitionLog):

@@ -212,9 +212,8 @@ def _check_added(old: Description, schema: pa.Schema) -> None:
         if number < 0 or not schema.field(number).equals(field):
             now = "gone" if number < 0 else f"now {schema.field(number).type}"
             msg = f'column "{field.name}" of journal "{old.path}" is {field.type} and {now}'
-            raise SchemaConflict(
-                msg, hint="only nullable columns can be added; give a changed journal another name"
-            )
+            hint = "only nullable columns can be added; give a changed journal another name"
+            raise SchemaConflict(msg, hint=hint)
     for field in schema:
         if field.name not in old.schema.names and not field.nullable:
             msg = f'column "{field.name}" is added to journal "{old.path}" but is not nullable'

@@ -55,12 +55,7 @@ class Drafts:
     """Drafts the next entries of a partition; `state` is that after all which are queued."""
 
     def __init__(
-        self,
-        description: Description,
-        partition: int,
-        state: State,
-        senders: Senders,
-        clock: Clock,
+        self, description: Description, partition: int, state: State, senders: Senders, clock: Clock
     ) -> None:
         self.description = description
         self.state = state

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millstream.journal.kinds.files.layout import partition_folder
-from millstream.journal.kinds.files.lines import (
-    checked_line,
-    parse_lines,
-    sound_end,
-    sound_values,
-)
+from millstream.journal.kinds.files.lines import checked_line, parse_lines, sound_end, sound_values
 from millstream.storage.disk import Disk
 
 

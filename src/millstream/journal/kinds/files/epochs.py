@@ -26,12 +26,7 @@ from millstream.journal.base import Accepted, Description, Staged, Trimmed
 from millstream.journal.kinds.files.description import describe
 from millstream.journal.kinds.files.drafts import EpochPart
 from millstream.journal.kinds.files.layout import epochs_file, staged_folder
-from millstream.journal.kinds.files.lines import (
-    checked_line,
-    parse_lines,
-    sound_end,
-    sound_values,
-)
+from millstream.journal.kinds.files.lines import checked_line, parse_lines, sound_end, sound_values
 from millstream.journal.kinds.files.log import SEGMENT_BYTES
 from millstream.journal.kinds.files.staging import checksum, open_staged, stage
 from millstream.journal.kinds.files.writer import Writer

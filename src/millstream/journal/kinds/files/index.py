@@ -216,12 +216,8 @@ def read_header(file: Path) -> Header:
     if header is not None:
         return header
     msg = f'the header of index "{file}" is damaged'
-    raise CorruptIndex(
-        msg,
-        file=str(file),
-        offset=0,
-        hint="millstream journal verify shows the damage, repair fixes it",
-    )
+    hint = "millstream journal verify shows the damage, repair fixes it"
+    raise CorruptIndex(msg, file=str(file), offset=0, hint=hint)
 
 
 def parse_header(raw: bytes) -> Header | None:

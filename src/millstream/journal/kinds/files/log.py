@@ -152,17 +152,13 @@ class PartitionLog:
         if mark is None or mark.segment < first:
             return None
         if mark.segment > first or mark.entries > sound:
-            missing = (
-                "the newest segment is gone"
-                if mark.segment > first
-                else f"entry {sound} is damaged"
-            )
-            raise CorruptIndex(
-                f'index "{path}" is damaged: {missing}, which was acknowledged',
-                file=str(path),
-                offset=header.length + sound * SIZE,
-                hint="millstream journal repair puts the damaged part aside",
-            )
+            if mark.segment > first:
+                missing = "the newest segment is gone"
+            else:
+                missing = f"entry {sound} is damaged"
+            msg = f'index "{path}" is damaged: {missing}, which was acknowledged'
+            hint = "millstream journal repair puts the damaged part aside"
+            raise CorruptIndex(msg, file=str(path), offset=header.length + sound * SIZE, hint=hint)
         return mark.entries
 
     def _sound_data(self, first: int, entries: Entries, marked: int | None) -> int:
@@ -307,11 +303,9 @@ class PartitionLog:
 
 
 def _data_stop(entries: Entries, header: Header) -> int:
-    return (
-        int(entries[-1]["offset"]) + int(entries[-1]["length"])
-        if len(entries)
-        else header.data_start
-    )
+    if len(entries):
+        return int(entries[-1]["offset"]) + int(entries[-1]["length"])
+    return header.data_start
 
 
 def _again(file: DiskFile, path: Path, begin: int, end: int) -> None:

@@ -87,9 +87,8 @@ class Mirror:
         known = copied_from(self._folder)
         if known is None and segment_positions(self._folder):
             msg = f"{self._what} is written here, and cannot be a copy of the one at {original}"
-            raise AlreadyWriting(
-                msg, hint="a partition is written on one engine; remove what is here if it is not"
-            )
+            hint = "a partition is written on one engine; remove what is here if it is not"
+            raise AlreadyWriting(msg, hint=hint)
         if known != original:
             write_whole(
                 self._disk, copy_file(self._folder), json.dumps({"original": original}).encode()

@@ -18,22 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from millstream.errors import (
-    JournalMissing,
-    PositionUnwritten,
-)
+from millstream.errors import JournalMissing, PositionUnwritten
 from millstream.journal.base import Description, Entry, Kind, PartitionState, Slice
 from millstream.journal.kinds.files.entry_data import Described, EntryData
-from millstream.journal.kinds.files.index import (
-    ENDED,
-    NOBODY,
-    NOTHING,
-    maybe,
-)
-from millstream.journal.kinds.files.layout import (
-    description_file,
-    partition_folder,
-)
+from millstream.journal.kinds.files.index import ENDED, NOBODY, NOTHING, maybe
+from millstream.journal.kinds.files.layout import description_file, partition_folder
 from millstream.journal.kinds.files.segments import Segment
 from millstream.journal.kinds.files.senders import read_senders
 from millstream.journal.kinds.files.visible import Visible

@@ -291,11 +291,10 @@ class _Repair:
             ),
             0,
         )
-        entries = (
-            np.frombuffer(raw[length:], dtype=DTYPE, count=(len(raw) - length) // SIZE)
-            if length
-            else None
-        )
+        if length:
+            entries = np.frombuffer(raw[length:], dtype=DTYPE, count=(len(raw) - length) // SIZE)
+        else:
+            entries = None
         version = int(entries[0]["version"]) if entries is not None else self._description.version
         data_start = self._description.schemas[version].serialize().size
         if before is not None:

@@ -55,11 +55,10 @@ class ReplicaSource:
 
     def _after(self, reached: Reached) -> ReplicaChunk:
         mark = self._marks.read()
-        firsts = (
-            []
-            if mark is None
-            else [first for first in segment_positions(self._folder) if first <= mark.segment]
-        )
+        if mark is None:
+            firsts = []
+        else:
+            firsts = [first for first in segment_positions(self._folder) if first <= mark.segment]
         end = 0 if mark is None else mark.end
         if reached.end > end:
             raise self._differs(reached, f"it ends at {end}, its copy at {reached.end}")

@@ -101,9 +101,8 @@ def read_committed(file: Path) -> Committed:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         msg = f'the positions of a reader in "{file}" are damaged'
-        raise JournalError(
-            msg, hint="run the reader once more, or remove the file if it is gone permanently"
-        ) from exc
+        hint = "run the reader once more, or remove the file if it is gone permanently"
+        raise JournalError(msg, hint=hint) from exc
 
 
 def trim(

@@ -18,20 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from millstream.errors import CorruptSenders
-from millstream.journal.kinds.files.index import (
-    DTYPE,
-    NOBODY,
-    SIZE,
-    checksums,
-    read_header,
-)
+from millstream.journal.kinds.files.index import DTYPE, NOBODY, SIZE, checksums, read_header
 from millstream.journal.kinds.files.layout import index_file, segment_positions
-from millstream.journal.kinds.files.lines import (
-    Line,
-    checked_line,
-    parse_lines,
-    sound_prefix,
-)
+from millstream.journal.kinds.files.lines import Line, checked_line, parse_lines, sound_prefix
 from millstream.storage.disk import Disk, write_whole
 
 _log = logging.getLogger(__name__)

@@ -116,9 +116,8 @@ class Visible:
         if not self.firsts or position < self.firsts[0]:
             first = self.firsts[0] if self.firsts else 0
             msg = f"position {position} of {self._name} was removed, the first is {first}"
-            raise PositionTrimmed(
-                msg, hint="keep the journal for longer, or let the reader commit its positions"
-            )
+            hint = "keep the journal for longer, or let the reader commit its positions"
+            raise PositionTrimmed(msg, hint=hint)
         try:
             return self.segment(bisect.bisect_right(self.firsts, position) - 1)
         except FileNotFoundError:  # retention was quicker

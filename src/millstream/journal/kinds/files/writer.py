@@ -222,8 +222,7 @@ class Writer:
     ) -> Future[Accepted]:
         """Queue an instruction as `instruct` does."""
         if not kind.instruction:
-            msg = f"{kind.name} is not an instruction"
-            raise InternalError(msg)
+            raise InternalError(f"{kind.name} is not an instruction")
         with self._queue.changed:
             self._queue.wait_for_room()
             return self._put(self._drafts.instruction(kind, floor, sender, seq))
