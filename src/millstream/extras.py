@@ -34,10 +34,8 @@ def missing(error: ImportError, what: str) -> MissingExtra | None:
 
 def lacking(what: str, extra: str, module: str) -> MissingExtra:
     """Return the error about something that needs an extra."""
-    return MissingExtra(
-        f"{what} needs the package {module}, which is not installed",
-        hint=f"pip install 'millstream[{extra}]'",
-    )
+    hint = f"pip install 'millstream[{extra}]'"
+    return MissingExtra(f"{what} needs the package {module}, which is not installed", hint=hint)
 
 
 def need(extra: str, what: str) -> None:

@@ -164,8 +164,9 @@ class Child:
         if self.stderr >= 0:
             # No more than fits into the pipe: someone who escaped may hold the other end.
             for _ in range(PIPE_BYTES // _READ + 1):
-                if not _read_to(self.stderr, self.lines):
+                if not (data := _read(self.stderr)):
                     break
+                self.lines.feed(data, time.monotonic())
             self.lines.close()
 
     def _signal(self, number: int) -> None:
@@ -294,9 +295,8 @@ class _Guard:
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        os.write(
-            self._process.stdin.fileno(), line.encode()
-        )  # shorter than PIPE_BUF: whole or not at all
+        # Shorter than PIPE_BUF: whole or not at all.
+        os.write(self._process.stdin.fileno(), line.encode())
 
 
 def _pipe(stream: IO[bytes] | None) -> int:
@@ -315,10 +315,3 @@ def _read(fd: int) -> bytes | None:
         return os.read(fd, _READ)
     except BlockingIOError:
         return None
-
-
-def _read_to(fd: int, lines: LogLines) -> bool:
-    data = _read(fd)
-    if data:
-        lines.feed(data, time.monotonic())
-    return bool(data)

@@ -105,7 +105,5 @@ class Decoder:
 
 
 def _too_large(length: int, limit: int) -> FrameTooLarge:
-    return FrameTooLarge(
-        f"a frame of {length:,} bytes is longer than the limit of {limit:,}",
-        hint="text on standard output? the log belongs on standard error",
-    )
+    msg = f"a frame of {length:,} bytes is longer than the limit of {limit:,}"
+    return FrameTooLarge(msg, hint="text on standard output? the log belongs on standard error")

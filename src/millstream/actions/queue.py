@@ -242,11 +242,8 @@ class Queue:
     def _forget(self, serial: int) -> None:
         try:
             self._write([_record(_TRIMMED.pack(_TRIM, serial))], sync=False)
-            if (
-                serial == self._state.last
-                and self._outputs
-                and self._active.size >= self._segment_bytes // 4
-            ):
+            large = self._active.size >= self._segment_bytes // 4
+            if serial == self._state.last and self._outputs and large:
                 self._begin_segment()
         except QueueFull:
             pass  # a trim that is not written is no harm, and those below may make room
@@ -292,20 +289,22 @@ class Queue:
         self._active.size = self._file.size()
 
     def _failed(self, error: OSError, size: int) -> QueueFull | QueueBroken:
-        if error.errno in _NO_ROOM:
+        full = error.errno in _NO_ROOM
+        if full:
             try:
                 self._file.truncate(size)
             except OSError:
-                self._broken = True
-            else:
-                hint = "free some space: it continues by itself"
-                return QueueFull(f'the disk of the queue "{self.folder}" is full', hint=hint)
+                full = False
+        return self._lost(error, full=full)
+
+    def _lost(self, error: OSError, *, full: bool) -> QueueFull | QueueBroken:
+        if full:
+            hint = "free some space: it continues by itself"
+            return QueueFull(f'the disk of the queue "{self.folder}" is full', hint=hint)
         # After a sync that failed nobody knows what is on the disk.
         self._broken = True
-        return QueueBroken(
-            f'the queue "{self.folder}" could not be written: {error}',
-            hint="start the runtime again",
-        )
+        hint = "start the runtime again"
+        return QueueBroken(f'the queue "{self.folder}" could not be written: {error}', hint=hint)
 
     def _begin_segment(self) -> None:
         """Let a fresh segment, which knows the state, take what comes."""
@@ -315,9 +314,8 @@ class Queue:
         try:
             if self._segments:
                 self._file.sync()
-            write_whole(
-                self._disk, path, _record(bytes([_STATE]) + msgspec.json.encode(self._state))
-            )
+            state = bytes([_STATE]) + msgspec.json.encode(self._state)
+            write_whole(self._disk, path, _record(state))
         except OSError as error:
             raise self._not_begun(error, path) from error
         if self._segments:
@@ -331,25 +329,14 @@ class Queue:
     def _not_begun(self, error: OSError, path: Path) -> QueueFull | QueueBroken:
         self._disk.remove(path.with_name(path.name + ".unfinished"))
         # The segment that stays knows the senders by the numbers that they had.
-        self._state.senders = (
-            _numbered(self._active.path, self._active.size) if self._segments else []
-        )
-        if error.errno in _NO_ROOM:
-            return QueueFull(
-                f'the disk of the queue "{self.folder}" is full',
-                hint="free some space: it continues by itself",
-            )
-        self._broken = True
-        return QueueBroken(
-            f'the queue "{self.folder}" could not be written: {error}',
-            hint="start the runtime again",
-        )
+        active = self._segments[-1:]
+        self._state.senders = [name for one in active for name in _numbered(one.path, one.size)]
+        return self._lost(error, full=error.errno in _NO_ROOM)
 
     def _segment_of(self, serial: int) -> _Segment:
         """Return the segment that holds `serial`, or will."""
-        return next(
-            (one for one in reversed(self._segments) if one.first <= serial), self._segments[0]
-        )
+        found = (one for one in reversed(self._segments) if one.first <= serial)
+        return next(found, self._segments[0])
 
     def _segment_after(self, segment: _Segment) -> _Segment | None:
         return next((one for one in self._segments if one.first > segment.first), None)
@@ -509,7 +496,5 @@ def _senders_after(body: bytes, known: list[str]) -> list[str]:
 
 
 def _damaged(path: Path, offset: int) -> QueueBroken:
-    return QueueBroken(
-        f'"{path}" is damaged at byte {offset:,}',
-        hint="move it away to continue without its content, and let the upstreams send again",
-    )
+    hint = "move it away to continue without its content, and let the upstreams send again"
+    return QueueBroken(f'"{path}" is damaged at byte {offset:,}', hint=hint)

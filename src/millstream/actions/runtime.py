@@ -14,6 +14,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,13 +58,8 @@ class Runtime:
         who = wire.Hello(settings.name, self._generation())
         self._watcher = Watcher(self._woken)
         self._program = RunningProgram(settings, self._watcher, write_log)
-        self._ups = Upstreams(
-            self._queue,
-            self._watcher,
-            self._program.matching.add,
-            settings.program.limits.frame_bytes,
-            write_log,
-        )
+        take, most = self._program.matching.add, settings.program.limits.frame_bytes
+        self._ups = Upstreams(self._queue, self._watcher, take, most, write_log)
         self._downs = Downstreams(self._addresses(), who, self._queue, self._watcher)
         self._stop_at: float | None = None
         self._full_until = 0.0
@@ -101,13 +97,8 @@ class Runtime:
         return self._program.cut_short
 
     def statistics(self) -> Statistics:
-        return Statistics(
-            self._ups.received,
-            self._ups.repeated,
-            self._made,
-            self._program.failed,
-            self._program.starts,
-        )
+        ups, program = self._ups, self._program
+        return Statistics(ups.received, ups.repeated, self._made, program.failed, program.starts)
 
     # the loop
 
@@ -239,7 +230,8 @@ class Runtime:
                 one.last = one.last or isinstance(command, wire.UnknownCommand)
         except BadBytes:
             one.last = True
-            _refuse(one)
+            with suppress(Closed):
+                one.write(wire.REFUSED)
         except Closed:
             one.last = True
         if one.last:
@@ -272,13 +264,6 @@ class Runtime:
         if self._listener is not None:
             self._listener.close()
         self._queue.close()
-
-
-def _refuse(one: Supervisor) -> None:
-    try:
-        one.write(wire.REFUSED)
-    except Closed:
-        return
 
 
 def stop_on_signals(runtime: Runtime) -> None:

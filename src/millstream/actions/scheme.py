@@ -126,15 +126,9 @@ def _node(entry: Entry) -> Node:
             fact = f'{entry.title} may connect to "{address}"'
             hint = "expected IP:port, like 10.0.0.5:5432"
             raise InvalidScheme(fact, hint=hint, where=_place(entry, "conn_whitelist"))
-    node = Node(
-        name,
-        action,
-        addresses,
-        tuple(entry.texts("args") or ()),
-        tuple((entry.named("env") or {}).items()),
-        None if whitelist is None else tuple(whitelist),
-        _contract(entry),
-    )
+    args, env = tuple(entry.texts("args") or ()), tuple((entry.named("env") or {}).items())
+    allowed = None if whitelist is None else tuple(whitelist)
+    node = Node(name, action, addresses, args, env, allowed, _contract(entry))
     entry.finish()
     return node
 
@@ -210,9 +204,8 @@ def _check_places(entry: Entry, nodes: list[Node]) -> None:
     for node, item in zip(nodes, _items(entry), strict=True):
         for address in node.addresses:
             if address in taken:
-                fact = (
-                    f'node "{node.name}" has the address "{address}", which "{taken[address]}" has'
-                )
+                also = f'which "{taken[address]}" has'
+                fact = f'node "{node.name}" has the address "{address}", {also}'
                 hint = "expected an address of its own"
                 raise InvalidScheme(fact, hint=hint, where=_place(item, "addresses"))
             taken[address] = node.name

@@ -108,9 +108,8 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 def _exists(file: Path) -> KeyExists:
     msg = f'there is a key file "{file}" already'
-    return KeyExists(
-        msg, hint="use another name; remove the file only if the key is no longer in use"
-    )
+    hint = "use another name; remove the file only if the key is no longer in use"
+    return KeyExists(msg, hint=hint)
 
 
 # reading

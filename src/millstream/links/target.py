@@ -201,10 +201,8 @@ class Target:
 
 def no_room(source: str) -> NoAnswer:
     """Return what to say of inboxes that take nothing."""
-    return NoAnswer(
-        f'the inboxes of "{source}" have taken nothing for too long',
-        hint="is the flow or the engine running?",
-    )
+    hint = "is the flow or the engine running?"
+    return NoAnswer(f'the inboxes of "{source}" have taken nothing for too long', hint=hint)
 
 
 def fitting(rows: Any, schema: pa.Schema, source: str) -> pa.RecordBatch:

@@ -108,6 +108,5 @@ def _read(fd: int) -> dict[str, int]:
 def _taken(what: str, holder: dict[str, int]) -> AlreadyWriting:
     pid = holder.get("pid")
     who = f"process {pid}" if pid is not None else "another process"
-    return AlreadyWriting(
-        f"{what} is being written by {who}", hint="stop it first: a partition has one writer"
-    )
+    hint = "stop it first: a partition has one writer"
+    return AlreadyWriting(f"{what} is being written by {who}", hint=hint)

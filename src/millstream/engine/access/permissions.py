@@ -93,10 +93,8 @@ def refusal(
     if token.owner:
         return None
     if token.expired(now):
-        return TokenRefused(
-            f'token "{token.name}" has expired, at {iso(token.expires_at or 0.0)}',
-            hint=f"create another: millstream token rotate {token.name}",
-        )
+        msg = f'token "{token.name}" has expired, at {iso(token.expires_at or 0.0)}'
+        return TokenRefused(msg, hint=f"create another: millstream token rotate {token.name}")
     if need is Need.TOKEN:
         return None
     if not any(need in _GRANTED[may] for may in token.may):
@@ -111,10 +109,8 @@ def _not_permitted(token: Token, need: Need) -> NotPermitted:
     if need is Need.OWNER:
         hint = 'it is in the file "token" in the engine\'s data folder'
         return NotPermitted(f'this needs the owner\'s token, not "{token.name}"', hint=hint)
-    return NotPermitted(
-        f'token "{token.name}" may {may}, and this needs one that may {need}',
-        hint=f"millstream token create NAME --may {need}",
-    )
+    msg = f'token "{token.name}" may {may}, and this needs one that may {need}'
+    return NotPermitted(msg, hint=f"millstream token create NAME --may {need}")
 
 
 def _another_job(token: Token, job: str | None) -> NotPermitted:
@@ -123,6 +119,5 @@ def _another_job(token: Token, job: str | None) -> NotPermitted:
         hint = "use a token that is not for one job"
     else:
         hint = f'name the job as it is named, "{token.job}", not by its id; or use another token'
-    return NotPermitted(
-        f'token "{token.name}" is for job "{token.job}", and this is about {about}', hint=hint
-    )
+    msg = f'token "{token.name}" is for job "{token.job}", and this is about {about}'
+    return NotPermitted(msg, hint=hint)

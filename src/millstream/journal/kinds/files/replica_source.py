@@ -102,10 +102,8 @@ class ReplicaSource:
 
     def _differs(self, reached: Reached, fact: str) -> CopyDiffers:
         msg = f'partition {self.partition} of journal "{self.path}" is not what was copied up to {reached.end}: {fact}'
-        return CopyDiffers(
-            msg,
-            hint="was the original restored from an older backup, or is the copy another one's?",
-        )
+        hint = "was the original restored from an older backup, or is the copy another one's?"
+        return CopyDiffers(msg, hint=hint)
 
     # pieces
 
