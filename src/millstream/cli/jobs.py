@@ -78,8 +78,9 @@ def _check(flow: Path) -> None:
         return
     from millstream.flow.load import load
     from millstream.plan.groups import plan
+    from millstream.plan.objections import check_new
 
-    plan(load(flow))
+    check_new(plan(load(flow)))
 
 
 def jobs(engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:

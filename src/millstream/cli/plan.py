@@ -12,6 +12,7 @@ from rich.console import Console
 from millstream.flow.load import load
 from millstream.plan import draw
 from millstream.plan.groups import plan as plan_flow
+from millstream.plan.objections import check_new
 
 
 def plan(
@@ -27,6 +28,7 @@ def plan(
 ) -> None:
     """Show the groups of a flow and find its mistakes."""
     planned = plan_flow(load(flow))
+    check_new(planned)
     if not quick:
         # Spark takes seconds to start, so it is only asked here, after our own checks.
         from millstream.spark.session.session import session

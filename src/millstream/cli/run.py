@@ -77,12 +77,14 @@ def run(
     check_secrets(described)
     listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
     from millstream.spark.flow_run import FlowRun, Options
+    from millstream.spark.preflight import preflight
     from millstream.spark.run.claim import claim
     from millstream.spark.session.session import session
 
     keys = None if listening.security is None else listening.security.keys
     log = data / described.name / "run.log"
     claimed = claim(data / described.name, described.name)
+    preflight(described, data / described.name, flow.resolve().parent, listening)
     terminal = Console()
     with Console(stderr=True).status(f"starting Spark for {described.name}"):
         spark = session(described.name, master=master, log=log)

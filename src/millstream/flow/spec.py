@@ -23,6 +23,11 @@ class Spec(ABC):
 
     #: The word for it in descriptions and fingerprints.
     kind: ClassVar[str]
+    #: The extra of the package that it needs.
+    extra: ClassVar[str | None] = None
+    #: "module:function" that finds mistakes before anything runs, given this and the folder that
+    #: relative paths start from; it needs no Spark.
+    checker: ClassVar[str | None] = None
     #: The word for it in YAML, if that is another.
     keyword: ClassVar[str] = ""
     #: Fields that were added later: descriptions leave them out where they are None, as before.

@@ -514,3 +514,15 @@ def step(state, row):
 
 def same(frame):
     return frame
+
+
+@pytest.mark.parametrize("kind", ["boolean", "binary", "date"])
+def test_what_is_no_number_is_not_summed(kind):
+    stream = ms.Flow("x").source("s", ms.inbox(f"a {kind}, at timestamp"), time="at")
+    refused(
+        errors.InvalidSql,
+        lambda: stream.window("w", every="1 h", total="round(sum(a), 2)"),
+        f'sums column "a", which is {kind}',
+        hint="sum(cast(a as double))",
+    )
+    stream.window("w", every="1 h", total="max(a)", n="count(a)", yes="sum(if(a is null, 1, 0))")

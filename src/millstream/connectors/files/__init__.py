@@ -29,6 +29,7 @@ class Files(SourceSpec):
 
     kind: ClassVar[str] = "files"
     reader: ClassVar[str] = "millstream.connectors.files.origin:open_files"
+    checker: ClassVar[str | None] = "millstream.connectors.files.checks:check_files"
 
     path: str
     format: Format
@@ -64,6 +65,7 @@ class Replay(SourceSpec):
     bounded: ClassVar[bool] = True
     title: ClassVar[str] = "replay of"
     reader: ClassVar[str] = "millstream.connectors.files.origin:open_replay"
+    checker: ClassVar[str | None] = "millstream.connectors.files.checks:check_replay"
 
     path: str
     format: Format
@@ -93,6 +95,7 @@ class Folder(TargetSpec):
     """A folder of files, each result in it once; one class for each format."""
 
     writer: ClassVar[str] = "millstream.connectors.files.target:open_folder"
+    checker: ClassVar[str | None] = "millstream.connectors.files.checks:check_folder"
     reprocessing: ClassVar[Reprocessing] = "withdrawn"
     format: ClassVar[Format]
 

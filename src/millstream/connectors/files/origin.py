@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from millstream.clock import Clock
 from millstream.connectors.files import Files, Replay, taken
+from millstream.connectors.files.checks import check_replay
 from millstream.connectors.files.reading import BEGINNING, FileLayout, layout, packed, read
 from millstream.connectors.files.taken import Found, TakenLog
-from millstream.errors import FileChanged, NotThere
+from millstream.errors import FileChanged
 from millstream.ingest.checks import times_us
 from millstream.ingest.feed import Feed
 from millstream.ingest.origin import OriginContext, Pause
@@ -184,8 +185,7 @@ def open_replay(spec: Replay, context: OriginContext) -> ReplayOrigin:
         NotThere: It does not exist.
         UnsupportedColumn: The format cannot hold a column.
     """
+    check_replay(spec, context.root)
     path = context.root / spec.path
-    if not path.is_file():
-        raise NotThere(f'the recording "{path}" does not exist', hint="a replay reads one file")
     how = layout(spec.format, context.schema, spec.time or context.time, ())
     return ReplayOrigin(path, spec.speed, how, context.journal / _LOG, context.clock)

@@ -28,6 +28,7 @@ class Postgres(TargetSpec):
     reprocessing: ClassVar[Reprocessing] = "withdrawn"
     incidental: ClassVar[tuple[str, ...]] = ("password",)
     added: ClassVar[tuple[str, ...]] = ("password",)
+    extra: ClassVar[str | None] = "postgres"
 
     url: str | Secret
     table: str

@@ -10,6 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from millstream.clock import moment_of
 from millstream.connectors.postgres import Postgres
 from millstream.errors import RunError
+from millstream.extras import need
 from millstream.secrets import Secret, hidden, value_of
 from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import Epoch, SinkContext, Target
@@ -103,13 +104,9 @@ class PostgresTarget(Target):
 
     def _connected(self) -> Any:
         # psycopg is an extra; its types are not always there.
-        try:
-            import psycopg
-        except ImportError as error:
-            raise RunError(
-                "writing to PostgreSQL needs the package psycopg",
-                hint="pip install 'millstream[postgres]'",
-            ) from error
+        need("postgres", "writing to PostgreSQL")
+        import psycopg
+
         url, password = self._target.url, self._target.password
         try:
             proof = None if password is None else value_of(password)

@@ -36,6 +36,7 @@ class Match(OneInput):
     """
 
     kind: ClassVar[str] = "match"
+    extra: ClassVar[str | None] = "patterns"
     yaml_words: ClassVar[tuple[str, ...]] = ("match", "phenomenon")
     state: ClassVar[str] = "runs"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
-from millstream.errors import InvalidFunction, Where
+from millstream.errors import FlowError, InvalidFunction, Where
 from millstream.flow.site import Site
 
 if TYPE_CHECKING:
@@ -119,6 +119,9 @@ class Stage:
         """Return the form that all spellings of one fingerprint share."""
         return meaning
 
+    #: The extra of the package that it needs to run, beside Spark.
+    extra: ClassVar[str | None] = None
+
     @property
     def contents(self) -> tuple[str, ...]:
         """The files and folders, from the flow's folder, whose content is a part of its meaning."""
@@ -133,6 +136,10 @@ class Stage:
     def warnings(self) -> tuple[str, ...]:
         """What its user should know before the flow runs."""
         return ()
+
+    def objection(self, site: Site, *inputs: Stream) -> FlowError | None:
+        """Return why a new stage like this would probably fail; one that runs already may go on."""
+        return None
 
     # its state, and what a switch does with it
 

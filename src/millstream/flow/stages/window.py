@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+from sqlglot import exp
 from sqlglot.expressions import Expr
 
 from millstream.errors import (
     DistinctAggregate,
+    FlowError,
     InvalidDuration,
     InvalidOption,
+    InvalidSql,
     NotAnAggregate,
     Where,
 )
@@ -104,6 +107,16 @@ class Window(OneInput):
             changed[part] = {name: expressions.normal(text) for name, text in meaning[part]}
             changed[f"{part} in order"] = [name for name, _ in meaning[part]]
         return changed
+
+    def objection(self, site: Site, *inputs: Stream) -> FlowError | None:
+        known = inputs[0].schema or Schema(())
+        for _, text in self.aggregates:
+            for column, node in expressions.columns_in(expressions.expression(text)):
+                found = known.find(column)
+                # Spark takes texts for numbers, and fails at the first that is none.
+                if found is not None and found.type == "string" and _summed(node):
+                    return _not_a_number(site, found, node)
+        return None
 
     @property
     def state(self) -> str:
@@ -257,8 +270,21 @@ def _read(
         tree = expressions.expression(text)
     if schema is not None:
         for column, node in expressions.columns_in(tree):
-            site.field(schema, column, owner, verb=verb or expressions.verb(node))
+            found = site.field(schema, column, owner, verb=verb or expressions.verb(node))
+            if found.type in ("boolean", "binary", "date") and _summed(node):
+                raise _not_a_number(site, found, node)
     return tree
+
+
+def _summed(node: Expr) -> bool:
+    return isinstance(node.parent, exp.Sum | exp.Avg)
+
+
+def _not_a_number(site: Site, field: Field, node: Expr) -> FlowError:
+    assert node.parent is not None
+    fact = f'{expressions.verb(node)} column "{field.name}", which is {field.type}'
+    hint = f"it must be a number: {node.parent.key}(cast({field.name} as double))"
+    return site.mistake(InvalidSql, fact, hint=hint)
 
 
 def _check_aggregate(site: Site, name: str, text: str, tree: Expr) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,12 +57,7 @@ class Checkpoint:
             return cls(folder, group, uuid.uuid4().hex[:12], description)
         changes = difference(known["description"], description)
         if changes:
-            raise GroupChanged(
-                f'group "{group}" has changed since its checkpoint was made:\n'
-                + "\n".join(f"  {c}" for c in changes),
-                hint=f"undo the change, or remove {folder} to run the group again from the beginning of its journals; "
-                "it then publishes all its results once more, so clear what its sinks have written too",
-            )
+            raise group_changed(group, changes, folder)
         return cls(folder, group, known["checkpoint"], description)
 
     def begin(self) -> Checkpoint:
@@ -124,6 +119,17 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def group_changed(group: str, changes: Sequence[str], folder: Path) -> GroupChanged:
+    """Return the error about a group that means something else than its checkpoint."""
+    return GroupChanged(
+        f'group "{group}" has changed since its checkpoint was made:\n'
+        + "\n".join(f"  {change}" for change in changes),
+        hint=f"undo the change, or remove {folder} to run the group again from the beginning of "
+        "its journals; it then publishes all its results once more, so clear what its sinks have "
+        "written too",
+    )
 
 
 def recorded(folder: Path) -> dict[str, Any] | None:

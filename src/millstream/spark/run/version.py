@@ -9,14 +9,13 @@ A version that takes the place of another keeps the queries of groups that mean 
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 from rich.console import Console
@@ -36,6 +35,7 @@ from millstream.spark.io.sink import GroupSink
 from millstream.spark.io.source import PLACE
 from millstream.spark.io.targets import Readable, SinkContext, Target, open_target
 from millstream.spark.run.query import GroupQuery, inputs_of
+from millstream.spark.run.snapshot import snapshot
 from millstream.spark.stages.analyse import Analysis, analyse
 from millstream.switch.changes import Version
 from millstream.switch.keys import key_of
@@ -44,9 +44,6 @@ from millstream.switch.starts import start_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-#: Static tables above this size are not read to tell whether they changed.
-LARGE_BYTES: Final = 64 << 20
 
 
 @dataclass
@@ -330,18 +327,3 @@ def remove_unless(folder: Path, gone: Homes, stays: Homes, *, new: bool) -> None
         if stays.journals.get(name, None if new else home) != home:
             shutil.rmtree(folder / "journals" / placed(name, gone.journals), ignore_errors=True)
             passing("switch-removed-journal")
-
-
-def snapshot(path: Path) -> str:
-    """Return a text that changes with the content of a static table."""
-    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
-    total = hashlib.sha256()
-    for file in files:
-        status = file.stat()
-        total.update(f"{file.relative_to(path.parent)} {status.st_size}\n".encode())
-        # A large file is known by when it was written: reading it at every start would take too
-        # long.
-        total.update(
-            file.read_bytes() if status.st_size < LARGE_BYTES else str(status.st_mtime_ns).encode()
-        )
-    return total.hexdigest()

@@ -92,15 +92,27 @@ def check_java() -> int:
     Raises:
         RunError: There is none, or it is older than 17.
     """
-    said = _said_by(_java())
-    found = re.search(r'version "(\d+)', said)
-    if found is None or int(found[1]) < 17:
-        msg = f"Spark needs Java 17 or newer, and {_java()} is {said.splitlines()[:1]}"
-        raise RunError(msg, hint=_INSTALL)
-    return int(found[1])
+    place, java = os.environ.get("JAVA_HOME"), _java()
+    version = re.search(r'version "((\d+)[^"]*)"', _said_by(java))
+    if version is not None and int(version[2]) >= 17:
+        return int(version[2])
+    raise _wrong_java(place, java, None if version is None else version[1])
 
 
 _INSTALL: Final = "install one, on Debian: apt-get install default-jre-headless; or set JAVA_HOME"
+_UNSET: Final = "unset JAVA_HOME to use the java of PATH, or set it to the folder of a newer one"
+
+
+def _wrong_java(place: str | None, java: str, version: str | None) -> RunError:
+    """Return the error about a Java, naming JAVA_HOME if that is what leads to it."""
+    if place:
+        has = f"Java {version}" if version else "no bin/java that runs"
+        return RunError(
+            f'JAVA_HOME is "{place}", which has {has}, and Spark needs Java 17 or newer',
+            hint=_UNSET,
+        )
+    has = f'"{java}" is Java {version}' if version else "no java was found"
+    return RunError(f"Spark needs Java 17 or newer, and {has}", hint=_INSTALL)
 
 
 def _java() -> str:
@@ -110,14 +122,13 @@ def _java() -> str:
 
 @cache
 def _said_by(java: str) -> str:
-    """Return what a Java says of itself."""
+    """Return what a Java says of itself; nothing if it cannot be run."""
     try:
         return subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=20, check=False
         ).stderr
-    except OSError as error:
-        hint = _INSTALL
-        raise RunError("Spark needs Java 17 or newer, and no java was found", hint=hint) from error
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def class_archive(place: Path) -> Path:
