@@ -19,10 +19,12 @@ from millstream.actions.runtime import Runtime, stop_on_signals
 from millstream.actions.scheme import Scheme
 from millstream.actions.settings import RuntimeSettings
 from millstream.actions.supervision import Start
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, QueueDamaged
 
 #: How a runtime ends whose source was ordered to end, and had not done so by itself.
 CUT_SHORT: Final = 6
+#: How a runtime ends whose queue is damaged.
+DAMAGED: Final = 7
 
 
 class Hosted(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ def main() -> int:
         one.run()
     except MillstreamError as error:
         log(f"error: {error}" + (f" ({error.hint})" if error.hint else ""))
-        return 1
+        return DAMAGED if isinstance(error, QueueDamaged) else 1
     return CUT_SHORT if one.cut_short else 0
 
 

@@ -4,14 +4,15 @@ A folder of segments, each named after the first serial that it may hold. A segm
 records:
 
     u32 length │ u32 crc │ body     body: 00 state (JSON) | 01 output | 02 trim
-                                          03 note (JSON) | 04 new senders (JSON)
+                                          03 note (JSON) | 04 new senders (JSON) | 05 synced up to
 
     first.queue     state output output trim output ...
     next.queue      state output ...                       ◀── appended to
 
 A segment begins with the state of the queue and appears whole, by a rename, so only the last one
 need be read to open the queue. Outputs of one input are durable together or not at all. A torn tail
-of the last segment is cut: nothing in it was ever sent. A trim that a crash forgets is no harm:
+of the last segment is cut: nothing in it was ever sent. After each sync a record says how far the
+segment is synced; a damaged record before that is no torn tail, and the queue is not opened. A trim that a crash forgets is no harm:
 what was acknowledged is sent again. A segment whose outputs are all trimmed is removed, and one
 that has become empty is left for a fresh one, so that the disk is really freed.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,17 +36,18 @@ from zlib import crc32
 import msgspec
 
 from millstream.actions.serials import NONE, after, before
-from millstream.errors import QueueBroken, QueueFull
+from millstream.errors import QueueBroken, QueueDamaged, QueueFull
 from millstream.storage.disk import REAL, Disk, DiskFile, make_folder, write_whole
 from millstream.storage.lock import Lock
 
 SEGMENT_BYTES: Final = 16 << 20
 _CHUNK: Final = 1 << 18
 _MOST_RECENT: Final = 50_000
-_STATE, _OUTPUT, _TRIM, _NOTE, _SENDERS = range(5)
+_STATE, _OUTPUT, _TRIM, _NOTE, _SENDERS, _SYNC = range(6)
 _HEAD: Final = Struct(">II")
 _ANSWER: Final = Struct(">BBIQQ")
 _TRIMMED: Final = Struct(">BQ")
+_MARK: Final = Struct(">BQ")
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -124,11 +127,13 @@ class Queue:
 
     def _recover(self, active: _Segment) -> None:
         """Read the last segment, and cut what was not written to its end."""
-        scan = _Scan()
-        for body, end in _records(active.path, 0, active.size):
-            scan.take(body, end)
+        scan, sound = _Scan(), 0
+        for body, sound in _records(active.path, 0, active.size):
+            scan.take(body, sound)
         if scan.state is None:
             raise _damaged(active.path, 0)
+        if sound < active.size and _synced_beyond(active.path, sound, marked=scan.marked):
+            raise _damaged(active.path, sound)
         self._state = scan.state
         self._file = self._disk.open(active.path)
         self._outputs = scan.outputs
@@ -287,6 +292,21 @@ class Queue:
         except OSError as error:
             raise self._failed(error, size) from error
         self._active.size = self._file.size()
+        if sync:
+            self._mark_synced()
+
+    def _mark_synced(self) -> None:
+        """Say that all so far is synced; this record need not be."""
+        size = self._active.size
+        try:
+            self._file.append([_record(_MARK.pack(_SYNC, size))])
+        except OSError:
+            try:
+                self._file.truncate(size)
+            except OSError:
+                self._broken = True
+            return
+        self._active.size = self._file.size()
 
     def _failed(self, error: OSError, size: int) -> QueueFull | QueueBroken:
         full = error.errno in _NO_ROOM
@@ -314,8 +334,8 @@ class Queue:
         try:
             if self._segments:
                 self._file.sync()
-            state = bytes([_STATE]) + msgspec.json.encode(self._state)
-            write_whole(self._disk, path, _record(state))
+            begin = _record(bytes([_STATE]) + msgspec.json.encode(self._state))
+            write_whole(self._disk, path, begin + _record(_MARK.pack(_SYNC, len(begin))))
         except OSError as error:
             raise self._not_begun(error, path) from error
         if self._segments:
@@ -410,6 +430,8 @@ class _Scan:
     state: State | None = None
     whole: int = 0
     outputs: int = 0
+    #: There are records that say how far it is synced: none are in segments of 0.1.
+    marked: bool = False
     #: Outputs of an input that is not at its end yet.
     _open: list[tuple[int, str, int]] = field(default_factory=list)
 
@@ -422,6 +444,7 @@ class _Scan:
             return
         if body[0] == _TRIM:
             self.state.trimmed = max(self.state.trimmed, _TRIMMED.unpack(body)[1])
+        self.marked = self.marked or body[0] == _SYNC
         if body[0] == _NOTE:
             self.state.notes |= msgspec.json.decode(body[1:], type=dict[str, str])
         if body[0] == _OUTPUT:
@@ -470,6 +493,36 @@ def _records(path: Path, offset: int, size: int) -> Iterator[tuple[bytes, int]]:
         os.close(fd)
 
 
+def _synced_beyond(path: Path, offset: int, *, marked: bool) -> bool:
+    """Return whether what begins at an offset was synced once, so that no crash has torn it.
+
+    A record that follows says so. In segments of 0.1, which have no such records, any sound record
+    that follows is a sign of it.
+    """
+    raw = path.read_bytes()
+    head = _MARK.size.to_bytes(4, "big")
+    bodies = (_body_at(raw, at) for at in _found(raw, head, offset))
+    if any(body and body[0] == _SYNC and _MARK.unpack(body)[1] > offset for body in bodies):
+        return True
+    places = () if marked else range(offset + 1, len(raw) - _HEAD.size)
+    return any(_body_at(raw, at) is not None for at in places)
+
+
+def _found(raw: bytes, part: bytes, begin: int) -> Iterator[int]:
+    """Yield where some bytes occur."""
+    while (begin := raw.find(part, begin)) >= 0:
+        yield begin
+        begin += 1
+
+
+def _body_at(raw: bytes, at: int) -> bytes | None:
+    """Return the body of the record at an offset, None if none is there."""
+    length, checksum = _HEAD.unpack_from(raw.ljust(at + _HEAD.size, b"\0"), at)
+    body = raw[at + _HEAD.size : at + _HEAD.size + length]
+    sound = 0 < length == len(body) and body[0] <= _SYNC and crc32(body) == checksum
+    return body if sound else None
+
+
 def _record(body: bytes) -> bytes:
     return _HEAD.pack(len(body), crc32(body)) + body
 
@@ -495,6 +548,24 @@ def _senders_after(body: bytes, known: list[str]) -> list[str]:
     )
 
 
-def _damaged(path: Path, offset: int) -> QueueBroken:
-    hint = "move it away to continue without its content, and let the upstreams send again"
-    return QueueBroken(f'"{path}" is damaged at byte {offset:,}', hint=hint)
+def _damaged(path: Path, offset: int) -> QueueDamaged:
+    return QueueDamaged(
+        f'"{path}" is damaged at byte {offset:,}',
+        hint="move it away to continue without its content, and let the upstreams send again",
+    )
+
+
+def set_aside(folder: Path, disk: Disk = REAL) -> Path:
+    """Move the segments of a damaged queue away, and return where they are."""
+    lock = Lock(folder / "lock", disk, what=f'the queue "{folder}"')
+    try:
+        target = folder / f"aside-{time.time_ns()}"
+        make_folder(disk, target)
+        # The newest first: one whose older ones are gone would take them for trimmed.
+        for path in sorted(folder.glob("*.queue"), reverse=True):
+            disk.rename(path, target / path.name)
+        disk.sync_folder(target)
+        disk.sync_folder(folder)
+    finally:
+        lock.release()
+    return target

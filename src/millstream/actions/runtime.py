@@ -23,13 +23,13 @@ from millstream.actions.child import check_network
 from millstream.actions.downstreams import Downstreams
 from millstream.actions.log import WriteLog
 from millstream.actions.peers import Closed, Supervisor, listen
-from millstream.actions.queue import Answer, Queue
+from millstream.actions.queue import Answer, Queue, set_aside
 from millstream.actions.running_program import RunningProgram
 from millstream.actions.serials import NONE, after, id_of
 from millstream.actions.settings import RuntimeSettings
 from millstream.actions.upstreams import Upstreams
 from millstream.actions.watcher import READ, Watcher
-from millstream.errors import BadBytes, Fenced, QueueFull
+from millstream.errors import BadBytes, Fenced, QueueDamaged, QueueFull
 
 _ENOUGH: Final = 8 << 20
 _GRACE_S: Final = 5.0
@@ -54,7 +54,7 @@ class Runtime:
         check_network(settings.program)
         self.settings = settings
         self._log = write_log
-        self._queue = Queue(settings.folder)
+        self._queue = self._opened()
         who = wire.Hello(settings.name, self._generation())
         self._watcher = Watcher(self._woken)
         self._program = RunningProgram(settings, self._watcher, write_log)
@@ -70,6 +70,30 @@ class Runtime:
             self._watcher.watch(service, READ, lambda: self._accept_supervisor(service))
         if (listener := self._listener) is not None:
             self._watcher.watch(listener, READ, lambda: self._ups.accept(listener))
+
+    def _opened(self) -> Queue:
+        """Open the queue; one that is damaged is set aside, where a new one can take its place.
+
+        The upstreams send again what was not acknowledged, so a runtime without a supervisor
+        continues. With one it ends, and is started again as the next generation: downstreams would
+        take the first messages of a new queue for those they had.
+
+        Raises:
+            QueueDamaged: It is damaged.
+        """
+        try:
+            return Queue(self.settings.folder)
+        except QueueDamaged as damaged:
+            self._set_aside(damaged)
+            if self.settings.source or self.settings.generation is not None:
+                raise
+            return Queue(self.settings.folder)
+
+    def _set_aside(self, damaged: QueueDamaged) -> None:
+        """Put a damaged queue aside; that of a source has messages that nobody sends again."""
+        if not self.settings.source:
+            place = set_aside(self.settings.folder)
+            self._log(f"{damaged}; the queue is set aside in {place}, upstreams send again")
 
     def _generation(self) -> int:
         noted = self._queue.notes.get("generation")
@@ -108,7 +132,15 @@ class Runtime:
         Raises:
             ActionMissing: There is no such program.
             QueueBroken: The disk failed; nothing that was acknowledged is lost.
+            QueueDamaged: The queue is damaged, and set aside unless it is that of a source.
         """
+        try:
+            self._work()
+        except QueueDamaged as damaged:
+            self._set_aside(damaged)
+            raise
+
+    def _work(self) -> None:
         try:
             while not self._over():
                 self._step()

@@ -3,7 +3,7 @@
     starting ──answered──▶ running ──silent to 3 pings──▶ replaced: next address and generation;
         ▲                     │                            its upstreams are told to change_out
         └──── it exited ◀─────┘   started again where it was, with its queue; if that happens a few
-                                  times in a row, replaced
+                                  times in a row, or its queue is damaged, replaced
 
 An upstream gets the order until it has answered, one move at a time. That it refuses is an answer too:
 it does not send there, so there is nothing to change. One that is itself started meanwhile is
@@ -184,6 +184,16 @@ def exited(
     )
     state = _told(_with(state, node, fresh), node)
     return state, [_start(state, node)]
+
+
+def replaced(
+    state: Supervision, node: str, generation: int, now: float
+) -> tuple[Supervision, list[Order]]:
+    """Let the next life take the place of a node whose queue is lost, if need be where it was."""
+    life = state.lives.get(node)
+    if life is None or generation != life.generation:
+        return state, []
+    return _replaced(state, node, now)
 
 
 def changed(state: Supervision, node: str, old: str, new: str) -> Supervision:

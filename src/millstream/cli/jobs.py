@@ -421,7 +421,8 @@ def _runtime(one: RuntimeStatus) -> str:
     again = f"  restarts {one.restarts:,}" if one.restarts else ""
     left = f"  oldest message {one.oldest:,}" if one.oldest else ""
     pid = "" if one.pid is None else f"  process {one.pid}"
-    return f"{one.role} {one.node}  {one.state}{place}{pid}{again}{left}"
+    aside = f"  damaged queues set aside {one.set_aside:,}" if one.set_aside else ""
+    return f"{one.role} {one.node}  {one.state}{place}{pid}{again}{left}{aside}"
 
 
 def _copy(one: CopyStatus) -> str:

@@ -49,6 +49,10 @@ class QueueBroken(ActionError):
     """The queue of a runtime is damaged, or the disk refused a write."""
 
 
+class QueueDamaged(QueueBroken):
+    """Bytes of a runtime's queue are not those that were written."""
+
+
 class QueueFull(ActionError):
     """The disk is full; what was not written is not in the queue."""
 

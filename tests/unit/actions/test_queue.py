@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import random
 import struct
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,7 @@ import pytest
 
 from millstream.actions.queue import Answer, Queue, _record
 from millstream.actions.serials import id_of
-from millstream.errors import AlreadyWriting, QueueBroken, QueueFull
+from millstream.errors import AlreadyWriting, QueueBroken, QueueDamaged, QueueFull
 from millstream.storage.disk import RealDisk, RealFile
 
 WRAP = 2**32
@@ -227,7 +229,7 @@ def test_a_torn_tail_is_cut_and_an_answer_is_there_whole_or_not_at_all(tmp_path)
     one.append(numbers(1))
     keep = one.size
     one.append([Answer([b"a" * 50, b"b" * 50, b"c" * 50], "up", 2)])
-    end, file = one.size, one._active.path
+    end, file = one.size - 17, one._active.path  # without the record that says it is synced
     one.close()
     whole = file.read_bytes()
     for size in range(keep, end):
@@ -320,3 +322,75 @@ def test_a_disk_that_fails_breaks_the_queue(tmp_path):
     two = queue(tmp_path)
     assert rest(two) == [(1, 1)]
     two.close()
+
+
+def filled(tmp_path: Path) -> tuple[Path, dict[int, bytes]]:
+    """Return the last segment of a queue, and the outputs that are not trimmed."""
+    one = queue(tmp_path, segment_bytes=20_000)
+    for value in range(1, 101):
+        one.append([Answer([value.to_bytes(2, "big") * 30] * 3, f"s{value % 3}", value)])
+        if value == 20:
+            one.trim(30)
+    file = one._active.path
+    one.close()
+    outputs = {
+        3 * (value - 1) + at: value.to_bytes(2, "big") * 30
+        for value in range(1, 101)
+        for at in (1, 2, 3)
+    }
+    return file, {serial: payload for serial, payload in outputs.items() if serial > 30}
+
+
+def test_a_flipped_bit_never_cuts_what_was_durable(tmp_path):
+    _, outputs = filled(tmp_path)
+    chance = random.Random(5)
+    for _ in range(150):
+        path = chance.choice(sorted((tmp_path / "queue").glob("*.queue")))
+        whole = bytearray(path.read_bytes())
+        bit = chance.randrange(8 * len(whole))
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        found = payloads(tmp_path)
+        assert found in (None, outputs)
+        assert found is not None or path.read_bytes() == flipped, "nothing is cut"
+        path.write_bytes(whole)
+
+
+def payloads(tmp_path: Path) -> dict[int, bytes] | None:
+    """Return the outputs after those that are trimmed; None if the queue is damaged."""
+    with suppress(QueueDamaged), closing(queue(tmp_path, segment_bytes=20_000)) as two:
+        found, cursor = {}, two.read(30)
+        while some := cursor.read():
+            found |= {one.serial: one.payload for one in some}
+        return found
+    return None
+
+
+def old(*bodies: bytes) -> bytes:
+    """Return a segment as 0.1 wrote it."""
+    state = msgspec.json.encode({"senders": ["up"]})
+    return b"".join(map(_record, (b"\0" + state, *bodies)))
+
+
+def output(serial: int) -> bytes:
+    return struct.pack(">BBIQQ", 1, 1, 1, serial, serial) + b"x" * 30
+
+
+def test_a_segment_of_the_version_before_is_damaged_if_sound_records_follow(tmp_path):
+    (tmp_path / "queue").mkdir()
+    file = tmp_path / "queue" / f"{1:020d}.queue"
+    whole = old(output(1), output(2), output(3))
+    file.write_bytes(whole[:-5])
+    one = queue(tmp_path)
+    assert [serial for serial, _ in rest(one)] == [1, 2], "a torn tail is cut"
+    assert one.append(numbers(9)) == 3
+    one.close()
+    two = queue(tmp_path)
+    assert [serial for serial, _ in rest(two)] == [1, 2, 3]
+    two.close()
+    harmed = bytearray(whole)
+    harmed[-2 * len(_record(output(1))) + 20] ^= 1
+    file.write_bytes(harmed)
+    with pytest.raises(QueueDamaged, match=r"queue\" is damaged at byte"):
+        queue(tmp_path)

@@ -18,6 +18,7 @@ from millstream.actions.supervision import (
     changed,
     exited,
     gone,
+    replaced,
     ticked,
 )
 
@@ -214,3 +215,13 @@ def test_a_source_that_is_gone_is_not_missed():
     assert answered(state, "a", 1) == state
     _, orders = ticked(state, 100.0)
     assert [order for order in orders if getattr(order, "node", None) == "a"] == []
+
+
+def test_a_runtime_whose_queue_is_damaged_is_replaced_also_where_it_was():
+    alone = Scheme("one", (Node("a", "p", ()), Node("b", "p", ("127.0.0.1:9",))), (("a", "b"),))
+    state, _ = begin(alone, 0.0)
+    state = answered(state, "b", 1)
+    after, orders = replaced(state, "b", 1, 5.0)
+    assert Start("b", "127.0.0.1:9", 2, ()) in orders
+    assert after.lives["b"].generation == 2
+    assert replaced(after, "b", 1, 6.0) == (after, []), "of a life that is over"

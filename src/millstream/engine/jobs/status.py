@@ -129,6 +129,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     oldest: int = 0
     pid: int | None = None
+    #: How often its queue was damaged and set aside, since the job was started.
+    set_aside: int = 0
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):

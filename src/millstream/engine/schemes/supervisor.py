@@ -25,7 +25,7 @@ import msgspec
 
 from millstream.actions import supervision as rules
 from millstream.actions import wire
-from millstream.actions.hosted import CUT_SHORT
+from millstream.actions.hosted import CUT_SHORT, DAMAGED
 from millstream.actions.scheme import Scheme
 from millstream.actions.supervision import AskPing, Start, Stop, TellChange
 from millstream.engine.jobs.status import RuntimeStatus
@@ -73,6 +73,7 @@ class _Health:
     asked_at: float = 0.0
     oldest: int = 0
     running: bool = False
+    set_aside: int = 0
 
 
 class SchemeSupervisor:
@@ -175,6 +176,7 @@ class SchemeSupervisor:
             restarts=health.restarts,
             oldest=health.oldest,
             pid=self._host.pid(name),
+            set_aside=health.set_aside,
         )
 
     # the thread
@@ -240,6 +242,9 @@ class SchemeSupervisor:
                 self._remember()
             self._state = rules.gone(self._state, node)
             return
+        if code == DAMAGED:
+            self._damaged(node, generation)
+            return
         alone = len(self._scheme.node(node).addresses) == 1
         if alone and life.exits + 1 >= rules.EXITS:
             ended = f'the runtime of "{node}" has ended {rules.EXITS} times in a row'
@@ -247,6 +252,18 @@ class SchemeSupervisor:
             raise DriverFailed(f"{ended}, the last time with {code}", hint=hint)
         self._health[node].restarts += 1
         self._state, orders = rules.exited(self._state, node, generation, time.monotonic())
+        self._obey(orders)
+
+    def _damaged(self, node: str, generation: int) -> None:
+        """Replace a runtime whose queue is damaged: its upstreams send again."""
+        health = self._health[node]
+        health.set_aside += 1
+        if self._scheme.role(node) == "source":
+            hint = "the job's log has the place; move the file away to continue without them"
+            fact = f'the queue of "{node}" is damaged, and nobody else has its messages'
+            raise DriverFailed(fact, hint=hint)
+        health.restarts += 1
+        self._state, orders = rules.replaced(self._state, node, generation, time.monotonic())
         self._obey(orders)
 
     # draining
