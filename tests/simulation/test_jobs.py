@@ -54,6 +54,31 @@ def test_the_seeds_reach_every_event_in_every_state_that_can_have_it() -> None:
     assert wanted - seen == set()
 
 
+def test_a_storm_of_kills_ends_no_job_that_gets_on() -> None:
+    """Kills every 20 seconds for half an hour, while events keep coming."""
+    for seed in range(200):
+        world = World(seed)
+        world.calm_at, world.deadly, world.brittle, world.fails = 1_800.0, 0.0, 0.0, False
+        for node in reversed(world.nodes):
+            world.deploy(node)
+
+        def strike(world: World = world) -> None:
+            for node in world.nodes:
+                node.inbox.taken += 5
+            for driver in world.drivers:
+                if driver.alive and driver.told:
+                    world.process(driver)
+                    world.die(driver)
+            world.after(20.0, strike)
+
+        world.after(20.0, strike)
+        ran(world, 1_800.0)
+        job = world.nodes[0].job
+        assert job is not None
+        assert job.state in life.ALIVE, f"seed {seed}: after {job.restarts} restarts"
+        assert job.restarts > life.MOST_DEATHS
+
+
 # the shutdown problem: a source on engine 1 sends END_OF_STREAM to a sink on engine 2, which has
 # shut down already
 

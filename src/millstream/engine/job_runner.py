@@ -298,7 +298,7 @@ class JobRunner:
         full = self._orders.disk_is_full() or (failed is not None and failed.full)
         reason = f"the disk is full: {driver.reason}" if full else driver.reason
         hopeless = failed is not None and failed.hopeless
-        self.happened(managed, life.DriverDied(reason, hopeless=hopeless, waiting=full))
+        self.happened(managed, managed.death(reason, hopeless=hopeless, waiting=full))
 
     def dismiss(self, managed: ManagedJob) -> None:
         """End the driver that has read a flow which another engine will run."""

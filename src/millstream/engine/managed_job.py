@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.engine.driver.process import DriverProcess
-from millstream.engine.jobs.lifecycle import Job
+from millstream.engine.jobs.lifecycle import DriverDied, Job
 from millstream.engine.jobs.store import Stored, Version
 from millstream.engine.jobs.switch_record import Switch
 
@@ -39,6 +39,17 @@ class ManagedJob:
     @property
     def name(self) -> str:
         return self.stored.name
+
+    def death(self, reason: str, *, hopeless: bool, waiting: bool) -> DriverDied:
+        """Return the end of the driver as an event, with how far it said that it got."""
+        groups = self.statistics.get("groups", ()) if self.fresh else ()
+        return DriverDied(
+            reason,
+            hopeless=hopeless,
+            waiting=waiting,
+            committed=sum(group["batch"] + 1 for group in groups) if groups else None,
+            caught_up=bool(groups) and not any(group["lag_rows"] for group in groups),
+        )
 
     @property
     def current(self) -> int:

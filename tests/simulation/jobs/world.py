@@ -229,7 +229,7 @@ class World:
         if isinstance(event, life.DriverDied) and event.waiting:
             self.not_before = self.now + life.WAITING_S
         elif isinstance(event, life.DriverDied) and before.state in life.ALIVE:
-            self.count_death(after, event)
+            self.count_death(before, after, event)
         resumed = isinstance(event, life.ResumeAsked) and before != after
         if node.number == 0 and (isinstance(event, life.EngineStarted) or resumed):
             forgiven = resumed or self.ran_well()
@@ -262,8 +262,9 @@ class World:
     def ran_well(self) -> bool:
         return self.ready_at is not None and self.now - self.ready_at >= life.GOOD_RUNNING_S
 
-    def count_death(self, after: Job, event: life.DriverDied) -> None:
-        self.deaths, self.ready_at = (1 if self.ran_well() else self.deaths + 1), None
+    def count_death(self, before: Job, after: Job, event: life.DriverDied) -> None:
+        forgiven = self.ran_well() or event.committed not in (None, before.committed)
+        self.deaths, self.ready_at = (1 if forgiven else self.deaths + 1), None
         if (self.deaths >= life.MOST_DEATHS or event.hopeless) != (after.state is JobState.FAILED):
             raise Violation("giving up", f"after {self.deaths} deaths the job is {after.state}")
         self.not_before = self.now + min(60.0, 2.0 ** (self.deaths - 1))
@@ -463,7 +464,9 @@ class World:
                 return
             if node.driver is driver and node.up and node.life == driver.born:
                 node.driver = None
-            self.event(node, driver.born, life.DriverDied("it died", hopeless))
+            reported = sum(self.processed) if driver.told else None
+            died = life.DriverDied("it died", hopeless, committed=reported)
+            self.event(node, driver.born, died)
 
         self.after(self.chance.uniform(0.0, 0.5), noticed)
 

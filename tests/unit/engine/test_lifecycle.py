@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.lifecycle import ALIVE, SETTLED, Job, JobState, advance
@@ -40,6 +42,49 @@ def test_a_driver_that_has_run_well_for_five_minutes_is_forgiven() -> None:
     assert failed.state is JobState.FAILED
     restarted, _ = advance(one, life.EngineStarted(), 100.0 + life.GOOD_RUNNING_S)
     assert restarted.deaths == 0
+
+
+def test_a_job_that_gets_on_between_deaths_is_not_given_up() -> None:
+    one, committed = job(), 0
+    for number in range(100):
+        committed += number % (life.MOST_DEATHS - 1) == 0
+        one, orders = advance(one, life.DriverDied("killed", committed=committed), 20.0 * number)
+        assert one.state is JobState.RESTARTING, f"death {number}"
+        assert orders
+        one, _ = advance(one, life.PauseOver(), 20.0 * number + 100)
+        one, _ = advance(one, life.DriverReady(), 20.0 * number + 100)
+    # The storm is over, but the job stands still now.
+    for _ in range(life.MOST_DEATHS):
+        one, _ = advance(one, life.DriverDied("killed", committed=committed), 9_000.0)
+    assert one.state is JobState.FAILED
+
+
+def test_a_job_with_nothing_left_to_do_is_not_given_up() -> None:
+    one = job()
+    for _ in range(20):
+        one, _ = advance(one, life.DriverDied("killed", committed=3, caught_up=True), 0.0)
+    assert (one.state, one.deaths, one.restarts) == (JobState.RESTARTING, 1, 20)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, 0, 1]), st.booleans(), st.booleans()), max_size=40)
+)
+def test_a_job_fails_after_eight_deaths_in_a_row_without_progress(
+    deaths: list[tuple[int | None, bool, bool]],
+) -> None:
+    """Each death: batches since the one before (None: it did not report), caught up, ran well."""
+    one, now, committed, still = job(), 0.0, 0, 0
+    for more, caught_up, well in deaths:
+        now += life.GOOD_RUNNING_S if well else 1.0
+        committed += more or 0
+        reported = None if more is None else committed
+        one, _ = advance(one, life.DriverDied("x", committed=reported, caught_up=caught_up), now)
+        still = 1 if more or caught_up or well else still + 1
+        assert (one.state is JobState.FAILED) == (still >= life.MOST_DEATHS)
+        if one.state is JobState.FAILED:
+            return
+        one, _ = advance(replace(one, paused_until=now), life.PauseOver(), now)
+        one, _ = advance(one, life.DriverReady(), now)
 
 
 def test_a_driver_that_waits_for_another_engine_is_not_counted_as_dead() -> None:

@@ -80,8 +80,10 @@ class Job:
     intake: bool = True
     #: Whether its driver hosts runtimes, which feed its inboxes.
     hosted: bool = False
-    #: Deaths of the driver since it last ran well; in all, `restarts`.
+    #: Deaths of the driver in a row without progress; in all, `restarts`.
     deaths: int = 0
+    #: The batches of its checkpoints when the driver died last.
+    committed: int = 0
     restarts: int = 0
     reason: str | None = None
     #: When the driver became ready, if it is.
@@ -115,12 +117,15 @@ class DriverDied:
     """The driver is gone, or could not be started.
 
     `hopeless` if it would fail in the same way again; `waiting` if another engine has to come
-    first, or room on the disk: that is no fault of the job's, and is not counted.
+    first, or room on the disk: that is no fault of the job's, and is not counted. `committed` are
+    all batches of its checkpoints, if it has reported them; `caught_up` if nothing was left to do.
     """
 
     reason: str
     hopeless: bool = False
     waiting: bool = False
+    committed: int | None = None
+    caught_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,13 +341,27 @@ def _ran_well(job: Job, now: float) -> bool:
     return job.ready_at is not None and now - job.ready_at >= GOOD_RUNNING_S
 
 
+def _progressed(job: Job, event: DriverDied, now: float) -> bool:
+    """Tell whether a job got on since the death before, or has run for long.
+
+    Whoever kills it, it is not failing: one that stands still is.
+    """
+    got_on = event.committed is not None and event.committed != job.committed
+    return got_on or event.caught_up or _ran_well(job, now)
+
+
 def _died(job: Job, event: DriverDied, now: float) -> Step:
     if job.state not in ALIVE:
         return job, []
     counted = 0 if event.waiting else 1
-    deaths = counted if _ran_well(job, now) else job.deaths + counted
+    deaths = counted if _progressed(job, event, now) else job.deaths + counted
     dead = replace(
-        job, deaths=deaths, restarts=job.restarts + counted, ready_at=None, reason=event.reason
+        job,
+        deaths=deaths,
+        committed=job.committed if event.committed is None else event.committed,
+        restarts=job.restarts + counted,
+        ready_at=None,
+        reason=event.reason,
     )
     if event.hopeless or deaths >= MOST_DEATHS:
         return _to(dead, JobState.FAILED, now, paused_until=None), []
