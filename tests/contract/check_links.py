@@ -5,6 +5,7 @@ A way brings a `Bench`: it opens and closes the host of a flow's inboxes, and co
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from millstream.errors import Ended, NotAllowed, NotThere, RowsRefused
+from millstream.errors import Ended, NotAllowed, NotThere, RowsRefused, SenderReplaced
 from millstream.ingest import Refused
 from millstream.journal import Kind
 from millstream.journal.kinds.files.description import create, describe
@@ -189,6 +190,70 @@ class LinkChecks:
                 client.send("f.other", row(0))
             assert "f.s" in str(found.value.hint)
             assert client.send(TARGET, row(0)) == 1
+
+    def test_of_two_clients_under_one_name_the_older_is_told(self, bench: Bench) -> None:
+        declare(bench.data, partitions=2)
+        bench.open()
+        with bench.connect(sender="till") as first, bench.connect(sender="till") as second:
+            assert first.send(TARGET, rows(0, 10), numbers=range(10)) == 10
+            assert second.send(TARGET, rows(100, 110), numbers=range(10, 20)) == 10
+            for begin in (20, 30):
+                with pytest.raises(SenderReplaced, match='another client sends as "till"') as found:
+                    first.send(TARGET, rows(0, 10), numbers=range(begin, begin + 10))
+                assert found.value.hint
+            assert second.send(TARGET, rows(110, 120), numbers=range(20, 30)) == 10
+        assert all_of(bench.data) == [*range(10), *range(100, 120)]
+
+    def test_clients_that_race_under_one_name_are_told_what_is_stored(self, bench: Bench) -> None:
+        declare(bench.data, partitions=2)
+        bench.open()
+        errors: list[SenderReplaced] = []
+        both = threading.Barrier(2)
+
+        def race(base: int) -> None:
+            try:
+                with bench.connect(sender="till") as client:
+                    client.info(TARGET)
+                    both.wait(120)
+                    for n in range(0, 500, 25):
+                        given = batch(base + n, base + n + 25)
+                        client.send(TARGET, given, numbers=range(n, n + 25))
+            except SenderReplaced as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=race, args=(base,)) for base in (0, 100_000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # The one that is left may send rows again that the other has sent before it; no more.
+        assert len(errors) == 1
+        assert len(all_of(bench.data)) == 500
+
+    def test_a_client_that_is_started_again_goes_on_under_its_name(self, bench: Bench) -> None:
+        declare(bench.data, partitions=2)
+        for life in range(3):
+            bench.open()
+            with bench.connect(sender="till") as client:
+                sent = client.send(TARGET, rows(0, 10 + life), numbers=range(10 + life))
+                assert sent == 10 + life
+            bench.close()
+        bench.open()
+        assert all_of(bench.data) == list(range(12))
+
+    def test_a_host_that_comes_back_knows_whose_the_name_is(self, bench: Bench) -> None:
+        declare(bench.data)
+        bench.open()
+        with bench.connect(sender="till") as first, bench.connect(sender="till") as second:
+            first.send(TARGET, rows(0, 5), numbers=range(5))
+            second.send(TARGET, rows(5, 10), numbers=range(5, 10))
+            bench.close()
+            if bench.transport != "ipc":  # there a client opens them itself
+                bench.open()
+            with pytest.raises(SenderReplaced):
+                first.send(TARGET, rows(10, 15), numbers=range(10, 15))
+            assert second.send(TARGET, rows(20, 25), numbers=range(10, 15)) == 5
+        assert all_of(bench.data) == [*range(10), *range(20, 25)]
 
     def test_a_list_of_producers_counts_where_there_are_keys(self, bench: Bench) -> None:
         declare(bench.data, producers=["somebody"])

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -104,7 +103,6 @@ def send(
     kept_in: str | None = None
     if engine is not None and to is None:
         to, kept_in = _at(engine, target)
-    sender = sender or f"send:{uuid.uuid4().hex}"
     client = connect(to or data, sender=sender, key=key, server=server, time_limit_s=time_limit)
     pump = _Pump(client, target)
     began = time.monotonic()
@@ -128,7 +126,7 @@ def send(
     except BaseException:
         client.abort()
         raise
-    result = pump.result(sender, time.monotonic() - began, ended=end and not interrupted)
+    result = pump.result(client.sender, time.monotonic() - began, ended=end and not interrupted)
     client.close()
     print(jsonlib.dumps(asdict(result)) if json else result.summary(kept_in))
     if interrupted:

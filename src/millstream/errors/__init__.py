@@ -20,7 +20,7 @@ MillstreamError
 ├─ IngestError          events could not be written into a journal
 │  └─ UnsupportedColumn, UnknownFormat, NotThere, FileChanged, SourceFailed
 ├─ LinkError            an event could not be sent
-│  ├─ LinkClosed, LinkBroken, NoAnswer, NotAllowed, BadFrame
+│  ├─ LinkClosed, LinkBroken, NoAnswer, NotAllowed, BadFrame, SenderReplaced
 │  ├─ InvalidAddress, NoSuchNetwork, OpenNetwork, WrongNodes, LoopbackInCluster
 │  ├─ InvalidKey, KeyExists
 │  └─ RowsRefused

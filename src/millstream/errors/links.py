@@ -28,6 +28,10 @@ class NotAllowed(LinkError):
     """The peer does not know this producer's key, or does not permit it to send there."""
 
 
+class SenderReplaced(LinkError):
+    """Another client has connected under this sender's name since."""
+
+
 class BadFrame(LinkError):
     """Bytes that came over a link do not follow the protocol."""
 

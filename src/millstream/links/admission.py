@@ -15,16 +15,20 @@ is acknowledged, so it can be missed by nobody.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from millstream.errors import LinkError
+
 NOTHING: Final = -1
 """The number before a sender's first."""
+MOST_NUMBER: Final = 1 << 62
 
 Numbers = Sequence[int]
 """The numbers of rows, rising; a `range` where they have no gaps."""
@@ -35,6 +39,51 @@ def array(numbers: Numbers) -> npt.NDArray[np.int64]:
     if isinstance(numbers, range):
         return np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
     return np.asarray(numbers, dtype=np.int64)
+
+
+def rise(numbers: npt.NDArray[np.int64]) -> bool:
+    """Tell whether each number is above the one before it."""
+    # Compared, not subtracted: a difference can overflow and look small.
+    return bool((numbers[1:] > numbers[:-1]).all())
+
+
+def checked(given: Any, rows: int) -> Numbers:
+    """Return the numbers that a program gives its rows.
+
+    Raises:
+        LinkError: They are not as many as the rows, not numbers, out of range, or do not rise.
+    """
+    if len(given) != rows:
+        raise LinkError(f"{rows} rows have {len(given)} numbers", hint="give each row its own")
+    if rows == 0 or (isinstance(given, range) and _fits(given[0], given[-1]) and given.step > 0):
+        return given  # type: ignore[no-any-return]
+    numbers = given if isinstance(given, np.ndarray) and given.dtype == np.int64 else None
+    if numbers is None or not _fits(numbers.min(), numbers.max()):
+        numbers = np.array([_whole(*one) for one in enumerate(given)], dtype=np.int64)
+    if not rise(numbers):
+        at = 1 + int(np.flatnonzero(numbers[1:] <= numbers[:-1])[0])
+        raise LinkError(
+            f"row {at} has the number {numbers[at]}, and the row before it has {numbers[at - 1]}",
+            hint="numbers only rise: give each row its place where it comes from",
+        )
+    return numbers  # type: ignore[return-value]  # an array is a sequence in all but name
+
+
+def _whole(place: int, number: Any) -> int:
+    try:
+        found = operator.index(number)
+    except TypeError:
+        found = -1
+    if not _fits(found, found):
+        raise LinkError(
+            f"row {place} has the number {number!r}",
+            hint="numbers are whole, and lie between 0 and 2**62",
+        )
+    return found
+
+
+def _fits(first: int, last: int) -> bool:
+    return first >= 0 and last <= MOST_NUMBER
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,12 @@ class Client:
         time_limit_s: float = 60.0,
         policy: Policy | None = None,
         limits: window.Limits | None = None,
+        alone: bool = False,
     ) -> None:
+        """Connect; if it is to be `alone` under its name, a client before it is replaced."""
         self.sender = sender or f"{PASSING}{uuid.uuid4().hex}"
         self._named = sender is not None
+        self._alone = alone
         self._linger_s = linger_s
         self.time_limit_s = time_limit_s
         self._policy = policy
@@ -110,6 +113,7 @@ class Client:
 
         Raises:
             RowsRefused: They do not fit the source's columns; none was sent.
+            SenderReplaced: Another client has connected under this sender's name since.
             NoAnswer: It took too long; the rows may still arrive, once, while this client is open.
         """
         found = self._target(target)
@@ -166,8 +170,9 @@ class Client:
     def refuse(self, target: str, refused: Iterable[Refused]) -> int:
         """Keep records that are no rows as dead letters, each once; return how many were new."""
         letters = [(one.number, one.reason, one.record) for one in refused]
+        mine = self._target(target).incarnation
         answer = self.ask(
-            target, 0, lambda n: envelope.PutDeadLetter(n, target, 0, self.sender, letters)
+            target, 0, lambda n: envelope.PutDeadLetter(n, target, 0, self.sender, letters, mine)
         )
         return answer.rows if isinstance(answer, envelope.Done) else 0
 
@@ -272,10 +277,11 @@ class Client:
 
     def _open(self, name: str) -> Target:
         info = self._directory.find(name)
+        incarnation = self._directory.claim(info, self.sender) if self._alone else 0
         outboxes = []
         for partition, place in enumerate([*info.inboxes, *info.later]):
             link = self._directory.link(place, info.source)
-            route = Route(name, partition, self.sender, info.version)
+            route = Route(name, partition, self.sender, info.version, incarnation)
             outboxes.append(Outbox(link, route, self._limits, self._room))
         policy = self._policy or (Policy.KEY if info.key is not None else Policy.IN_TURN)
         if self._named and len(info.inboxes) > 1 and policy in (Policy.LEAST_LOADED, Policy.LOCAL):
@@ -291,6 +297,7 @@ class Client:
             self._linger_s,
             self._room,
             self._ring,
+            incarnation,
         )
 
     # waiting
@@ -368,8 +375,9 @@ def connect(
         where: "tcp://host:port", or the data folder of a flow on this host; if nobody runs it, its
             inboxes are opened for as long as the client is.
         sender: The name under which rows are numbered. A program that sends rows again under the
-            same name and numbers adds nothing; without a name every connection is a sender of its
-            own, and numbers its rows itself.
+            same name and numbers adds nothing, and replaces a program that still sends under that
+            name; without a name every connection is a sender of its own, and numbers its rows
+            itself.
         key: The file of our own key, if the other side wants keys.
         server: The file of the other side's public key.
         linger_s: How long single rows wait for others, in seconds: the batching delay.
@@ -393,6 +401,7 @@ def connect(
         linger_s=linger_s,
         time_limit_s=time_limit_s,
         policy=None if policy is None else Policy(policy),
+        alone=sender is not None,
     )
 
 

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from millstream.errors import InvalidAddress, NoAnswer
+from millstream.errors import InvalidAddress, LinkBroken, NoAnswer, WriterBroken
 from millstream.links import envelope
+from millstream.links.claims import above
 from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair
 from millstream.links.link import Link, open_link
@@ -83,6 +85,36 @@ class Directory:
             self._loop.soon(link.renew)
             time.sleep(_PAUSE_S)
 
+    def claim(self, info: envelope.SourceInfo, sender: str) -> int:
+        """Take a sender's name over at all inboxes that answer, and return our incarnation.
+
+        The others hear of it with the first rows. 0: they are of a version that does not know it.
+
+        Raises:
+            NoAnswer: None of them answers.
+        """
+        deadline = time.monotonic() + self._timeout
+        links = [self.link(place, info.source) for place in [*info.inboxes, *info.later]]
+        mine = above(0)
+        while True:
+            asked = [
+                link.call(partial(_claim, info.source, sender, number, mine))
+                for number, link in enumerate(links)
+            ]
+            found = _answers(asked, time.monotonic() + ASK_S)
+            if found and None in found:
+                return 0
+            highest = max((one for one in found if one is not None), default=0)
+            if highest == mine:
+                return mine
+            if time.monotonic() > deadline:
+                raise self.no_answer()
+            if not found:
+                for link in links:
+                    self._loop.soon(link.renew)
+                time.sleep(_PAUSE_S)
+            mine = above(highest)
+
     def no_answer(self) -> NoAnswer:
         return NoAnswer(
             f'no response from "{self._where}"',
@@ -117,6 +149,21 @@ class Directory:
         if name not in self._links:
             self._links[name] = open_link(self._loop, where, keys=self._key, server=self._server)
         return self._links[name]
+
+
+def _claim(source: str, sender: str, partition: int, mine: int, request: int) -> envelope.Request:
+    return envelope.Ask(request, source, sender, partition, mine)
+
+
+def _answers(asked: list[Future[envelope.Answer]], deadline: float) -> list[int | None]:
+    """Return whose the name is, from those who answer in time."""
+    found = []
+    for future in asked:
+        with contextlib.suppress(NoAnswer, LinkBroken, WriterBroken, Late):
+            answer = future.result(max(0.0, deadline - time.monotonic()))
+            assert isinstance(answer, envelope.SourceInfo)
+            found.append(answer.incarnation)
+    return found
 
 
 def result(future: Future[Any], deadline: float, target: str) -> Any:

@@ -17,13 +17,12 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millstream import errors
 from millstream.errors import BadFrame, LinkBroken, MillstreamError
 from millstream.journal import Staged
-from millstream.links.admission import Numbers
+from millstream.links.admission import MOST_NUMBER, Numbers, rise
 from millstream.links.follow import Follow, Followed, Level, Passed
 from millstream.links.frame import Count, Frame, Moment, Name, Number
 
@@ -39,9 +38,15 @@ Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class Ask(Frame, frozen=True, tag="ask"):
-    """What does this source hold, and where are its inboxes?"""
+    """What does this source hold, and where are its inboxes?
+
+    With an incarnation: and let this client have the sender's name in that partition.
+    """
 
     source: Name
+    sender: Name | None = None
+    partition: Count = 0
+    incarnation: Count = 0
 
 
 class Rows(Frame, frozen=True, tag="rows"):
@@ -54,6 +59,7 @@ class Rows(Frame, frozen=True, tag="rows"):
     first: Count
     rows: Count
     version: Count
+    incarnation: Count = 0
 
 
 class Instruct(Frame, frozen=True, tag="instruct"):
@@ -66,6 +72,7 @@ class Instruct(Frame, frozen=True, tag="instruct"):
     number: Count
     kind: Literal["END_OF_STREAM", "WATERMARK", "IDLE"]
     floor: Moment | None = None
+    incarnation: Count = 0
 
 
 class PutDeadLetter(Frame, frozen=True, tag="bury"):
@@ -75,6 +82,7 @@ class PutDeadLetter(Frame, frozen=True, tag="bury"):
     partition: Count
     sender: Name
     letters: Annotated[list[tuple[Count, str, str]], msgspec.Meta(max_length=MOST_ROWS)]
+    incarnation: Count = 0
 
 
 class Stage(Frame, frozen=True, tag="stage"):
@@ -131,7 +139,7 @@ class SourceInfo(Frame, frozen=True, tag="card"):
     """What a source holds, and its inboxes by partition; those added since are in `later`.
 
     Who may send a row again in another life spreads its rows over the former alone, so that it
-    finds the same place.
+    finds the same place. `incarnation` has the sender's name that was asked for.
     """
 
     source: str
@@ -142,6 +150,7 @@ class SourceInfo(Frame, frozen=True, tag="card"):
     inboxes: list[Place]
     ended: bool = False
     later: list[Place] = msgspec.field(default_factory=list)
+    incarnation: int | None = None
 
 
 class TakenAnswer(Frame, frozen=True, tag="taken"):
@@ -276,6 +285,8 @@ def decode_numbers(frame: Any, header: Rows) -> Numbers:
         BadFrame: They are not as many as the rows, do not rise, or do not start at `first`.
     """
     if frame is None:
+        if header.first + header.rows - 1 > MOST_NUMBER:
+            raise BadFrame(f"the numbers of a batch go beyond {MOST_NUMBER}")
         return range(header.first, header.first + header.rows)
     if len(frame) != 8 * header.rows:
         raise BadFrame(f"{len(frame)} bytes of numbers for {header.rows} rows")
@@ -283,16 +294,11 @@ def decode_numbers(frame: Any, header: Rows) -> Numbers:
     if (
         not len(numbers)
         or numbers[0] != header.first
-        or numbers[-1] > 1 << 62
-        or not _rise(numbers)
+        or numbers[-1] > MOST_NUMBER
+        or not rise(numbers)
     ):
         raise BadFrame("the numbers of a batch do not rise from the first")
     return numbers  # type: ignore[return-value]  # an array is a sequence in all but name
-
-
-def _rise(numbers: npt.NDArray[np.int64]) -> bool:
-    # Compared, not subtracted: a difference can overflow and look small.
-    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def encode_numbers(numbers: Numbers) -> bytes | None:

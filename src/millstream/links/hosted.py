@@ -63,7 +63,12 @@ class HostedSources:
         self._sources.pop(source, None)
 
     def info(
-        self, source: str, request: int = 0, producer: str | None = None
+        self,
+        source: str,
+        request: int = 0,
+        producer: str | None = None,
+        *,
+        incarnation: int | None = None,
     ) -> envelope.SourceInfo:
         """Return what a source holds and where its inboxes are.
 
@@ -84,6 +89,7 @@ class HostedSources:
             inboxes=places[: description.lasting],
             ended=all(inbox.progress().ended for inbox in hosted.inboxes.values()),
             later=places[description.lasting :],
+            incarnation=incarnation,
         )
 
     def inbox(self, source: str, partition: int, producer: str | None = None) -> Inbox:

@@ -28,6 +28,7 @@ from millstream.ingest.checks import check
 from millstream.journal import DeadLetter, Description, Kind
 from millstream.journal.base import Accepted
 from millstream.links.admission import NOTHING, Admission, Numbers, admit, array
+from millstream.links.claims import Turn
 from millstream.links.inbox_epochs import InboxEpochs
 from millstream.links.inbox_store import Capacity, InboxStore, Sender
 
@@ -170,17 +171,24 @@ class Inbox:
         *,
         after: int = NOTHING,
         message: pa.Buffer | None = None,
+        incarnation: int = 0,
     ) -> Future[TakenRows]:
         """Take rows as `enqueue` does; the future resolves when they are durable.
 
         `message` is the batch as an Arrow IPC message: if it is taken whole it is stored as it is.
+
+        Raises:
+            SenderReplaced: A newer incarnation has the sender's name.
         """
         with self._guard:
+            turn = self._store.claims.turn(sender, incarnation)
             known = self._store.opened(sender)
             if known is None:
                 return self._answer(0, self._store.senders.get(sender))
             room = 0 if self._paused else self._store.room(batch)
             admission = admit(known.highest, after, numbers, room)
+            if not self._claimed(sender, incarnation, turn, admission):
+                return _resolved(TakenRows(0, known.durable, 0))
             self._store.repeated += admission.repeated
             begin, end = admission.repeated, admission.taken
             refused: int | None = 0
@@ -204,24 +212,54 @@ class Inbox:
         floor: int | None = None,
         *,
         after: int = NOTHING,
+        incarnation: int = 0,
     ) -> Future[TakenRows]:
         """Take an instruction, once; the future resolves when it is durable."""
         with self._guard:
+            turn = self._store.claims.turn(sender, incarnation)
             known = self._store.opened(sender)
             if known is None:
                 return self._answer(0, self._store.senders.get(sender))
             admission = admit(known.highest, after, [number], self.free)
-            if admission.taken == 0:
+            if not self._claimed(sender, incarnation, turn, admission) or admission.taken == 0:
                 return self._answer(0, known)
             instruct = partial(self._instruct, sender, known, number, kind, floor)
             if admission.fresh and self._unless_refused(instruct) is None:
                 return _resolved(TakenRows(0, known.durable, 0))
             return self._when_durable(known, number, admission, 0)
 
+    def claim(self, sender: str, incarnation: int) -> int:
+        """Let a client have a sender's name, if no newer one has; return whose it is, durably.
+
+        Raises:
+            WriterBroken: The disk refuses; ask again.
+        """
+        try:
+            with self._guard:
+                return self._store.claims.take(sender, incarnation)
+        except OSError as error:
+            raise WriterBroken(f'inbox "{self.name}": {error}', hint="ask again") from error
+
+    def _claimed(self, sender: str, incarnation: int, turn: Turn, admission: Admission) -> bool:
+        """Give a name to whom sends something new under it; False if the disk refuses."""
+        if turn is Turn.ITS_OWN or not admission.fresh:
+            return True
+        return (
+            self._unless_refused(lambda: self._store.claims.take(sender, incarnation)) is not None
+        )
+
     def put_dead_letters(
-        self, sender: str, refused: Iterable[Refused], *, timeout: float = 30.0
+        self,
+        sender: str,
+        refused: Iterable[Refused],
+        *,
+        timeout: float = 30.0,
+        incarnation: int | None = None,
     ) -> int:
         """Keep records that are no rows as dead letters, each once; return how many were new."""
+        if incarnation:
+            with self._guard:
+                self._store.claims.turn(sender, incarnation)
         with self._store.journal.dead_letters(clock=self._clock, timeout=timeout) as dead:
             new = dead.put_all([DeadLetter(sender, r.number, r.reason, r.record) for r in refused])
         self._store.refused += new

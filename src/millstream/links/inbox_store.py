@@ -23,7 +23,9 @@ from millstream.clock import Clock
 from millstream.errors import JournalError, LinkClosed, WriterBroken, WriterClosed
 from millstream.journal import Kind, journal_at
 from millstream.journal.base import Accepted
+from millstream.journal.kinds.files.layout import partition_folder
 from millstream.links.admission import NOTHING, Ends
+from millstream.links.claims import Claims
 from millstream.links.envelope import MOST_ROWS
 
 _log = logging.getLogger(__name__)
@@ -72,6 +74,7 @@ class InboxStore:
         self.guard = threading.RLock()
         self.writer = self.journal.writer(partition, clock=clock, timeout=timeout)
         self.senders: dict[str, Sender] = {}
+        self.claims = Claims(partition_folder(path, partition) / "claims")
         self.error: str | None = None
         self.closed = False
         self.rows = self.repeated = self.refused = self.waiting_rows = 0

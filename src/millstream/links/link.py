@@ -55,6 +55,7 @@ class Route:
     partition: int
     sender: str
     version: int
+    incarnation: int = 0
 
 
 OnAnswer = Callable[["TakenRows | MillstreamError"], None]
@@ -123,10 +124,21 @@ class LocalLink:
             payload, numbers = order.piece.payload, order.piece.numbers
             if isinstance(payload, Instruction):
                 pending = inbox.instruct_nowait(
-                    route.sender, int(numbers[0]), payload.kind, payload.floor, after=order.after
+                    route.sender,
+                    int(numbers[0]),
+                    payload.kind,
+                    payload.floor,
+                    after=order.after,
+                    incarnation=route.incarnation,
                 )
             else:
-                pending = inbox.enqueue_nowait(route.sender, numbers, payload, after=order.after)
+                pending = inbox.enqueue_nowait(
+                    route.sender,
+                    numbers,
+                    payload,
+                    after=order.after,
+                    incarnation=route.incarnation,
+                )
         except (LinkBroken, LinkClosed):
             # Nobody is there now: the outbox asks again after a pause.
             self._loop.soon(self.renew)
@@ -251,6 +263,7 @@ class SocketLink:
                 int(numbers[0]),
                 payload.kind.name,  # type: ignore[arg-type]  # an instruction is one of the three
                 payload.floor,
+                route.incarnation,
             )
             self._send(envelope.frames_of(header))
             return
@@ -263,6 +276,7 @@ class SocketLink:
             int(numbers[0]),
             len(numbers),
             route.version,
+            route.incarnation,
         )
         self._send(
             envelope.frames_of(header, payload.serialize(), envelope.encode_numbers(numbers))

@@ -144,10 +144,13 @@ class Listener:
         self, request: envelope.Request, frames: list[Any], producer: str | None, reply: Reply
     ) -> None:
         match request:
-            case envelope.Ask():
+            case envelope.Ask() if request.sender is None:
                 reply(
                     envelope.frames_of(self.sources.info(request.source, request.request, producer))
                 )
+            case envelope.Ask():
+                inbox = self.sources.inbox(request.source, request.partition, producer)
+                self._slowly(request.request, lambda: self._claim(inbox, request, producer), reply)
             case envelope.Rows():
                 inbox = self.sources.inbox(request.source, request.partition, producer)
                 self._taken(request.request, self._rows(inbox, request, frames), reply)
@@ -159,6 +162,7 @@ class Listener:
                     Kind[request.kind],
                     request.floor,
                     after=request.after,
+                    incarnation=request.incarnation,
                 )
                 self._taken(request.request, taken, reply)
             case envelope.PutDeadLetter():
@@ -185,13 +189,26 @@ class Listener:
         batch, message = envelope.decode_batch(frames[1], schemas[request.version], request.rows)
         numbers = envelope.decode_numbers(frames[2] if len(frames) == 3 else None, request)
         return inbox.enqueue_nowait(
-            request.sender, numbers, batch, after=request.after, message=message
+            request.sender,
+            numbers,
+            batch,
+            after=request.after,
+            message=message,
+            incarnation=request.incarnation,
         )
+
+    def _claim(
+        self, inbox: Inbox, request: envelope.Ask, producer: str | None
+    ) -> envelope.SourceInfo:
+        assert request.sender is not None
+        mine = inbox.claim(request.sender, request.incarnation)
+        return self.sources.info(request.source, request.request, producer, incarnation=mine)
 
     def _put_dead_letters(
         self, inbox: Inbox, request: envelope.PutDeadLetter, letters: list[Refused]
     ) -> envelope.Done:
-        return envelope.Done(request.request, rows=inbox.put_dead_letters(request.sender, letters))
+        new = inbox.put_dead_letters(request.sender, letters, incarnation=request.incarnation)
+        return envelope.Done(request.request, rows=new)
 
     # epochs of groups elsewhere
 

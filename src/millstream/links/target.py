@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millstream.errors import LinkClosed, LinkError, NoAnswer, RowsRefused
 from millstream.links import envelope
-from millstream.links.admission import Numbers
+from millstream.links.admission import Numbers, checked
 from millstream.links.link import Instruction, schema_of
 from millstream.links.outbox import Ticket
 from millstream.links.promise import Group, Promise
@@ -50,11 +50,13 @@ class Target:
         linger_s: float,
         room: Room,
         ring: Callable[[], None],
+        incarnation: int = 0,
     ) -> None:
         """Hand rows to `router`, waiting in `room` for it; `ring` wakes the thread that sends."""
         self.info = info
         self.schema = schema_of(info)
         self.router = router
+        self.incarnation = incarnation
         self._room = room
         self._ring = ring
         self._linger_s = linger_s
@@ -76,6 +78,8 @@ class Target:
         self, events: list[Event], ticket: Ticket, deadline: float, numbers: Numbers | None = None
     ) -> None:
         """Number events that have no numbers, and hand them to the router, waiting for room."""
+        if numbers is not None and events:
+            numbers = checked(numbers, events[0].num_rows)
         with self._turn:
             self._flush(deadline)
             self._hand_over(events, ticket, deadline, numbers)
@@ -96,9 +100,6 @@ class Target:
     ) -> None:
         size = 1 if isinstance(event, Instruction) else event.num_rows
         numbers = range(self._next, self._next + size) if given is None else given
-        if len(numbers) != size:
-            hint = "give each row its own"
-            raise LinkError(f"{size} rows have {len(numbers)} numbers", hint=hint)
         if numbers[0] < self._next:
             hint = "numbers only rise"
             raise LinkError(f"a row numbered {numbers[0]} comes after {self._next - 1}", hint=hint)

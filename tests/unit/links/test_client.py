@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -135,6 +137,35 @@ def test_no_rows_are_sent_at_once(client: Client) -> None:
 def test_the_columns_are_told(client: Client) -> None:
     assert client.schema(TARGET).names == ["origin", "n", "at"]
     assert not client.ended(TARGET)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([12, 11, 10], "row 1 has the number 11, and the row before it has 12"),
+        ([20, 20, 21], "row 1 has the number 20, and the row before it has 20"),
+        ([10, 13, 12], "row 2 has the number 12, and the row before it has 13"),
+        ([30, 29, 32], "row 1 has the number 29"),  # as many as from 30 to 32
+        (range(12, 9, -1), "row 1 has the number 11"),
+        ([0, 1, 2**63], "row 2 has the number 9223372036854775808"),
+        (range(2**63, 2**63 + 3), "row 0 has the number 9223372036854775808"),
+        (np.array([1, 2, 2**62 + 1]), "row 2 has the number"),
+        (np.array([1, 2, 2**63], dtype=np.uint64), "row 2 has the number"),
+        ([-1, 0, 1], "row 0 has the number -1"),
+        ([0, 1.5, 2], "row 1 has the number 1.5"),
+        (["a", "b", "c"], "row 0 has the number 'a'"),
+        ([1, 2], "3 rows have 2 numbers"),
+    ],
+)
+def test_wrong_numbers_are_refused_before_anything_is_sent(
+    client: Client, tmp_path: Path, numbers: Any, said: str
+) -> None:
+    for call in (client.send, client.send_nowait):
+        with pytest.raises(LinkError, match=re.escape(said)) as found:
+            call(TARGET, batch(0, 3), numbers=numbers)
+        assert found.value.hint
+    assert client.send(TARGET, batch(0, 3), numbers=[0, 2**61, 2**62]) == 3
+    assert stored(tmp_path) == [[0, 1, 2]]
 
 
 def test_numbers_only_rise(client: Client, tmp_path: Path) -> None:

@@ -81,8 +81,27 @@ def test_an_answer_is_read_back(answer: envelope.Answer) -> None:
 
 def test_the_first_bytes_never_change() -> None:
     assert envelope.encode(envelope.Ask(1, "f.s")) == b"MS\x01" + msgspec.msgpack.encode(
-        ["ask", 1, "f.s"]
+        ["ask", 1, "f.s", None, 0, 0]
     )
+
+
+def test_headers_of_the_version_before_are_read() -> None:
+    old = {
+        ("ask", 1, "f.s"): envelope.Ask(1, "f.s"),
+        ("rows", 1, "f.s", 0, "a", -1, 0, 5, 0): envelope.Rows(1, "f.s", 0, "a", -1, 0, 5, 0),
+        ("instruct", 1, "f.s", 0, "a", -1, 5, "IDLE", None): envelope.Instruct(
+            1, "f.s", 0, "a", -1, 5, "IDLE"
+        ),
+        ("bury", 1, "f.s", 0, "a", ()): envelope.PutDeadLetter(1, "f.s", 0, "a", []),
+    }
+    for header, request in old.items():
+        found = envelope.decode_request(b"MS\x01" + msgspec.msgpack.encode(header))
+        assert found == request
+        assert getattr(found, "incarnation") == 0  # noqa: B009
+    card = ["card", 1, "f.s", b"", 0, None, None, [], False, []]
+    answer = envelope.decode_answer(b"MS\x01" + msgspec.msgpack.encode(card))
+    assert isinstance(answer, envelope.SourceInfo)
+    assert answer.incarnation is None
 
 
 @pytest.mark.parametrize(
@@ -201,6 +220,11 @@ def test_numbers_without_gaps_need_no_frame() -> None:
     assert envelope.encode_numbers(range(3, 9)) is None
     assert envelope.encode_numbers([3, 4, 5]) is None
     assert envelope.decode_numbers(None, header(3, 6)) == range(3, 9)
+
+
+def test_numbers_do_not_go_beyond_what_there_is() -> None:
+    with pytest.raises(BadFrame, match="beyond"):
+        envelope.decode_numbers(None, header(1 << 62, 6))
 
 
 def test_numbers_with_gaps_have_a_frame() -> None:
