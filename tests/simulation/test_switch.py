@@ -128,10 +128,21 @@ def test_windows_of_windows_hold_what_began_before_the_cut() -> None:
     )
 
 
+PAIRED = [Row(2, "k", 2), Row(19, "k", 3), Row(21, "k", 4), Row(40, "k", 6)]
+
+
 def test_a_row_of_an_outer_join_whose_partner_lies_before_the_cut_is_not_alone() -> None:
-    shape = Shape("join", 3)
-    world = lived(shape, shape, [Row(2, "k", 2), Row(19, "k", 3), Row(21, "k", 4), Row(40, "k", 6)])
+    world = lived(Shape("joined rows", 3), Shape("joined rows", 3), PAIRED)
     assert published(world, "v1") == [(21, (4, 3)), (40, (6, None))]
+
+
+@pytest.mark.parametrize("kind", ["join", "outer join", "full join"])
+def test_a_pair_belongs_to_the_version_of_its_earlier_row_whichever_side_that_is(kind: str) -> None:
+    swapped = [row._replace(id=row.id ^ 1) for row in PAIRED]
+    for rows, pair in ((PAIRED, (4, 3)), (swapped, (2, 5))):
+        world = lived(Shape(kind, 3), Shape(kind, 3), rows)
+        assert (19, pair) in published(world, "v0")
+        assert pair not in [content for _, content in published(world, "v1")]
 
 
 def test_a_partition_that_never_had_a_row_neither_stops_nor_delays_a_switch() -> None:
@@ -316,7 +327,9 @@ def named(rules: Rules) -> str:
     ("rules", "promises"), [pytest.param(*one, id=named(one[0])) for one in BROKEN]
 )
 def test_a_broken_rule_is_noticed(rules: Rules, promises: set[str]) -> None:
-    scenarios = chain(map(idling, range(1, 120)), map(dying, range(1, 300)), map(drawn, range(600)))
+    scenarios = chain(
+        map(idling, range(1, 120)), map(dying, range(1, 300)), map(drawn, range(1000))
+    )
     found = next(
         (one for scenario in scenarios if (one := violation(scenario, rules)) is not None), None
     )

@@ -5,7 +5,8 @@ belongs to the old version if it starts before T, to the new one otherwise. The 
 says how far past T a result that starts before T may read; the *look-back* how far before T a
 result that starts at or after it may read. None means that no bound is known. Along a chain both
 add up. Where a stage groups by the time of a window (its end), the window's size is added to the
-look-back: such a row was begun that long before its time.
+look-back: such a row was begun that long before its time. So it is with pairs of an inner join,
+which are timed by their left row and may have begun with the right one.
 
 | stage | horizon | look-back |
 | --- | --- | --- |

@@ -22,6 +22,7 @@ from millstream.flow.flow import Flow
 from millstream.flow.stages import Stage
 from millstream.plan.fingerprint import difference, fingerprint
 from millstream.plan.groups import Group, Plan
+from millstream.switch.starts import Start, start_of
 
 # JSON: what can be in it, Python's types cannot say shortly.
 Data = Any
@@ -60,6 +61,8 @@ class Version:
     meanings: Mapping[str, dict[str, Data]]
     #: Groups whose results are owned by their time: see `starts`.
     by_time: frozenset[str] = frozenset()
+    #: Groups whose results start in another way than those of the other version.
+    unlike: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, snapshots: Mapping[str, str] | None = None) -> Version:
@@ -75,6 +78,12 @@ class Version:
     def group(self, name: str) -> Group | None:
         """Return the group of that name, if there is one."""
         return next((group for group in self.plan.groups if group.name == name), None)
+
+    def start(self, group: Group, stages: tuple[str, ...] | None = None) -> Start | None:
+        """Return by what the results of a group are owned; `stages` are those of its unit."""
+        by_time, alike = group.name in self.by_time, group.name not in self.unlike
+        chain = group.stages if stages is None else stages
+        return start_of(self.flow, chain, group.output, by_time=by_time, alike=alike)
 
 
 @dataclass(frozen=True, slots=True)

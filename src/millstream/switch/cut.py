@@ -105,6 +105,10 @@ None: no bound.
 """
 
 
+CutColumn = tuple[int, str]
+"""A cut, and the column by which results are owned there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """From a moment on, so many parts of the keys belong to `second`, the others to `first`."""
@@ -203,6 +207,12 @@ def owned_after(before: Sequence[Part] | None, stretch: Stretch, version: str) -
     low, high = stretch.places(version)
     mine = ((stretch.from_us, None, low, high),) if low < high else ()
     return (*(part for part in kept if part is not None), *mine)
+
+
+def owned_by(before: Sequence[CutColumn], cut: int, column: str | None) -> tuple[CutColumn, ...]:
+    """Return the columns by which a group owns at its cuts after one more, which may name none."""
+    kept = tuple(one for one in before if one[0] != cut)
+    return kept if column is None else (*kept, (cut, column))
 
 
 def _until(part: Part, moment: int) -> Part | None:

@@ -21,6 +21,7 @@ from millstream.switch.changes import Change, GroupChange, Move, StageChange, Ve
 from millstream.switch.keys import grouped_otherwise, key_of
 from millstream.switch.obstacle import Obstacle
 from millstream.switch.request import Mode
+from millstream.switch.starts import alike
 from millstream.switch.units import Unit, closed, longest, units
 
 #: A common boundary of both versions' windows that is further away than this is not waited for.
@@ -33,7 +34,8 @@ class SwitchPlan:
 
     The cut will be a multiple of `step`, or is `since`, in the past. A switch with `obstacles`
     cannot be begun; `notes` are what its user should know. `grown` says which sources get more
-    partitions, once the new version runs alone.
+    partitions, once the new version runs alone. The groups that are `unlike` are owned by their
+    time, since their results start in another way in each version.
     """
 
     old: Plan
@@ -46,6 +48,7 @@ class SwitchPlan:
     since: datetime | None = None
     mode: Mode = "switch"
     grown: tuple[str, ...] = ()
+    unlike: frozenset[str] = frozenset()
 
     @property
     def changed(self) -> tuple[GroupChange, ...]:
@@ -89,7 +92,8 @@ def switch_plan(
         since: From when on it processes again, rounded down to where there may be a cut.
     """
     found = closed(old, new, _dropped(changes(old, new), consent), whole=since is not None)
-    parts = units(old, _owning(old, new, found, since), found)
+    new = _owning(old, new, found, since)
+    parts = units(old, new, found)
     step, twice = _step(old.flow, new.flow, found)
     since = None if since is None else _cut_before(since, step)
     obstacles = (
@@ -113,7 +117,10 @@ def switch_plan(
         *_narrower(old.flow, new.flow),
     )
     grown = tuple(_grown(old.flow, new.flow)) if mode != "shadow" else ()
-    return SwitchPlan(old.plan, new.plan, found, parts, step, obstacles, notes, since, mode, grown)
+    plans = old.plan, new.plan
+    return SwitchPlan(
+        *plans, found, parts, step, obstacles, notes, since, mode, grown, unlike=new.unlike
+    )
 
 
 def _owning(
@@ -121,9 +128,20 @@ def _owning(
 ) -> Version:
     """Return the new version with the groups whose results must be owned by their time."""
     changed = [group.name for group in found if group.change is not Change.KEPT]
+    again = frozenset(changed if since is not None else ())
     return replace(
-        new, by_time=old.by_time | new.by_time | frozenset(changed if since is not None else ())
+        new,
+        by_time=old.by_time | new.by_time | again,
+        unlike=frozenset(name for name in changed if _unlike(old, new, name)),
     )
+
+
+def _unlike(old: Version, new: Version, name: str) -> bool:
+    """Tell whether the results of a group start in another way in each version."""
+    before, after = old.group(name), new.group(name)
+    if before is None or after is None:
+        return False
+    return not alike(old.flow.stages[before.output], new.flow.stages[after.output])
 
 
 def _cut_before(moment: datetime, step: timedelta) -> datetime:

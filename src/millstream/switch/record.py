@@ -48,6 +48,8 @@ class Homes(msgspec.Struct, frozen=True, omit_defaults=True):
     journals: dict[str, str] = {}
     #: Groups whose results are owned by their time, not by their start: see `starts`.
     by_time: tuple[str, ...] = ()
+    #: By which column the results of a group are owned at the cuts of a switch: see `starts`.
+    starts: dict[str, str] = {}
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,7 +18,6 @@ from millstream.flow.stages.stage import ZERO
 from millstream.plan.groups import Group, Plan
 from millstream.plan.horizon import chain_reach
 from millstream.switch.changes import Change, GroupChange, Move, Version, replaced
-from millstream.switch.starts import start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ def horizon_of(version: Version, names: Collection[str]) -> timedelta | None:
 def _look_backs(version: Version, names: Collection[str]) -> Iterator[timedelta | None]:
     stages = _stages(version, names)
     for group in _members(version.plan, names):
-        start = start_of(version.flow, stages, group.output, by_time=group.name in version.by_time)
+        start = version.start(group, stages)
         own = chain_reach(version.flow, stages, group.output).look_back
         more = ZERO if start is None else start.look_back
         yield None if own is None or more is None else own + more

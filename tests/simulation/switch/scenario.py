@@ -159,7 +159,10 @@ def _shape(rng: Random, window: int) -> Shape:
             "windows of windows",
             "sessions",
             "join",
-            "join by start",
+            "outer join",
+            "full join",
+            "joined rows",
+            "windows of pairs",
             "match",
         )
     )
@@ -174,6 +177,8 @@ def _shape(rng: Random, window: int) -> Shape:
             return Shape(kind, 0, rng.choice((2, 4)), skip)
         case "rows":
             return Shape(kind, skip=skip)
+        case "windows of pairs":
+            return Shape(kind, rng.choice((3, 7)), rng.choice((window, 3)), skip)
     return Shape(kind, rng.choice((3, 7)), 0, skip)
 
 

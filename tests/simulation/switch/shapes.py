@@ -1,8 +1,6 @@
 """What versions compute, in the plainest way: all results of all rows, each with its start and when it is complete.
 
 How far a shape reaches is not said here: it is what the plan of a real flow of that shape says.
-Patterns, which flows do not have yet as stages, and joins that are owned by the earlier row, go by
-the table of horizons.
 """
 
 from __future__ import annotations
@@ -131,17 +129,43 @@ def pairs(shape: Shape, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | None]]
             yield from ((left, right) for right in near or [None])
 
 
+def pair(shape: Shape, left: Row | None, right: Row | None) -> Result:
+    """Return a pair, or a row without a partner; it starts with the earlier of its rows."""
+    rows = [row for row in (left, right) if row is not None]
+    start, content = min(row.time for row in rows), tuple(row and row.id for row in (left, right))
+    return Result(start, rows[0].key, content, None if len(rows) == 2 else start + shape.size + 1)
+
+
+def join(shape: Shape, rows: Sequence[Row]) -> Iterator[Result]:
+    yield from (pair(shape, left, right) for left, right in pairs(shape, rows) if right)
+
+
 def outer_join(shape: Shape, rows: Sequence[Row]) -> Iterator[Result]:
+    yield from (pair(shape, left, right) for left, right in pairs(shape, rows))
+
+
+def full_join(shape: Shape, rows: Sequence[Row]) -> Iterator[Result]:
+    yield from outer_join(shape, rows)
+    met = {right.id for _, right in pairs(shape, rows) if right}
+    yield from (pair(shape, None, row) for row in rows if row.id % 2 and row.id not in met)
+
+
+def joined_rows(shape: Shape, rows: Sequence[Row]) -> Iterator[Result]:
     """A left outer join whose start was lost: the left row's time takes its place."""
+    for (left, _), one in zip(pairs(shape, rows), outer_join(shape, rows), strict=True):
+        yield one._replace(start=left.time)
+
+
+def windows_of_pairs(shape: Shape, rows: Sequence[Row]) -> Iterator[Result]:
+    """Tumbling windows over the left rows of an inner join."""
+    held: dict[tuple[int, str], list[object]] = defaultdict(list)
     for left, right in pairs(shape, rows):
-        alone = right is None
-        content = (left.id, None if right is None else right.id)
-        yield Result(left.time, left.key, content, left.time + shape.size + 1 if alone else None)
-
-
-def outer_join_by_start(shape: Shape, rows: Sequence[Row]) -> Iterator[Result]:
-    for (left, right), one in zip(pairs(shape, rows), outer_join(shape, rows), strict=True):
-        yield one if right is None else one._replace(start=min(left.time, right.time))
+        if right:
+            held[left.time // shape.every * shape.every, left.key].append((left.id, right.id))
+    for (start, key), ids in held.items():
+        # A pair that is out lies at most the bound behind the watermark.
+        done = start + shape.every + shape.size
+        yield Result(start, key, (start, tuple(sorted(ids, key=repr))), done)
 
 
 def matches(shape: Shape, rows: Sequence[Row]) -> Iterator[Result]:
@@ -160,8 +184,11 @@ COMPUTE: dict[str, Callable[[Shape, Sequence[Row]], Iterator[Result]]] = {
     "window rows": windows_then_rows,
     "windows of windows": windows_of_windows,
     "sessions": sessions,
-    "join": outer_join,
-    "join by start": outer_join_by_start,
+    "join": join,
+    "outer join": outer_join,
+    "full join": full_join,
+    "joined rows": joined_rows,
+    "windows of pairs": windows_of_pairs,
     "match": matches,
 }
 
@@ -189,12 +216,7 @@ def _reach(old: Shape, new: Shape, window: int) -> Reach:
     (unit,) = plan.units
     assert unit.horizon is not None
     assert unit.look_back is not None
-    horizon, look_back = unit.horizon // SECOND, unit.look_back // SECOND
-    if old.kind in ("match", "join by start"):
-        horizon = old.size
-    if new.kind in ("match", "join by start"):
-        look_back = 0 if new.kind == "match" else new.size
-    return Reach(plan.step // SECOND, horizon, look_back)
+    return Reach(plan.step // SECOND, unit.horizon // SECOND, unit.look_back // SECOND)
 
 
 @cache
@@ -221,7 +243,14 @@ def _stages(shape: Shape, some: ms.Stream) -> ms.Stream:
             return inner.window("o", every=2 * every, by="k", n="sum(n)")
         case "sessions":
             return some.window("w", gap=every, longest=size, n="count(*)")
-        case "join":
-            right = some.sql("r", "SELECT k, at, id AS other FROM some")
-            return some.join("j", right, on="k", within=size, how="left")
-    return some
+        case "match":
+            pattern = ms.Pattern().begin("a", "id % 2 = 0").followed_by("b", "id % 2 = 1")
+            return some.match("m", pattern.within(size), emit="k, a.id as first, b.id as last")
+        case "rows":
+            return some
+    right = some.sql("r", "SELECT k, at, id AS other FROM some WHERE id % 2 = 1")
+    how = {"outer join": "left", "joined rows": "left", "full join": "full"}.get(shape.kind)
+    found = some.join("j", right, on="k", within=size, how=how or "inner")
+    if shape.kind == "windows of pairs":
+        return found.window("w", every=every, n="count(*)")
+    return found.sql("s", "SELECT * FROM j") if shape.kind == "joined rows" else found

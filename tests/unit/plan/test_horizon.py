@@ -94,6 +94,12 @@ def test_of_several_ways_the_longest_counts(flow, rows):
     assert group.behind == 50 * MINUTE
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "full", "semi"])
+def test_what_reads_pairs_looks_back_to_the_right_rows_of_its_first_left_row(flow, rows, how):
+    pairs = joined(rows, how)
+    assert planned(flow, pairs.window("w", every="1 h", n="count(*)")).look_back == 10 * MINUTE
+
+
 def test_grouping_by_a_window_s_end_looks_back_by_its_size(flow, rows):
     sliding = rows.window("inner", every="10 min", size="1 h", n="count(*)")
     group = planned(flow, sliding.window("outer", every="30 min", total="sum(n)"))

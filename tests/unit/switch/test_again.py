@@ -28,7 +28,7 @@ from millstream.switch.plan import SwitchPlan, switch_plan
 from millstream.switch.record import Phase, decode, encode
 from millstream.switch.request import SwitchRequest
 from millstream.switch.show import table, to_json
-from millstream.switch.starts import MATCH_START, start_of
+from millstream.switch.starts import HIDDEN_START, start_of
 
 SINCE = datetime(2026, 3, 8, 12, 20, tzinfo=UTC)
 DDL = "k string, v double, at timestamp"
@@ -148,7 +148,7 @@ def test_matches_are_owned_by_their_time_from_then_on() -> None:
     columns = [
         start_of(plan.new.flow, group.stages, "rise", by_time=by_time) for by_time in (False, True)
     ]
-    assert [None if one is None else one.column for one in columns] == [MATCH_START, "at"]
+    assert [None if one is None else one.column for one in columns] == [HIDDEN_START, "at"]
     old, new = (Version.of(one) for one in (plan.old, plan.new))
     later = switch_plan(Version(old.plan, old.meanings, frozenset({"out"})), new)
     assert later.units[0].look_back == timedelta(minutes=10)

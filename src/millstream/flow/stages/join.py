@@ -31,7 +31,7 @@ class Join(Stage):
 
     Its columns are the left's, then the right's without `on` and without the right's time column if
     that has the left's name. Its time is the left's; the right's where an outer join has no left
-    row.
+    row. A pair starts with the earlier of its rows, whichever side that is on.
     """
 
     kind: ClassVar[str] = "join"
@@ -89,7 +89,12 @@ class Join(Stage):
         return Reach(self.within, look_back, behind=self.within)
 
     def begun_before(self, above: timedelta | None, service_window: timedelta) -> timedelta | None:
-        return above
+        # Its time is the left row's. Outer and semi joins look back as far as any partner may lie.
+        return above if above is None or self.how != "inner" else above + self.within
+
+    @property
+    def hidden_start(self) -> bool:
+        return self.how != "semi"
 
     @property
     def label(self) -> str:

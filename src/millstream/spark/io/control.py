@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from millstream.storage import Folder, Storage
-from millstream.switch.cut import Part
+from millstream.switch.cut import CutColumn, Part
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,6 +44,8 @@ class Orders(msgspec.Struct, frozen=True, omit_defaults=True):
     held: bool = False
     first: dict[str, tuple[int, ...]] = {}
     owns: tuple[Part, ...] | None = None
+    #: By which column results are owned at a cut; at others as before there were these.
+    starts: tuple[CutColumn, ...] = ()
     close_us: int | None = None
     question: Question | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 
@@ -10,22 +10,31 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from millstream.errors import InternalError
-from millstream.switch.cut import WHOLE, Part
+from millstream.switch.cut import WHOLE, CutColumn, Part
 
 
-def owned(parts: Sequence[Part], start: str, key: str | None) -> Column:
-    """Return the condition that a result belongs to the version that owns `parts`."""
-    return reduce(or_, (_within(part, start, key) for part in parts), F.lit(False))
+def owned(
+    parts: Sequence[Part], start: str, key: str | None, by: Sequence[CutColumn] = ()
+) -> Column:
+    """Return the condition that a result belongs to the version that owns `parts`.
+
+    Results are owned `by` the column that is named for a cut, and by `start` at other cuts.
+    """
+    columns = dict(by)
+
+    def moment(cut: int) -> Column:
+        return F.unix_micros(F.col(f"`{columns.get(cut, start)}`"))
+
+    return reduce(or_, (_within(part, moment, key) for part in parts), F.lit(False))
 
 
-def _within(part: Part, start: str, key: str | None) -> Column:
+def _within(part: Part, moment: Callable[[int], Column], key: str | None) -> Column:
     first, until, lowest, above = part
-    moment = F.unix_micros(F.col(f"`{start}`"))
     condition = F.lit(True)
     if first is not None:
-        condition = condition & (moment >= first)
+        condition = condition & (moment(first) >= first)
     if until is not None:
-        condition = condition & (moment < until)
+        condition = condition & (moment(until) < until)
     if (lowest, above) == (0, WHOLE):
         return condition
     if key is None:

@@ -21,7 +21,7 @@ from millstream.spark.io.journal_target import JournalTarget
 from millstream.spark.io.schemas import arrow_schema
 from millstream.spark.io.source import PLACE
 from millstream.spark.io.targets import Epoch
-from millstream.switch.starts import MATCH_START
+from millstream.switch.starts import HIDDEN_START
 
 #: When a result started, in microseconds since 1970.
 START: Final = "__start_us"
@@ -32,7 +32,7 @@ class Recorder:
 
     def __init__(self, path: Path, schema: StructType) -> None:
         """Make the journal for rows of a schema."""
-        fields = [field for field in schema.fields if field.name not in (PLACE, MATCH_START)]
+        fields = [field for field in schema.fields if field.name not in (PLACE, HIDDEN_START)]
         self.path = path
         self.columns = tuple(field.name for field in fields)
         self.schema: pa.Schema = arrow_schema(StructType(fields))

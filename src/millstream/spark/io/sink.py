@@ -27,7 +27,7 @@ from millstream.spark.io.sink_order import SinkOrder
 from millstream.spark.io.source import PLACE, Offset, has_late, late_rows
 from millstream.spark.io.targets import Epoch, Target
 from millstream.switch.cut import newest
-from millstream.switch.starts import MATCH_START
+from millstream.switch.starts import HIDDEN_START
 
 if TYPE_CHECKING:
     from millstream.spark.io.recorder import Recorder
@@ -54,8 +54,9 @@ class GroupSink:
     inputs: Mapping[str, Input]
     stateful: bool
     behind: timedelta
-    #: By which column results are owned, and their key, if versions are switched.
+    #: By which column results start, by which they are owned at cuts that name none, and their key.
     start: str | None = None
+    start_before: str | None = None
     key: str | None = None
     #: The order in which it and another version publish, while there is one.
     turns: SinkOrder | None = None
@@ -117,7 +118,7 @@ class GroupSink:
         if several:
             frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            rows = frame.drop(MATCH_START, PLACE)
+            rows = frame.drop(HIDDEN_START, PLACE)
             written = [target.write(rows, epoch) for target in self.targets]
             if recorder is not None:
                 self._take_down(frame, epoch, recorder)
@@ -131,10 +132,12 @@ class GroupSink:
 
     def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""
-        parts = newest(offset.owns for offset in logged.offsets.values() if offset.owns is not None)
-        if parts is None or self.start is None:
+        offsets = logged.offsets.values()
+        parts = newest(offset.owns for offset in offsets if offset.owns is not None)
+        if parts is None or self.start_before is None:
             return frame
-        return frame.where(owned(parts, self.start, self.key))
+        by = dict(one for offset in offsets for one in offset.owned_by or ())
+        return frame.where(owned(parts, self.start_before, self.key, tuple(by.items())))
 
     def _take_down(self, frame: DataFrame, epoch: Epoch, recorder: Recorder) -> None:
         """Take down what was published: if that fails, it is the shadow that ends."""

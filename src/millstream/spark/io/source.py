@@ -42,7 +42,7 @@ from millstream.journal import Entry, PartitionReader, Slice, align, journal_at,
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, flags, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
-from millstream.switch.cut import Part, handed_out, passed, promised_floor
+from millstream.switch.cut import CutColumn, Part, handed_out, passed, promised_floor
 
 MARKER: Final = "__marker"
 PLACE: Final = "__place"
@@ -92,6 +92,8 @@ class Offset(msgspec.Struct, frozen=True):
     first: tuple[int, ...] | None = None
     #: What its version owns; None: everything.
     owns: tuple[Part, ...] | None = None
+    #: By which column it does, at the cuts that say so.
+    owned_by: tuple[CutColumn, ...] | None = None
 
     def begun(self, before: Offset | None) -> tuple[int, ...] | None:
         """Return where a batch begins that ends here; None: at the beginning of the journal."""
@@ -185,6 +187,7 @@ class JournalStreamReader(DataSourceStreamReader):
             self._starts,
             first if jump else began.first,
             orders.owns,
+            orders.starts or None,
         )
         if orders.question is not None:
             self._answer(began, found, orders.question)
@@ -303,7 +306,7 @@ def _plain(offset: Offset) -> dict[str, Any]:
     return {
         name: value
         for name, value in plain.items()
-        if value is not None or name not in ("first", "owns")
+        if value is not None or name not in ("first", "owns", "owned_by")
     }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
 
 from millstream.spark.run.version import FlowVersion
 from millstream.switch.changes import Change
@@ -20,6 +23,16 @@ def homes_of(version: FlowVersion) -> Homes:
     )
 
 
+def owning(version: FlowVersion, homes: Homes, plan: SwitchPlan) -> Homes:
+    """Return where everything of a version is, with how what a switch changes is owned."""
+    by_time = frozenset(homes.by_time)
+    means = replace(version.meanings, by_time=by_time, unlike=plan.unlike)
+    names = {group.name for group in plan.changed}
+    found = {one.name: means.start(one) for one in version.plan.groups if one.name in names}
+    starts = {name: start.column for name, start in found.items() if start is not None}
+    return changed(homes, starts=starts)
+
+
 def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
     """Return where everything of the next version will be: what it changes is its own."""
     known = homes_of(old)
@@ -35,7 +48,7 @@ def next_homes(old: FlowVersion, new: FlowVersion, plan: SwitchPlan) -> Homes:
         fresh = name not in known.journals and not (new.ground.folder / "journals" / name).exists()
         own = name in private or name not in known.journals
         journals[name] = "" if fresh else new.name if own else known.journals[name]
-    return Homes(groups, journals, _by_time(known, plan))
+    return owning(new, Homes(groups, journals, _by_time(known, plan)), plan)
 
 
 def _by_time(known: Homes, plan: SwitchPlan) -> tuple[str, ...]:

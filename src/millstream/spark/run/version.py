@@ -40,7 +40,7 @@ from millstream.spark.stages.analyse import Analysis, analyse
 from millstream.switch.changes import Version
 from millstream.switch.keys import key_of
 from millstream.switch.record import Homes
-from millstream.switch.starts import start_of
+from millstream.switch.starts import start_before
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,7 +220,9 @@ class FlowVersion:
     def make(self, group: str, checkpoint: Checkpoint) -> GroupQuery:
         """Make the query of a group; it does not run yet."""
         found = self.plan.group(group)
-        start = start_of(self.flow, found.stages, found.output, by_time=group in self.homes.by_time)
+        start = self.meanings.start(found)
+        by_time = group in self.homes.by_time
+        before = start_before(self.flow, found.stages, found.output, by_time=by_time)
         sink = GroupSink(
             job=self.flow.name,
             checkpoint=checkpoint.begin(),
@@ -229,6 +231,7 @@ class FlowVersion:
             stateful=found.stateful,
             behind=found.behind,
             start=None if start is None else start.column,
+            start_before=None if before is None else before.column,
             key=key_of(self.flow, found.output),
             shadow=self.aside is not None,
         )

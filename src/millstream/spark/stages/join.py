@@ -13,11 +13,12 @@ from millstream.spark.io.source import PLACE
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import interval, marked, unmarked
 from millstream.spark.stages.kind import SparkKind
+from millstream.switch.starts import HIDDEN_START
 
 _RIGHT = "__right_"
 
 
-def build(stage: Join, builder: Builder) -> DataFrame:
+def build(stage: Join, builder: Builder, start: str | None = None) -> DataFrame:
     left_time, right_time = builder.time(stage.left), builder.time(stage.right)
     left = builder.frame(stage.left).drop(PLACE)
     right = builder.frame(stage.right).drop(PLACE)
@@ -38,7 +39,18 @@ def build(stage: Join, builder: Builder) -> DataFrame:
             if (name := hidden.removeprefix(_RIGHT)) not in stage.on
             and not name == right_time == left_time
         ),
+        *([_earlier(left_time, right_time).alias(start)] if start is not None else []),
     )
+
+
+def results(stage: Join, builder: Builder) -> DataFrame:
+    """Return the pairs, each with the time of its earlier row in a hidden column."""
+    return build(stage, builder, HIDDEN_START)
+
+
+def _earlier(left_time: str, right_time: str) -> Column:
+    # A row without a partner starts by itself: `least` takes no notice of nulls.
+    return F.least(unmarked(left_time), unmarked(f"{_RIGHT}{right_time}"))
 
 
 def _same(name: str, times: set[str]) -> Column:
@@ -65,4 +77,4 @@ def _right(hidden: str, right_time: str) -> Column:
     return column.alias(name)
 
 
-KIND = SparkKind(build, whole_rows=True)
+KIND = SparkKind(build, results=results, whole_rows=True)

@@ -16,7 +16,7 @@ from millstream.spark.stages.build import Builder
 from millstream.spark.stages.keyless import Keyless
 from millstream.spark.stages.kind import SparkKind
 from millstream.spark.stages.match_frames import matched, schema_of
-from millstream.switch.starts import MATCH_START
+from millstream.switch.starts import HIDDEN_START
 
 
 def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame:
@@ -29,7 +29,7 @@ def build(stage: Match, builder: Builder, start: str | None = None) -> DataFrame
 
 def results(stage: Match, builder: Builder) -> DataFrame:
     """Return the matches, each with the time of its first event in a hidden column."""
-    return build(stage, builder, MATCH_START)
+    return build(stage, builder, HIDDEN_START)
 
 
 KIND = SparkKind(build, results=results, ordered=True, own_state=True)

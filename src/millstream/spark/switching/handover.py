@@ -44,7 +44,13 @@ def release(pair: VersionPair, name: str, *, held: bool = False) -> None:
             orders = changed(orders, first=first or before.first)
         if is_cut and group in parted - inner:
             stretch = state.owners.stretches[-1]
-            orders = changed(orders, owns=cuts.owned_after(before.owns, stretch, name))
+            orders = changed(
+                orders,
+                owns=cuts.owned_after(before.owns, stretch, name),
+                starts=cuts.owned_by(
+                    before.starts, stretch.from_us, state.job.homes[name].starts.get(group)
+                ),
+            )
             _expect(query, pair.began_us if name == state.next else None)
         if orders != before:
             query.control.order(orders)

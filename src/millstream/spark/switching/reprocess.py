@@ -90,7 +90,8 @@ def withdraw(old: FlowVersion, plan: SwitchPlan, since_us: int) -> None:
     taken = outputs(plan.old, plan.new, plan.groups).taken_back
     for group in old.plan.groups:
         for name in group.sinks:
-            start = start_of(old.flow, group.stages, group.output, by_time=True)
+            alike = group.name not in plan.unlike
+            start = start_of(old.flow, group.stages, group.output, by_time=True, alike=alike)
             if name in taken and start is not None:
                 target = old.ground.sink_target(old.flow, name, old.group_folder(group.name))
                 assert isinstance(target, Withdrawing)

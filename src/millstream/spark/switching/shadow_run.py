@@ -62,7 +62,8 @@ class ShadowRun:
         first = vote.first_positions(self._pair, since)
         for name, query in self._pair.new.queries.items():
             owns = None if name in self._pair.inner else ((since, None, 0, WHOLE),)
-            query.control.order(Orders(first=first.get(name, {}), owns=owns))
+            starts = () if query.sink.start is None else ((since, query.sink.start),)
+            query.control.order(Orders(first=first.get(name, {}), owns=owns, starts=starts))
             passing("switch-ordered")
         if self._duration is not None:
             self._until_us = now_us + self._duration // MICROSECOND

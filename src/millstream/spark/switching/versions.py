@@ -21,7 +21,7 @@ from typing import Final
 from millstream.clock import MICROSECOND, Clock, micros, moment_of
 from millstream.errors import RunError, SwitchRefused
 from millstream.flow.flow import Flow
-from millstream.spark.run.locations import homes_of, next_homes, shadow_homes
+from millstream.spark.run.locations import homes_of, next_homes, owning, shadow_homes
 from millstream.spark.run.query import GroupQuery
 from millstream.spark.run.version import Aside, FlowVersion, RunContext
 from millstream.spark.switching import handover, reprocess, vote
@@ -174,7 +174,10 @@ class FlowVersions:
             request,
             tuple(unit.name for unit in plan.units),
             step_us,
-            homes={self.current.name: homes_of(self.current), version: new.homes},
+            homes={
+                self.current.name: owning(self.current, homes_of(self.current), plan),
+                version: new.homes,
+            },
             since_us=None if plan.since is None else micros(plan.since),
         )
         step = machine.advance(self._pair.state, asked, self._now())
