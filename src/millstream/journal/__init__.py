@@ -25,7 +25,7 @@ from millstream.journal.base import (
     Staged,
 )
 from millstream.journal.kind import Journal, JournalReader, PartitionReader, PartitionWriter
-from millstream.journal.lateness import late_mask
+from millstream.journal.lateness import Steps, late_mask
 
 __all__ = [
     "FOREVER",
@@ -41,6 +41,7 @@ __all__ = [
     "PartitionWriter",
     "Slice",
     "Staged",
+    "Steps",
     "journal_at",
     "journals_in",
     "late_mask",

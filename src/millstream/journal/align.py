@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from millstream.journal.lateness import Steps, lowest_to_come
+
 #: The floor of a partition that has ended: later than any event (the year 9000).
 FOREVER_US: Final = 221_845_392_000_000_000
 
@@ -65,11 +67,12 @@ def progress(state: State, lateness: int) -> int | None:
     return _highest(state.running_max, from_floor)
 
 
-def floor_of(state: State, lateness: int) -> int | None:
+def floor_of(state: State, lateness: int | Steps) -> int | None:
     """Return the lowest time that may still come in a partition."""
     if state.ended:
         return FOREVER_US
-    from_rows = None if state.running_max is None else state.running_max - lateness
+    steps = ((None, lateness),) if isinstance(lateness, int) else lateness
+    from_rows = None if state.running_max is None else lowest_to_come(state.running_max, steps)
     return _highest(from_rows, state.floor)
 
 
@@ -103,7 +106,7 @@ def reach_of_epochs(views: Sequence[View], start: Sequence[int], limit: int) -> 
     return Reach(tuple(stops), epoch_floor_at(views, stops))
 
 
-def floor_at(views: Sequence[View], positions: Sequence[int], lateness: int) -> int | None:
+def floor_at(views: Sequence[View], positions: Sequence[int], lateness: int | Steps) -> int | None:
     """Return the lowest time that may still come after `positions`."""
     return _lowest(
         [floor_of(view.state_at(at), lateness) for view, at in zip(views, positions, strict=True)]

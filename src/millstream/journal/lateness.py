@@ -8,6 +8,23 @@ import numpy.typing as npt
 from millstream.journal.base import FOREVER
 
 Times = npt.NDArray[np.int64]
+Steps = tuple[tuple[int | None, int], ...]
+"""A lateness that changes in event time: from which time on it is what, the first from None."""
+
+
+def lowest_to_come(running_max: int, steps: Steps) -> int:
+    """Return the lowest time of a row that is not late after a running maximum.
+
+    Example:
+        >>> [lowest_to_come(at, ((None, 5), (100, 20))) for at in (90, 104, 105, 130)]
+        [85, 99, 100, 110]
+    """
+    ends = [*(first for first, _ in steps[1:]), None]
+    found = [
+        running_max - lateness if first is None else max(first, running_max - lateness)
+        for first, lateness in steps
+    ]
+    return min(low for low, end in zip(found, ends, strict=True) if end is None or low < end)
 
 
 def late_mask(

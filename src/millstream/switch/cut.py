@@ -27,6 +27,7 @@ from typing import Final
 
 from millstream.errors import InternalError, UnplaceableKey
 from millstream.journal.align import FOREVER_US, View
+from millstream.journal.lateness import Steps
 from millstream.journal.partitioning import place
 
 #: Shares are counted in parts of this.
@@ -94,6 +95,11 @@ def cut_of(bound: int | None, length: int) -> int:
 def passed(highest: int | None, bound: int | None) -> bool:
     """Tell whether a partition has handed out something that starts at the cut or later."""
     return highest is not None and (bound is None or highest > bound)
+
+
+def stepped(before: Steps, cut: int, after: int) -> Steps:
+    """Return a lateness that becomes `after` at a cut; once more changes nothing."""
+    return (*(one for one in before if one[0] is None or one[0] < cut), (cut, after))
 
 
 # who owns a result

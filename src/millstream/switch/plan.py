@@ -115,6 +115,7 @@ def switch_plan(
         *(_kept_for(new, parts) if since is None else ()),
         *(_left_out(old, new, parts) if mode == "shadow" else ()),
         *_narrower(old.flow, new.flow),
+        *_judged(old.flow, new.flow, since),
     )
     grown = tuple(_grown(old.flow, new.flow)) if mode != "shadow" else ()
     plans = old.plan, new.plan
@@ -187,6 +188,23 @@ def _sources(old: Flow, new: Flow) -> Iterator[tuple[Source, Source]]:
         before = old.stages.get(name)
         if isinstance(before, Source) and isinstance(after, Source):
             yield before, after
+
+
+def _relaxed(old: Flow, new: Flow) -> Iterator[tuple[Source, Source]]:
+    """Yield the sources that get another lateness."""
+    for before, after in _sources(old, new):
+        if before.lateness != after.lateness:
+            yield before, after
+
+
+def _judged(old: Flow, new: Flow, since: datetime | None) -> Iterator[str]:
+    """Say which rows are late by which lateness."""
+    for before, after in _relaxed(old, new):
+        then, now = shown(before.lateness), shown(after.lateness)
+        if since is None:
+            yield f'rows of "{after.name}" from the cut on are late by {now}, rows before it by {then}'
+        elif before.lateness < after.lateness:
+            yield f'rows of "{after.name}" that were late by {then}, and are not by {now}, are processed; their dead letters stay'
 
 
 def _grown(old: Flow, new: Flow) -> Iterator[str]:
@@ -432,6 +450,9 @@ def _shares(
     old: Version, new: Version, found: Collection[GroupChange], parts: Collection[Unit]
 ) -> Iterator[Obstacle]:
     """Yield what cannot be shared out between two versions."""
+    for before, after in _relaxed(old.flow, new.flow):
+        fact = f'the lateness of source "{after.name}" is {shown(before.lateness)} and would be {shown(after.lateness)}, so a row could be late for one version and not for the other'
+        yield Obstacle(fact, "switch at once, without --share; or keep the lateness")
     changed = {group.name: group for group in found}
     for unit in parts:
         if unit.moved:

@@ -540,3 +540,29 @@ def test_who_reads_a_journal_between_two_changed_groups_is_replaced_with_them() 
     alone = planned(build(1, "n"), build(2, "n"))
     assert [one.name for one in alone.changed] == ["kept"]
     assert (alone.units[0].private, alone.units[0].shared) == ((), ("kept",))
+
+
+def lateness_of(lateness: str) -> Version:
+    flow = ms.Flow("f")
+    rows = flow.source("rows", ms.inbox(DDL), time="at", key="k", lateness=lateness)
+    rows.window("w", every="1 h", n="count(*)").sink("out", ms.console())
+    return Version.of(plan_of(flow))
+
+
+def test_rows_are_late_by_the_version_that_owns_their_time():
+    plan = switch_plan(lateness_of("5 min"), lateness_of("1 min"))
+    assert plan.notes == (
+        'rows of "rows" from the cut on are late by 1 min, rows before it by 5 min',
+    )
+    again = datetime(2026, 1, 1, tzinfo=UTC)
+    (note,) = [
+        one
+        for one in switch_plan(lateness_of("0 s"), lateness_of("1 min"), since=again).notes
+        if "late" in one
+    ]
+    assert "are processed; their dead letters stay" in note
+
+
+def test_two_latenesses_cannot_be_shared_out():
+    plan = switch_plan(lateness_of("5 min"), lateness_of("1 min"), mode="share")
+    assert "late for one version and not for the other" in plan.obstacles[0].fact

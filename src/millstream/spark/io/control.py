@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from millstream.journal import Steps
 from millstream.storage import Folder, Storage
 from millstream.switch.cut import CutColumn, Part
 
@@ -46,6 +47,8 @@ class Orders(msgspec.Struct, frozen=True, omit_defaults=True):
     owns: tuple[Part, ...] | None = None
     #: By which column results are owned at a cut; at others as before there were these.
     starts: tuple[CutColumn, ...] = ()
+    #: The lateness of journals of which a switch has changed it: see `late`.
+    lateness: dict[str, Steps] = {}
     close_us: int | None = None
     question: Question | None = None
 

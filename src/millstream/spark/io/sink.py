@@ -22,9 +22,10 @@ from millstream.journal import DeadLetter, JournalReader, journal_at
 from millstream.journal.plain import records
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint, Logged
+from millstream.spark.io.late import Judge
 from millstream.spark.io.owned import owned
 from millstream.spark.io.sink_order import SinkOrder
-from millstream.spark.io.source import PLACE, Offset, has_late, late_rows
+from millstream.spark.io.source import PLACE, Offset, judge_of
 from millstream.spark.io.targets import Epoch, Target
 from millstream.switch.cut import newest
 from millstream.switch.starts import HIDDEN_START
@@ -180,30 +181,34 @@ class GroupSink:
                 continue
             known = before.offsets.get(name) if before else None
             start = offset.begun(known) or self._beginnings(source, len(offset.positions))
-            letters = self._late_of(source, start, offset)
+            letters = self._late_of(source, start, known, offset)
             if letters:
                 with journal_at(source.path).dead_letters() as dead:
                     dead.put_all(letters)
 
-    def _late_of(self, source: Input, start: Sequence[int], end: Offset) -> list[DeadLetter]:
+    def _late_of(
+        self, source: Input, start: Sequence[int], before: Offset | None, end: Offset
+    ) -> list[DeadLetter]:
         """Return the late rows of a batch, under their positions: a repetition adds nothing."""
         letters: list[DeadLetter] = []
         reader = self._reader(source, len(end.positions))
+        views = [reader.partition(number) for number in range(len(end.positions))]
+        judge = judge_of(views, before, end, source.lateness)
         for partition, (a, z) in enumerate(zip(start, end.positions, strict=True)):
             for entry in reader.partition(partition).entries(a, z):
-                if has_late(entry, source.lateness):
+                if judge.suspects(entry):
                     letters += self._late_rows(
-                        source, partition, max(a, entry.position), min(z, entry.stop)
+                        source, judge, partition, max(a, entry.position), min(z, entry.stop)
                     )
         return letters
 
     def _late_rows(
-        self, source: Input, partition: int, start: int, stop: int
+        self, source: Input, judge: Judge, partition: int, start: int, stop: int
     ) -> Iterator[DeadLetter]:
         for part in self._reader(source, partition + 1).partition(partition).read(start, stop):
             if part.batch is None or source.time is None:
                 continue
-            for place in late_rows(part, source.time, source.lateness).nonzero()[0].tolist():
+            for place in judge.late(part, source.time).nonzero()[0].tolist():
                 (record,) = records(part.batch.slice(place, 1))
                 yield DeadLetter(
                     f"late:{source.name}", part.position + place, "late", record, partition

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -38,10 +38,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from millstream.errors import PositionUnwritten
-from millstream.journal import Entry, PartitionReader, Slice, align, journal_at, late_mask
+from millstream.journal import PartitionReader, Steps, align, journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, flags, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
+from millstream.spark.io.late import Judge
 from millstream.switch.cut import CutColumn, Part, handed_out, passed, promised_floor
 
 MARKER: Final = "__marker"
@@ -94,6 +95,13 @@ class Offset(msgspec.Struct, frozen=True):
     owns: tuple[Part, ...] | None = None
     #: By which column it does, at the cuts that say so.
     owned_by: tuple[CutColumn, ...] | None = None
+    #: The lateness, if a switch has changed it.
+    lateness: Steps | None = None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether its version owns nothing from some moment on."""
+        return self.owns is not None and all(until is not None for _, until, *_ in self.owns)
 
     def begun(self, before: Offset | None) -> tuple[int, ...] | None:
         """Return where a batch begins that ends here; None: at the beginning of the journal."""
@@ -118,6 +126,7 @@ class Range(InputPartition):
     start: int
     stop: int
     marker: int | None = None
+    judge: Judge | None = None
 
 
 class JournalSource(DataSource):
@@ -174,10 +183,15 @@ class JournalStreamReader(DataSourceStreamReader):
         if orders.question is not None and orders.question.stop:
             self._answer(began, began, orders.question)
             return structs.replace(began, starts=self._starts)
-        reached = self._below(self._reach(start, rows), start, began, orders.question)
+        steps = orders.lateness.get(began.journal)
+        reached = self._reach(start, rows, steps)
+        if orders.question is not None and orders.question.kind == "confirm":
+            reached = self._below(reached, start, began, orders.question, steps)
+        # With a longer lateness than before, the floor by rows may lie below what was logged.
+        before = began.floor if reached.floor is not None else None
         floors = [
             one
-            for one in (reached.floor, orders.close_us)
+            for one in (reached.floor, before, orders.close_us)
             if one is not None and self.settings.time
         ]
         found = Offset(
@@ -188,6 +202,7 @@ class JournalStreamReader(DataSourceStreamReader):
             first if jump else began.first,
             orders.owns,
             orders.starts or None,
+            orders.lateness.get(began.journal),
         )
         if orders.question is not None:
             self._answer(began, found, orders.question)
@@ -209,11 +224,14 @@ class JournalStreamReader(DataSourceStreamReader):
         return tuple(handed_out(state.running_max, offset.floor, step_us) for state in states)
 
     def _below(
-        self, reached: align.Reach, start: Sequence[int], began: Offset, question: Question | None
+        self,
+        reached: align.Reach,
+        start: Sequence[int],
+        began: Offset,
+        question: Question,
+        steps: Steps | None,
     ) -> align.Reach:
         """Keep a promise: hand out nothing at or after the cut, as long as the question stands."""
-        if question is None or question.kind != "confirm":
-            return reached
         if any(passed(one, question.bound) for one in self._highest(began, question.step_us)):
             return reached
         views = _views(self.settings.path)[: len(reached.positions)]
@@ -226,13 +244,16 @@ class JournalStreamReader(DataSourceStreamReader):
         if inside:
             floor = align.epoch_floor_at(views, stops)
         else:
-            floor = align.floor_at(views, stops, self.settings.lateness)
+            floor = align.floor_at(views, stops, steps or self.settings.lateness)
         return align.Reach(tuple(stops), promised_floor(floor, question.cut_us))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
         before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
         begun = after.begun(before) or before.positions
-        ranges = split(begun, after.positions, self.settings.tasks)
+        judge = self._judge(before, after)
+        ranges = [
+            replace(one, judge=judge) for one in split(begun, after.positions, self.settings.tasks)
+        ]
         moved = after.floor is not None and (
             after.floor != before.floor or after.starts != before.starts
         )
@@ -241,7 +262,13 @@ class JournalStreamReader(DataSourceStreamReader):
         # The marker rides with a range where there is one: a task of its own costs more than it
         # does.
         last = ranges[-1] if ranges else Range(0, begun[0], begun[0])
-        return [*ranges[:-1], Range(last.partition, last.start, last.stop, after.floor)]
+        return [*ranges[:-1], replace(last, marker=after.floor)]
+
+    def _judge(self, before: Offset, after: Offset) -> Judge | None:
+        """Return who tells late rows of a batch; nobody where none can be late."""
+        if self.settings.time is None or self.settings.grouped:
+            return None
+        return judge_of(_views(self.settings.path), before, after, self.settings.lateness)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
@@ -252,12 +279,15 @@ class JournalStreamReader(DataSourceStreamReader):
         if partition.marker is not None:
             yield marker(schema, self.settings, partition.marker)
 
-    def _reach(self, start: Sequence[int], limit: int) -> align.Reach:
+    def _reach(self, start: Sequence[int], limit: int, steps: Steps | None = None) -> align.Reach:
         views = _views(self.settings.path)
         start = padded(start, len(views))
         if self.settings.grouped or self.settings.time is None:
             return align.reach_of_epochs(views, start, limit)
-        return align.reach_of_rows(views, start, self.settings.lateness, limit)
+        found = align.reach_of_rows(views, start, self.settings.lateness, limit)
+        if steps is None:
+            return found
+        return align.Reach(found.positions, align.floor_at(views, found.positions, steps))
 
 
 def split(start: Sequence[int], stop: Sequence[int], tasks: int) -> list[Range]:
@@ -306,7 +336,7 @@ def _plain(offset: Offset) -> dict[str, Any]:
     return {
         name: value
         for name, value in plain.items()
-        if value is not None or name not in ("first", "owns", "owned_by")
+        if value is not None or name not in ("first", "owns", "owned_by", "lateness")
     }
 
 
@@ -354,10 +384,10 @@ def _kept(settings: ReadSettings, piece: Range) -> Iterator[_Part]:
         if part.batch is None or part.batch.num_rows == 0:
             continue
         places = _places(settings.place, piece.partition, part.position, part.batch.num_rows)
-        if settings.time is None or settings.grouped or not has_late(part, settings.lateness):
+        if settings.time is None or piece.judge is None or not piece.judge.suspects(part):
             yield _Part(part.batch, places)
             continue
-        on_time = np.flatnonzero(~late_rows(part, settings.time, settings.lateness))
+        on_time = np.flatnonzero(~piece.judge.late(part, settings.time))
         batch = part.batch.take(numbers(on_time, pa.int64()))
         yield _Part(batch, None if places is None else places[on_time])
 
@@ -386,17 +416,17 @@ def _chunks(parts: Iterator[_Part]) -> Iterator[list[_Part]]:
         yield pending
 
 
-def has_late(part: Slice | Entry, lateness_us: int) -> bool:
-    """Tell whether any row can be late, without looking at the rows."""
-    return part.max_lag is not None and part.max_lag > lateness_us
-
-
-def late_rows(part: Slice, time: str, lateness_us: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Tell for each row of a slice whether it is late."""
-    if part.batch is None:
-        return np.zeros(0, dtype=np.bool_)
-    times = pc.cast(part.batch.column(time), pa.int64()).to_numpy(zero_copy_only=False)
-    return late_mask(times, part.running_max_before, lateness_us, part.floor_before)
+def judge_of(
+    views: Sequence[align.View], before: Offset | None, after: Offset, lateness_us: int
+) -> Judge:
+    """Return who tells late rows of a batch, by what was logged for it and for the one before."""
+    steps = after.lateness or ((None, lateness_us),)
+    lowest = None
+    # The floor of a version that leaves is lifted when all that it owns is read.
+    if before is not None and before.floor is not None and not before.leaving:
+        floor = align.floor_at(views, padded(before.positions, len(views)), steps)
+        lowest = before.floor if floor is not None and floor < before.floor else None
+    return Judge(steps, lowest)
 
 
 def _joined(parts: list[_Part], schema: pa.Schema) -> pa.RecordBatch:

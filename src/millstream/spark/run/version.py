@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 from rich.console import Console
 
+from millstream.clock import MICROSECOND
 from millstream.errors import InvalidOption
 from millstream.flow.flow import Flow
 from millstream.flow.site import Site
-from millstream.flow.stages import Written
+from millstream.flow.stages import Source, Written
 from millstream.journal import journal_at
 from millstream.plan import fingerprint
 from millstream.plan.groups import Group, plan
@@ -156,6 +157,13 @@ class FlowVersion:
                 )
                 fact = f'runs "{stage.program}", which is not here'
                 raise site.mistake(InvalidOption, fact, hint=hint)
+
+    @property
+    def lateness(self) -> dict[str, int]:
+        """The lateness of each source, in microseconds."""
+        stages = self.flow.stages.items()
+        sources = {name: stage for name, stage in stages if isinstance(stage, Source)}
+        return {name: stage.lateness // MICROSECOND for name, stage in sources.items()}
 
     # where it is
 

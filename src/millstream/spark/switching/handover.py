@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace as changed
 
+from millstream.journal import Steps
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Logged
 from millstream.spark.io.journal_target import JournalTarget
@@ -42,6 +43,8 @@ def release(pair: VersionPair, name: str, *, held: bool = False) -> None:
         if is_cut and group in parted:
             first = state.job.firsts.get(name, {}).get(group, {})
             orders = changed(orders, first=first or before.first)
+        if is_cut and group in parted | pair.moved:
+            orders = changed(orders, lateness=_lateness(pair, group))
         if is_cut and group in parted - inner:
             stretch = state.owners.stretches[-1]
             orders = changed(
@@ -55,6 +58,17 @@ def release(pair: VersionPair, name: str, *, held: bool = False) -> None:
         if orders != before:
             query.control.order(orders)
             passing("switch-ordered")
+
+
+def _lateness(pair: VersionPair, group: str) -> dict[str, Steps]:
+    """Return the lateness of sources that changed, in this switch or before, for both versions."""
+    old = pair.current.queries.get(group)
+    known = {} if old is None else old.control.orders().lateness
+    changing = {
+        name: cuts.stepped(known.get(name, ((None, before),)), pair.cut_us, after)
+        for name, (before, after) in pair.relaxed.items()
+    }
+    return known | changing
 
 
 def _order_sinks(pair: VersionPair) -> None:

@@ -134,6 +134,13 @@ class VersionPair:
             if group.name in self.parted and group.journal in private
         }
 
+    @property
+    def relaxed(self) -> dict[str, tuple[int, int]]:
+        """The sources that get another lateness: the old one and the new one."""
+        old, new = self.current.lateness, self.new.lateness
+        both = {name: (old[name], new[name]) for name in old if name in new}
+        return {name: (before, after) for name, (before, after) in both.items() if before != after}
+
     # the cut
 
     @property

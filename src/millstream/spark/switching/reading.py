@@ -29,7 +29,8 @@ def ahead(query: GroupQuery, logged: Logged, until_us: int) -> float:
     """
     most = 0.0
     for name, offset in logged.offsets.items():
-        late = query.sink.inputs[name].lateness
+        # A row may come that is not late for one of two versions.
+        late = max([query.sink.inputs[name].lateness, *(one for _, one in offset.lateness or ())])
         goal = min(until_us + late, align.FOREVER_US)
         for view, at in positions(query, offset):
             got = _got(view, at, late, grouped=query.sink.inputs[name].grouped)

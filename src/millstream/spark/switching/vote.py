@@ -53,6 +53,12 @@ def _asked_groups(pair: VersionPair) -> set[str]:
     """Return the groups of the current version that have a say."""
     queries, new = pair.current.queries, pair.new
     mine = pair.parted & queries.keys()
+    # Where a lateness changes at the cut, nobody may have read past it.
+    mine |= {
+        name
+        for name in pair.moved & queries.keys()
+        if pair.relaxed.keys() & queries[name].sink.inputs
+    }
     read = {name for group in mine for name in queries[group].sink.inputs}
     wanted = {name for group in pair.own(new) for name in new.plan.group(group).inputs} - read
     # What only new groups read is cut above what others have read of it.
