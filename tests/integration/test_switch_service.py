@@ -187,3 +187,30 @@ def test_a_version_in_the_shadow_of_a_job_is_compared_from_the_command_line(tmp_
     assert Counter(
         (one["shop"], one["window_start"][8:13].replace("T", " "), one["amount"]) for one in found
     ) == (feeder.expected())
+
+
+def test_a_switch_of_silent_sources_says_what_it_waits_for_and_ends_when_they_are_quiet(
+    tmp_path: Path,
+) -> None:
+    write_files(PAGE, tmp_path)
+    with service(tmp_path) as engine:
+        engine.shell("millstream deploy flow.py")
+        rows = [Feeder._row(n) for n in range(100)]
+        with ms.connect(engine.inbox) as client:
+            client.send("shop.sales", rows)
+        wait_for(lambda: processed(engine, 100))
+        engine.shell("millstream switch shop flow_2.py --detach")
+        wait_for(lambda: status(engine)["switch"]["waits"])
+        switch = status(engine)["switch"]
+        assert switch["phase"] == "overlapping"
+        assert switch["waits"].startswith('events of source "sales" from 2024-05-04 ')
+        assert 'waits for events of source "sales"' in engine.shell("millstream status shop")
+        said = engine.shell("millstream switch shop --until-quiet")
+        assert said.startswith("shop runs version 2; cut at ")
+        late = [{**rows[0], "item": "late"}]
+        with ms.connect(engine.inbox) as client:
+            client.send("shop.sales", late)
+        wait_for(lambda: status(engine)["late"] == 1)
+        assert engine.shell("millstream drain shop --flush") == "shop has finished\n"
+    found = lines(tmp_path / "out/hourly")
+    assert sum(one["amount"] for one in found) == sum(row["amount"] for row in rows)

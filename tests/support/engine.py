@@ -65,6 +65,8 @@ class PeerEngine:
         self._numbers: dict[str, int] = {}
         self._versions: dict[str, list[Version]] = {}
         self.wanted: SwitchRequest | None = None
+        #: The job whose switch is to end when its sources are quiet.
+        self.quiet: str | None = None
         #: What happens when a switch was asked for.
         self.after_switch: Callable[[str], None] = lambda name: None
         self._changed = threading.Condition()
@@ -380,6 +382,10 @@ class PeerEngine:
         status = self.status(name)
         self.after_switch(name)
         return status
+
+    def end_when_quiet(self, job: str) -> JobStatus:
+        self.quiet = job
+        return self.status(self._job(job).name)
 
     def abort_switch(self, job: str) -> JobStatus:
         name = self._job(job).name

@@ -408,7 +408,8 @@ def _version(job: JobStatus) -> str:
         f", which has {job.switch.share * 100:g}% of the keys" if going and job.switch.share else ""
     )
     cut = f", cut at {at(job.switch.cut)}" if going and job.switch.cut else ""
-    return f"   version {job.version}{going}{keys}{cut}"
+    waits = f", waits for {job.switch.waits}" if going and job.switch.waits else ""
+    return f"   version {job.version}{going}{keys}{cut}{waits}"
 
 
 def _inbox(one: InboxStatus) -> str:

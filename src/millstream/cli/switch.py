@@ -70,6 +70,13 @@ Probation = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Watch the new version for this long after the switch."),
 ]
+UntilQuiet = Annotated[
+    bool,
+    typer.Option(
+        "--until-quiet",
+        help="End the overlap when the sources are idle, without waiting for events; alone, of the switch that is going on.",
+    ),
+]
 OnFailure = Annotated[
     str | None, typer.Option(metavar="back", help="Go back if the new version fails its probation.")
 ]
@@ -102,6 +109,7 @@ def switch(
     end: Annotated[
         bool, typer.Option("--end", help="With --shadow: end it, and show what it has found.")
     ] = False,
+    until_quiet: UntilQuiet = False,
     probation: Probation = None,
     on_failure: OnFailure = None,
     dead_letters: DeadLetters = 100,
@@ -116,7 +124,8 @@ def switch(
     No result is lost or published twice.
     """
     abort = abort or give_up
-    _check_arguments(flow, back=back, abort=abort or end, plan=plan, share=share)
+    ends = until_quiet and flow is None and share is None and not (back or abort or end)
+    _check_arguments(flow, back=back, abort=abort or end or ends, plan=plan, share=share)
     request = _request(
         share=None if share is None else _share(share),
         consent=tuple(consent or ()),
@@ -125,6 +134,7 @@ def switch(
         duration=_duration(duration, probation, shadow=shadow, end=end),
         timeout=_span(limit),
         trial=_probation(probation, on_failure, dead_letters),
+        until_quiet=until_quiet,
     )
     if Path(job).suffix in _FLOWS and Path(job).is_file():
         _compare(Path(job), flow, request, plan=plan, json=json)
@@ -134,6 +144,10 @@ def switch(
             status = found.abort_switch(job)
             text = f"the switch of {status.name} is being aborted; version {status.version} runs on"
             told(status, text, json=json)
+        elif ends:
+            found.end_when_quiet(job)
+            if not detach:
+                _wait(found, job, timeout, None, back=False, json=json)
         elif plan:
             _plan(found, job, flow, request, json=json)
         elif end:
@@ -379,7 +393,8 @@ def line(switch: SwitchStatus, now: float, most_left_s: float) -> str:
         done = max(0.0, min(1.0, 1 - switch.left_s / most_left_s))
         full = round(done * _BAR)
         going += f" {'█' * full}{'░' * (_BAR - full)} {done:.0%}"
-    return "   ".join([*parts, f"{going}{since}"])
+    waits = "" if switch.waits is None else f"   waits for {switch.waits}"
+    return "   ".join([*parts, f"{going}{since}"]) + waits
 
 
 _NAMES: Final = {
@@ -439,7 +454,12 @@ def outcome(status: JobStatus) -> str:
         has = f"version {switch.version} of {status.name} has {_percent(switch.share)} of the keys; cut at {switch.cut}"
         last = (switch.steps[-1].detail or "") if switch.steps else ""
         return f"{has}; {last}" if last.startswith("the share stays") else has
-    return f"the switch of {status.name} to version {switch.version} is {switch.phase}"
+    going = f"the switch of {status.name} to version {switch.version} is {switch.phase}"
+    if switch.waits is None:
+        return going
+    quiet = f"millstream switch {status.name} --until-quiet"
+    hint = "" if switch.until_quiet else f"; {quiet} ends it when the sources are idle"
+    return f"{going}: it waits for {switch.waits}{hint}"
 
 
 def _length(seconds: float) -> str:

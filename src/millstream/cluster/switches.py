@@ -63,6 +63,15 @@ class JobSwitches(Engines):
         body, driver = _body(flow, request or SwitchRequest()), self._driver(job)
         return driver.post(job_path(job, "switch"), JobStatus, body, extra=PLANNING_S)
 
+    def end_when_quiet(self, job: str) -> JobStatus:
+        """Let the switch that is going on end without events, once its sources are idle.
+
+        Raises:
+            SwitchRefused: There is none.
+        """
+        body = {"until_quiet": True}
+        return self._driver(job).post(job_path(job, "switch"), JobStatus, body)
+
     def abort_switch(self, job: str) -> JobStatus:
         """Abort a switch before its cut, or end a shadow.
 
@@ -118,6 +127,8 @@ def _body(flow: Path | None, request: SwitchRequest) -> dict[str, Any]:
         body["share"] = request.share / WHOLE
     if request.since is not None:
         body["since"] = request.since
+    if request.until_quiet:
+        body["until_quiet"] = True
     if request.duration is not None:
         body["shadow"] = request.duration.total_seconds()
     if (trial := request.trial) is not None:

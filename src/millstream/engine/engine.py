@@ -277,6 +277,16 @@ class Engine(JobQueries):
         self._open.runner.switches.begin(managed, request)
         return self._status(managed)
 
+    def end_when_quiet(self, job: str) -> JobStatus:
+        """Let a switch end without events: sources that are idle pass their time on.
+
+        Raises:
+            SwitchRefused: There is none.
+        """
+        managed = self._managed(job)
+        self._open.runner.switches.end_when_quiet(managed)
+        return self._status(managed)
+
     def abort_switch(self, job: str) -> JobStatus:
         """Abort a switch, which is possible until its cut.
 

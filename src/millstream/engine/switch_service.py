@@ -175,6 +175,24 @@ class Switches:
         if managed.driver is not None:
             managed.driver.send(AbortSwitch())
 
+    def end_when_quiet(self, managed: ManagedJob) -> None:
+        """Let a switch that goes on end without events, once its sources are idle.
+
+        Raises:
+            SwitchRefused: There is none.
+        """
+        self._runner.call(lambda: self._end_when_quiet(managed))
+
+    def _end_when_quiet(self, managed: ManagedJob) -> None:
+        switch = managed.switch
+        if switch is None or switch.over:
+            raise SwitchRefused(f'no switch of job "{managed.name}" is going on')
+        version = managed.versions[switch.version]
+        version = replace(version, switch=replace(switch, until_quiet=True))
+        managed.versions[version.number] = version
+        text = "the overlap ends when the sources are quiet"
+        self._save(managed, version, [Noted(self._now(), f"switch {switch.phase}", text)])
+
     def _planned(self, managed: ManagedJob, request: SwitchRequest, new: _New) -> Planned:
         driver = managed.driver
         if driver is None:
@@ -230,6 +248,7 @@ class Switches:
             since=request.since,
             share=0 if request.share not in (None, WHOLE) else None,
             wanted=request.share if request.share != WHOLE else None,
+            until_quiet=request.until_quiet,
         )
         version = Version(number=number, added_at=now, settings=settings, switch=switch)
         text = f"from version {managed.current} to {number}" + (
@@ -335,6 +354,9 @@ class Switches:
         for version in list(managed.versions.values()):
             if (managed.stored.id, version.number) in self._unsaved:
                 self._save(managed, version, [])
+        switch = managed.switch
+        if switch is not None and switch.until_quiet and not switch.over:
+            self._inboxes.lift(managed.name, switch.needs)
         self._probations.tick(managed)
 
     def _go_back(self, managed: ManagedJob) -> None:
@@ -496,6 +518,8 @@ def switch_status(switch: Switch | None) -> SwitchStatus | None:
         shadow=switch.shadow,
         share=None if switch.share is None else switch.share / WHOLE,
         wanted=None if switch.wanted is None else switch.wanted / WHOLE,
+        waits=None if switch.over else switch.waits,
+        until_quiet=switch.until_quiet,
     )
 
 

@@ -4,7 +4,8 @@ A reader hands out nothing above its lowest partition's progress, so a partition
 without new rows would hold up the others forever. Once it has been idle for a
 while it is given a floor, an IDLE record, that brings it level with the slowest
 partition that is not idle (if all are, with the furthest). A row that comes to it
-below the floor is late from then on: a fact of the journal, the same in a replay.
+below the floor is late from then on: a fact of the journal, the same in a replay. If all are idle
+and somebody waits for the source, they go as far as is `wanted`.
 
 Who knows a source only as it was before it got more partitions ends those that it knows. The others
 are ended for it, once they are idle.
@@ -34,10 +35,20 @@ class Progress:
 
 
 def proposals(
-    partitions: Sequence[Progress], *, now_us: int, idle_us: int, lateness_us: int
+    partitions: Sequence[Progress],
+    *,
+    now_us: int,
+    idle_us: int,
+    lateness_us: int,
+    wanted: int | None = None,
 ) -> list[tuple[int, int]]:
-    """Return the partitions that should be given a floor now, and which."""
+    """Return the partitions that should be given a floor now, and which.
+
+    `wanted` is the floor that they get if all are idle.
+    """
     target = _target(partitions, now_us, idle_us, lateness_us)
+    if wanted is not None and all(one.ended or _idle(one, now_us, idle_us) for one in partitions):
+        target = max(wanted + lateness_us, wanted if target is None else target)
     if target is None:
         return []
     return [

@@ -128,6 +128,10 @@ class Host:
             for name, inboxes in self._inboxes.items()
         }
 
+    def lift(self, source: str, floor: int) -> None:
+        """Let a source pass its time on to `floor` when all of it is idle."""
+        self._levels.lift(source, floor)
+
     def level(self) -> int | None:
         """Give idle partitions the floors that are due; return when the next can become idle."""
         return self._levels.level()

@@ -41,7 +41,9 @@ class Levels:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watched: dict[str, tuple[Sequence[Levelled], SourceSettings, Sequence[Inbox]]] = {}
+        self._watched: dict[str, tuple[Sequence[Levelled], Settings, Sequence[Inbox]]] = {}
+        self._alone: dict[str, tuple[Sequence[Levelled], Settings, Sequence[Inbox]]] = {}
+        self._wanted: dict[str, int] = {}
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -55,7 +57,27 @@ class Levels:
     ) -> None:
         """Watch the partitions of a source, if it needs that; some were added `later`."""
         if len(inboxes) < 2 or (settings.time is None and not later):
+            self._alone[source] = inboxes, settings, later
             return
+        self._watch(source, inboxes, settings, later)
+
+    def lift(self, source: str, floor: int) -> None:
+        """Let a source pass its time on to `floor` when all of it is idle: somebody waits for it."""
+        if self._wanted.get(source, -1) >= floor:
+            return
+        self._wanted[source] = floor
+        alone = self._alone.pop(source, None)
+        if alone is not None and alone[1].time is not None:
+            self._watch(source, *alone)
+        self._news.set()
+
+    def _watch(
+        self,
+        source: str,
+        inboxes: Sequence[Levelled],
+        settings: Settings,
+        later: Sequence[Inbox],
+    ) -> None:
         self._watched = self._watched | {source: (inboxes, settings, later)}
         for inbox in inboxes:
             inbox.on_rows = self._news.set
@@ -68,6 +90,8 @@ class Levels:
 
     def remove(self, source: str) -> None:
         self._watched = {name: one for name, one in self._watched.items() if name != source}
+        self._alone.pop(source, None)
+        self._wanted.pop(source, None)
 
     def _keep_level(self) -> None:
         while not self._stopping.wait(_LEVEL_EVERY_S):
@@ -77,18 +101,23 @@ class Levels:
 
     def level(self) -> int | None:
         """Give idle partitions the floors that are due; return when the next can become idle."""
-        moments = [self._level(*one) for one in self._watched.values()]
+        watched = self._watched.items()
+        moments = [self._level(*one, wanted=self._wanted.get(name)) for name, one in watched]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _level(
-        self, inboxes: Sequence[Levelled], settings: SourceSettings, later: Sequence[Inbox] = ()
+        self,
+        inboxes: Sequence[Levelled],
+        settings: Settings,
+        later: Sequence[Inbox] = (),
+        *,
+        wanted: int | None = None,
     ) -> int | None:
         microsecond = timedelta(microseconds=1)
         now, idle_us = self._clock.now_us(), settings.idle // microsecond
+        late_us = settings.lateness // microsecond
         states = [inbox.progress() for inbox in inboxes]
-        floors = proposals(
-            states, now_us=now, idle_us=idle_us, lateness_us=settings.lateness // microsecond
-        )
+        floors = proposals(states, now_us=now, idle_us=idle_us, lateness_us=late_us, wanted=wanted)
         by_partition = {inbox.partition: inbox for inbox in inboxes}
         for partition, floor in floors:
             by_partition[partition].level(floor)

@@ -27,6 +27,8 @@ class SwitchProgress(msgspec.Struct, frozen=True):
     `cut_us` is the cut, in event time, and `left_s` how much event time the version that leaves
     still has to read, if that is known. `ended` is "done", "given up", "refused" or "compared", if
     it has. `share` and `wanted` are the parts of the keys that the version has and is to have.
+    `needs` says up to which floor each source must come before the version that leaves is done, and
+    `waits` which source has not yet.
     """
 
     version: str
@@ -39,3 +41,5 @@ class SwitchProgress(msgspec.Struct, frozen=True):
     shadow: Comparison | None = None
     share: int | None = None
     wanted: int | None = None
+    needs: dict[str, int] = {}
+    waits: str | None = None

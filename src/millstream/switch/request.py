@@ -37,6 +37,8 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
         duration: How long it runs in the shadow; None: until it is ended.
         timeout: How long it may take until the cut.
         trial: How the new version is watched afterwards.
+        until_quiet: Let sources that are idle pass their time on, so that the overlap ends without
+            events.
 
     Raises:
         SwitchRefused: It makes no sense.
@@ -51,6 +53,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     duration: timedelta | None = None
     timeout: timedelta = TIMEOUT
     trial: Trial | None = None
+    until_quiet: bool = False
 
     def __post_init__(self) -> None:
         if self.share is None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 
@@ -376,3 +377,18 @@ def test_a_line_shows_what_is_over_and_what_goes_on() -> None:
         == "preparing ✓ 6.0 s   cutting ✓ 500 ms   overlap ████████░░ 75% 23.5 s"
     )
     assert phases(half)[2:] == [("overlap", None), ("retiring", None)]
+    waiting = msgspec.structs.replace(half, waits='events of source "s"')
+    assert line(waiting, BEGAN + 30, 60.0).endswith('23.5 s   waits for events of source "s"')
+
+
+def test_a_switch_that_goes_on_is_to_end_when_its_sources_are_quiet(
+    served: Served, new: Path, run: Run
+) -> None:
+    run("f", str(new), "--detach")
+    progress = SwitchProgress("2", "overlapping", waits='events of source "s"')
+    served.engine.reported("f", progress)
+    run("f", "--until-quiet", "--detach")
+    assert served.engine.quiet == "f"
+    waiting = command.outcome(served.engine.status("f"))
+    assert waiting.startswith("the switch of f to version 2 is overlapping: it waits for events")
+    assert waiting.endswith("millstream switch f --until-quiet ends it when the sources are idle")

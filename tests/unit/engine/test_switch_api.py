@@ -142,3 +142,16 @@ def test_a_switch_needs_the_token_and_a_job(served: Served) -> None:
         assert answer.status_code == 401
     assert served.http.post("/jobs/x/switch", json={"back": True}).status_code == 404
     assert served.http.get("/jobs/x/versions").status_code == 404
+
+
+def test_a_switch_says_what_it_waits_for_and_can_end_when_that_is_quiet(served: Served) -> None:
+    served.http.post("/jobs/f/switch", json={"package": PACKAGE, "until_quiet": True})
+    assert served.engine.wanted is not None
+    assert served.engine.wanted.until_quiet
+    progress = SwitchProgress("2", "overlapping", needs={"s": 5}, waits='events of source "s"')
+    served.engine.reported("f", progress)
+    assert served.http.get("/jobs/f").json()["switch"]["waits"] == 'events of source "s"'
+    assert served.http.post("/jobs/f/switch", json={"until_quiet": True}).status_code == 202
+    assert served.engine.quiet == "f"
+    served.engine.reported("f", SwitchProgress("2", "running", ended="done"))
+    assert served.http.get("/jobs/f").json()["switch"]["waits"] is None

@@ -43,6 +43,17 @@ def test_if_all_are_idle_they_are_brought_level_with_the_furthest() -> None:
     assert propose(partition(0, 80, quiet=20), partition(1, 20, quiet=30)) == [(1, 75)]
 
 
+def test_if_all_are_idle_they_go_as_far_as_somebody_wants_them_to() -> None:
+    options = {"now_us": NOW, "idle_us": IDLE, "lateness_us": LATENESS}
+    idle = partition(0, 80, quiet=20), partition(1, None, quiet=30)
+    assert proposals(idle, **options, wanted=200) == [(0, 200), (1, 200)]
+    assert proposals(idle, **options, wanted=10) == [(1, 75)]
+    awake = partition(0, 80), partition(1, 20, quiet=30)
+    assert proposals(awake, **options, wanted=200) == [(1, 75)]
+    done = partition(0, 80, floor=200, quiet=20), partition(1, None, ended=True)
+    assert proposals(done, **options, wanted=200) == []
+
+
 def test_a_floor_is_not_proposed_again() -> None:
     assert propose(partition(0, 80), partition(1, 20, floor=75, quiet=10)) == []
 

@@ -40,3 +40,28 @@ def test_idle_partitions_of_an_inbox_are_brought_level_with_the_others(
     assert kinds_of(journal, 1) == [Kind.IDLE]
     (entry,) = Reader(journal).partition(1).entries(0, 1)
     assert entry.floor_after == micros(NOON) - 60_000_000
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_source_that_is_waited_for_passes_its_time_on_when_it_is_idle(
+    tmp_path: Path, clock: ManualClock, partitions: int
+) -> None:
+    journal = tmp_path / "f/journals/events"
+    description, _ = ingest.declare(
+        source(ms.inbox("n long, at timestamp"), partitions=partitions), journal
+    )
+    host = Host(tmp_path / "f", declared_inboxes(tmp_path / "f"), clock=clock)
+    batch = pa.RecordBatch.from_pylist([{"n": 0, "at": NOON}], schema=description.schema)
+    assert host.inbox("events", 0).enqueue("me", range(1), batch) == 1
+    later = micros(NOON) + 3_600_000_000
+    host.lift("events", later)
+    host.level()
+    assert Kind.IDLE not in kinds_of(journal, 0), "it has just had rows"
+    clock.advance_us(STEP_US)
+    host.level()
+    host.level()
+    host.close()
+    for number in range(partitions):
+        view = Reader(journal).partition(number)
+        assert view.state_at(view.end).floor == later
+        assert kinds_of(journal, number).count(Kind.IDLE) == 1

@@ -75,7 +75,9 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version gets another share. `consent` names stages whose state may be lost, and outputs whose
     results may be repeated. With `since` what starts there or later is processed again. After
     `limit` seconds without a cut the switch is aborted. With `shadow` it only runs for so many
-    seconds in the shadow of the running version, and is compared with it.
+    seconds in the shadow of the running version, and is compared with it. With `until_quiet`
+    sources that are idle pass their time on, so that the overlap ends without events; alone, this
+    changes the switch that is going on.
     """
 
     package: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})] | None = None
@@ -87,6 +89,13 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probation: Probation | None = None
     shadow: Annotated[float, Meta(gt=0, le=7 * 86_400)] | None = None
     share: Annotated[float, Meta(ge=1 / WHOLE, le=1)] | None = None
+    until_quiet: bool = False
+
+    @property
+    def only_quiet(self) -> bool:
+        """Whether it is about the switch that is going on."""
+        new = self.package is not None or self.share is not None or self.back
+        return self.until_quiet and not new
 
     def request(self) -> SwitchRequest:
         """Return what an engine is asked for.
@@ -113,6 +122,7 @@ class Switching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             duration=None if self.shadow is None else timedelta(seconds=self.shadow),
             timeout=timedelta(seconds=self.limit),
             trial=trial,
+            until_quiet=self.until_quiet,
         )
 
 

@@ -155,6 +155,11 @@ class Inboxes:
             if self._started:
                 opened.listen()
 
+    def lift(self, job: str, floors: Mapping[str, int]) -> None:
+        """Let sources of a job pass their time on when they are idle: a switch waits for them."""
+        for name, floor in floors.items():
+            self._levels.lift(f"{job}.{name}", floor)
+
     def _keep_level(self, name: str, source: Source, inboxes: Sequence[Inbox]) -> None:
         """Keep the partitions of a source level that all live here."""
         description, settings = source

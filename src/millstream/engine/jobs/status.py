@@ -84,7 +84,8 @@ class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
     how much event time the old version still has to read. `probation` says how the new version
     does, if it is watched, and `shadow` how it compares, if it only runs in the shadow of the old
     one. `share` is the part of the keys that the new version has from the cut on, and `wanted` the
-    part that it is to have, if they are shared out.
+    part that it is to have, if they are shared out. `waits` says which source the switch waits for;
+    with `until_quiet` those that are idle pass their time on.
     """
 
     version: str
@@ -101,6 +102,8 @@ class SwitchStatus(msgspec.Struct, frozen=True, kw_only=True):
     shadow: Comparison | None = None
     share: float | None = None
     wanted: float | None = None
+    waits: str | None = None
+    until_quiet: bool = False
 
 
 class VersionStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,6 +74,11 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     #: The share of the keys that the new version has, and is to have, in parts of `WHOLE`.
     share: int | None = None
     wanted: int | None = None
+    #: Whether sources that are idle pass their time on, up to what the switch needs.
+    until_quiet: bool = False
+    needs: dict[str, int] = {}
+    #: What the switch waits for, in words.
+    waits: str | None = None
 
     @property
     def over(self) -> bool:
@@ -142,6 +147,8 @@ def apply_report(switch: Switch, progress: SwitchProgress, now: float) -> Switch
         steps=new.steps or switch.steps,
         why=new.why if new.ended is not None else switch.why,
         ended_at=now if state in OVER else None,
+        needs=new.needs,
+        waits=new.waits,
         shadow=new.shadow or switch.shadow,
         share=switch.share if switch.share is None or new.share is None else new.share,
         wanted=switch.wanted if switch.wanted is None or new.wanted is None else new.wanted,

@@ -31,6 +31,7 @@ from millstream.spark.switching.shadow import Shadow
 from millstream.spark.switching.shadow_run import ShadowRun
 from millstream.spark.switching.shapes import reshaped
 from millstream.spark.switching.switch_log import SwitchLog
+from millstream.spark.switching.waiting import awaited, needed_floors
 from millstream.switch import machine
 from millstream.switch.comparison import Comparison
 from millstream.switch.events import AbortRequested, ShareRequested, SwitchRequested
@@ -127,6 +128,8 @@ class FlowVersions:
             tuple(map(step_of, steps)),
             share=state.new.share,
             wanted=state.new.wanted,
+            needs=needed_floors(self._pair),
+            waits=awaited(self._pair),
         )
 
     def comparison(self) -> Comparison | None:
