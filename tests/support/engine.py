@@ -139,7 +139,7 @@ class PeerEngine:
         with self._changed:
             if name in self._jobs:
                 raise JobExists(
-                    f'job "{name}" is deployed already', hint=f"millstream undeploy {name}"
+                    f'job "{name}" is deployed already', hint=f"millstream switch {name} FLOW"
                 )
             self._jobs[name] = Job(name)
             self._numbers[name] = self._numbers.get(name, 0) + 1

@@ -159,7 +159,10 @@ class Deployments:
                 state = (
                     "being deployed" if there is None else f"{there.job.state}, {there.stored.id}"
                 )
-                hint = f"millstream undeploy {name} first, or deploy under another name: --name"
+                hint = (
+                    f"millstream switch {name} FLOW replaces the running version; "
+                    "or deploy under another name: --name"
+                )
                 raise JobExists(f'job "{name}" is deployed already ({state})', hint=hint)
             self._names.add(name)
         try:

@@ -65,6 +65,11 @@ class ManagedJob:
         return max((number for number in earlier if number < self.current), default=None)
 
     @property
+    def next_version(self) -> int:
+        """The number of the next version; one that only ran in the shadow does not use up its own."""
+        return 1 + max((one.number for one in self.versions.values() if not one.shadow), default=0)
+
+    @property
     def switch(self) -> Switch | None:
         """The switch that goes on, or the last one."""
         return self.versions[max(self.versions)].switch if self.versions else None

@@ -235,7 +235,7 @@ class Switches:
         if managed.driver is None:
             hint = "ask again when it runs"
             raise DriverFailed(f'job "{managed.name}" has no driver now', hint=hint)
-        now, number = self._now(), max(managed.versions) + 1
+        now, number = self._now(), managed.next_version
         switch = Switch(
             version=number,
             previous=managed.current,
@@ -259,7 +259,8 @@ class Switches:
         self._store.add_version(
             managed.stored.id, version, new.package, Noted(now, "switch asked", text)
         )
-        managed.versions[number] = version
+        kept = {known: one for known, one in managed.versions.items() if known < number}
+        managed.versions = {**kept, number: version}
         managed.driver.send(
             Begin(
                 version=str(number),

@@ -41,8 +41,8 @@ class Levels:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watched: dict[str, tuple[Sequence[Levelled], Settings, Sequence[Inbox]]] = {}
-        self._alone: dict[str, tuple[Sequence[Levelled], Settings, Sequence[Inbox]]] = {}
+        self._watched: dict[str, tuple[Sequence[Levelled], SourceSettings, Sequence[Inbox]]] = {}
+        self._alone: dict[str, tuple[Sequence[Levelled], SourceSettings, Sequence[Inbox]]] = {}
         self._wanted: dict[str, int] = {}
         self._news = threading.Event()
         self._stopping = threading.Event()
@@ -75,7 +75,7 @@ class Levels:
         self,
         source: str,
         inboxes: Sequence[Levelled],
-        settings: Settings,
+        settings: SourceSettings,
         later: Sequence[Inbox],
     ) -> None:
         self._watched = self._watched | {source: (inboxes, settings, later)}
@@ -108,7 +108,7 @@ class Levels:
     def _level(
         self,
         inboxes: Sequence[Levelled],
-        settings: Settings,
+        settings: SourceSettings,
         later: Sequence[Inbox] = (),
         *,
         wanted: int | None = None,

@@ -82,7 +82,7 @@ def test_errors_are_those_of_the_engine(one: Served, flow: Path) -> None:
         cluster.deploy(flow)
         with pytest.raises(JobExists, match="deployed already") as caught:
             cluster.deploy(flow)
-        assert caught.value.hint == "millstream undeploy f"
+        assert caught.value.hint == "millstream switch f FLOW"
         with pytest.raises(NoSuchJob):
             cluster.status("nothing/of this ?")
         with pytest.raises(JobsRunning):

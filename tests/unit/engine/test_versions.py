@@ -119,3 +119,18 @@ def test_a_driver_that_comes_up_decides_by_the_record() -> None:
     assert reconcile(lost, RecoveredState("2"), 10.0) is lost
     shadow = reconcile(asked(shadow=Comparison()), RecoveredState("1"), 9.0)
     assert (shadow.state, shadow.why) == (SwitchState.ABORTED, "the driver ended")
+
+
+def test_a_version_that_only_ran_in_the_shadow_gives_its_number_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "jobs.sqlite")
+    one = deployed(store)
+    compared = asked(state=SwitchState.COMPARED, shadow=Comparison())
+    second = Version(number=2, added_at=5.0, settings=SECOND, switch=compared)
+    store.add_version(one.id, second, b"shadow", Noted(5.0, "switch asked"))
+    assert second.shadow
+    assert not msgspec.structs.replace(second, switch=asked(shadow=Comparison())).shadow
+    assert not msgspec.structs.replace(second, switch=asked(state=SwitchState.DONE)).shadow
+    again = msgspec.structs.replace(second, added_at=6.0, switch=asked())
+    store.add_version(one.id, again, b"zip 2", Noted(6.0, "switch asked"))
+    assert store.versions(one.id)[1:] == [again]
+    assert store.package(one.id, 2) == b"zip 2"

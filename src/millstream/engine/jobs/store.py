@@ -96,6 +96,13 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     current_at: float | None = None
     switch: Switch | None = None
 
+    @property
+    def shadow(self) -> bool:
+        """Whether it has only run in the shadow of another."""
+        switch = self.switch
+        compared = switch is not None and switch.over and switch.shadow is not None
+        return compared and self.current_at is None
+
 
 class Noted(msgspec.Struct, frozen=True):
     """Something that has happened to a job, at a moment in seconds since 1970."""
@@ -219,8 +226,12 @@ class Store:
     # versions
 
     def add_version(self, id: str, version: Version, package: bytes, noted: Noted) -> None:
-        """Write down a version that is to take the place of the one that runs, and its package."""
+        """Write down a version that is to take the place of the one that runs, and its package.
+
+        It takes the place of those that only ran in the shadow, from its number on.
+        """
         with self._changing() as sql:
+            sql.execute("DELETE FROM versions WHERE job = ? AND number >= ?", (id, version.number))
             _put(sql, id, version, package)
             _note(sql, id, noted)
 

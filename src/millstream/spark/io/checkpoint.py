@@ -126,8 +126,9 @@ def group_changed(group: str, changes: Sequence[str], folder: Path) -> GroupChan
     return GroupChanged(
         f'group "{group}" has changed since its checkpoint was made:\n'
         + "\n".join(f"  {change}" for change in changes),
-        hint=f"undo the change, or remove {folder} to run the group again from the beginning of "
-        "its journals; it then publishes all its results once more, so clear what its sinks have "
+        hint="undo the change; or deploy the flow on an engine, and change it there with "
+        f"millstream switch; or remove {folder} to run the group again from the beginning of its "
+        "journals: it then publishes all its results once more, so clear what its sinks have "
         "written too",
     )
 
