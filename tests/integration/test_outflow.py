@@ -26,7 +26,7 @@ from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
 from millstream.links.listener import Security
-from millstream.spark.io.targets import Epoch
+from millstream.spark.io.targets import Epoch, SinkContext
 from support.links import NOON, TARGET, declare, entries, hosted, journal, letters, stored
 
 pytestmark = pytest.mark.spark
@@ -43,9 +43,8 @@ def frame(spark: SparkSession, begin: int, end: int) -> DataFrame:
 
 
 def target(folder: Path, where: str | Path, **options: Any) -> InboxTarget:
-    made = InboxTarget(
-        ms.outbox(where, TARGET, **options), "out", folder, folder / "groups" / "out"
-    )
+    context = SinkContext("a", "out", folder, folder / "groups" / "out")
+    made = InboxTarget(ms.outbox(where, TARGET, **options), context)
     made.recover()
     return made
 

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,6 +17,8 @@ from millstream.errors import InvalidOption, NotLoadable
 from millstream.flow import connector
 from millstream.flow.describe import describe
 from millstream.flow.dump import dump
+from millstream.journal import journal_at
+from millstream.journal.kinds.files.layout import dead_folder
 from millstream.plan.draw import tree
 from millstream.plan.groups import plan
 from millstream.spark.flow_run import FlowRun, Options
@@ -128,7 +131,18 @@ class Place:
     root: Path
 
     def open(self) -> Target:
-        return open_target(letters("out"), SinkContext("post", "out", self.root, self.root))
+        journal_at(self.letters).create(pa.schema([("n", pa.int64())]), partitions=1, time=None)
+        context = SinkContext("post", "out", self.root, self.root, letters=self.letters)
+        return open_target(letters("out"), context)
+
+    @property
+    def letters(self) -> Path:
+        return self.root / "journal"
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        view = journal_at(dead_folder(self.letters)).reader().partition(0)
+        parts = [part.batch for part in view.read(view.begin, view.end) if part.batch is not None]
+        return [row for batch in parts for row in batch.to_pylist()]
 
     def rows(self) -> list[dict[str, Any]]:
         return [{"text": None, **row} for row in read(self.root / "out")]

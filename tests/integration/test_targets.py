@@ -21,13 +21,19 @@ from millstream.connectors.memory.target import MemoryTarget
 from millstream.connectors.postgres import Postgres
 from millstream.connectors.postgres.target import PostgresTarget
 from millstream.errors import GroupFailed, RunError
-from millstream.journal import Kind
+from millstream.journal import Kind, journal_at
+from millstream.journal.kinds.files.layout import dead_folder
+from millstream.spark import failpoints
 from millstream.spark.flow_run import FlowRun, Options
-from millstream.spark.io.targets import Epoch
+from millstream.spark.io.targets import Epoch, SinkContext
 
 pytestmark = pytest.mark.spark
 
 FIRST = Epoch("job", "group", "abc", 0, None)
+
+
+def sink(root: Path, name: str = "sink") -> SinkContext:
+    return SinkContext("flow", name, root, root)
 
 
 def frame(spark: SparkSession, *rows: tuple[int, str | None]) -> Any:
@@ -36,7 +42,7 @@ def frame(spark: SparkSession, *rows: tuple[int, str | None]) -> Any:
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
 def test_files_hold_a_repeated_epoch_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    target = FilesTarget(tmp_path, kind, "flow.sink")
+    target = FilesTarget(tmp_path, kind, sink(tmp_path, "sink"))
     target.recover()
     assert target.write(frame(spark, (1, 'a "quoted", text'), (2, None)), FIRST) == 2
     target.write(frame(spark, (1, 'a "quoted", text'), (2, None)), FIRST)
@@ -55,7 +61,7 @@ def test_files_hold_a_repeated_epoch_once(spark: SparkSession, tmp_path: Path, k
 def test_files_that_were_decided_before_a_crash_are_published_after_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    target = FilesTarget(tmp_path, "parquet", "flow.sink")
+    target = FilesTarget(tmp_path, "parquet", sink(tmp_path, "sink"))
     target.recover()
     target.write(frame(spark, (1, "a")), FIRST)
     published = next(tmp_path.glob("*.parquet"))
@@ -64,7 +70,7 @@ def test_files_that_were_decided_before_a_crash_are_published_after_it(
     staged = tmp_path / "_millstream" / "flow.sink" / "staged"
     published.rename(staged / published.name)
     shutil.copy(staged / published.name, staged / "rubbish.parquet")
-    FilesTarget(tmp_path, "parquet", "flow.sink").recover()
+    FilesTarget(tmp_path, "parquet", sink(tmp_path, "sink")).recover()
     assert pq.read_table(tmp_path).to_pylist() == [{"n": 1, "text": "a"}]
     assert list(staged.iterdir()) == []
 
@@ -73,8 +79,8 @@ def test_two_sinks_in_one_folder_leave_each_other_alone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     one, two = (
-        FilesTarget(tmp_path, "parquet", "flow.one"),
-        FilesTarget(tmp_path, "parquet", "flow.two"),
+        FilesTarget(tmp_path, "parquet", sink(tmp_path, "one")),
+        FilesTarget(tmp_path, "parquet", sink(tmp_path, "two")),
     )
     one.recover()
     (tmp_path / "_millstream" / "flow.one" / "staged" / "under way").touch()
@@ -155,7 +161,7 @@ def test_a_run_starts_after_one_that_died_while_it_logged_its_first_batch(
 def test_json_lines_keep_nulls_out_and_nested_values_in(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    target = FilesTarget(tmp_path, "jsonl", "flow.sink")
+    target = FilesTarget(tmp_path, "jsonl", sink(tmp_path, "sink"))
     target.recover()
     target.write(
         spark.sql("SELECT 1 AS n, array(1, 2) AS many, named_struct('x', 'y') AS one"), FIRST
@@ -165,7 +171,7 @@ def test_json_lines_keep_nulls_out_and_nested_values_in(
 
 
 def test_memory_keeps_an_epoch_once(spark: SparkSession) -> None:
-    target = MemoryTarget()
+    target = MemoryTarget(sink(Path()))
     target.write(frame(spark, (1, "a")), FIRST)
     target.write(frame(spark, (1, "a")), FIRST)
     assert target.rows() == [{"n": 1, "text": "a"}]
@@ -175,7 +181,7 @@ def test_memory_keeps_an_epoch_once(spark: SparkSession) -> None:
 def test_postgresql_takes_a_repeated_epoch_once(spark: SparkSession, postgres: str) -> None:
     import psycopg
 
-    target = PostgresTarget(Postgres(postgres, "results"), "out")
+    target = PostgresTarget(Postgres(postgres, "results"), sink(Path(), "out"))
     rows = spark.sql(
         "SELECT 1 AS n, 'ä\\t\\\\' AS text, timestamp '2020-01-01' AS at, 1.5D AS x, array('a', 'b') AS many, "
         "cast(2.25 AS decimal(9,2)) AS money, cast(null AS string) AS nothing, true AS yes, date '2020-02-02' AS day"
@@ -202,7 +208,7 @@ def test_two_sinks_of_a_group_in_one_database_both_get_an_epoch(
 
     rows, epoch = frame(spark, (1, "a"), (2, "b")), replace(FIRST, group="two")
     for table in ("first", "second"):
-        target = PostgresTarget(Postgres(postgres, table), table)
+        target = PostgresTarget(Postgres(postgres, table), sink(Path(), table))
         target.recover()
         target.prepare(rows.schema)
         assert target.write(rows, epoch) == 2
@@ -217,7 +223,7 @@ def test_postgresql_knows_an_epoch_that_the_version_before_has_written(
     import psycopg
 
     epoch = replace(FIRST, group="before")
-    target = PostgresTarget(Postgres(postgres, "before"), "out")
+    target = PostgresTarget(Postgres(postgres, "before"), sink(Path(), "out"))
     target.recover()
     target.prepare(frame(spark).schema)
     with psycopg.connect(postgres, autocommit=True) as connection:
@@ -233,7 +239,7 @@ def test_postgresql_knows_an_epoch_that_the_version_before_has_written(
 def test_postgresql_takes_results_back_from_a_moment_on(spark: SparkSession, postgres: str) -> None:
     import psycopg
 
-    target = PostgresTarget(Postgres(postgres, "moments"), "out")
+    target = PostgresTarget(Postgres(postgres, "moments"), sink(Path(), "out"))
     rows = spark.sql(
         "SELECT n, timestamp_seconds(n) AS `at` FROM VALUES (1), (2), (3), (4) AS t(n)"
     )
@@ -254,14 +260,116 @@ def test_an_epoch_that_fails_halfway_leaves_nothing_in_postgresql(
 
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE TABLE checked (n int CHECK (n < 10), text text)")
-    target = PostgresTarget(Postgres(postgres, "checked"), "out")
+    target = PostgresTarget(Postgres(postgres, "checked"), sink(Path(), "out"))
     target.recover()
     epoch = replace(FIRST, group="checked")
-    with pytest.raises(psycopg.errors.CheckViolation):
+    with pytest.raises(RunError, match='sink "out": new row for relation "checked"'):
         target.write(frame(spark, (1, "a"), (11, "b")), epoch)
     assert target.write(frame(spark, (1, "a"), (2, "b")), epoch) == 2
 
 
 def test_a_postgresql_that_is_not_there_is_named() -> None:
     with pytest.raises(RunError, match="PostgreSQL cannot be reached"):
-        PostgresTarget(Postgres("postgresql://nobody@127.0.0.1:1/none", "x"), "out").recover()
+        PostgresTarget(
+            Postgres("postgresql://nobody@127.0.0.1:1/none", "x"), sink(Path(), "out")
+        ).recover()
+
+
+def letters(path: Path) -> list[dict[str, Any]]:
+    view = journal_at(dead_folder(path)).reader().partition(0)
+    parts = [part.batch for part in view.read(view.begin, view.end) if part.batch is not None]
+    return [row for batch in parts for row in batch.to_pylist()]
+
+
+@pytest.mark.postgres
+def test_what_a_table_does_not_take_becomes_dead_letters_with_column_and_reason(
+    spark: SparkSession, postgres: str, tmp_path: Path
+) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE narrow (n int PRIMARY KEY, text varchar(3), amount numeric(5,2), "
+            "small smallint NOT NULL, tags text[])"
+        )
+    rows = spark.sql(
+        "SELECT n, text, cast(amount AS decimal(20,4)) AS amount, small, tags FROM VALUES "
+        "(1, 'one', 1.5, 1L, array(array('a'))), (2, 'four', 1, 2L, null), (3, 'a', 12345.678, 3L, null), "
+        "(4, 'b', 1, 70000L, null), (5, 'c', 1, null, null), (6, 'd', 1, 6L, array(array('a'), array())), "
+        "(7, 'e', 1, 7L, null), (7, 'e', 1, 7L, null), (8, concat('x', char(0)), 1, 8L, null) "
+        "AS t(n, text, amount, small, tags)"
+    ).repartition(1)
+    journal = tmp_path / "journal"
+    journal_at(journal).create(pa.schema([("n", pa.int64())]), partitions=1, time=None)
+    context = replace(sink(tmp_path, "out"), letters=journal)
+    target = PostgresTarget(Postgres(postgres, "narrow"), context)
+    target.recover()
+    epoch = replace(FIRST, group="narrow")
+    assert target.write(rows, epoch) == 2
+    assert target.write(rows, epoch) == 0, "it is there"
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute("SELECT n FROM narrow ORDER BY n").fetchall() == [(1,), (7,)]
+    found = {json.loads(one["record"])["n"]: one["reason"] for one in letters(journal)}
+    assert found[2] == 'sink "out": column "text": value too long for type character varying(3)'
+    assert found[3] == 'sink "out": column "amount": numeric field overflow'
+    assert found[4].startswith('sink "out": column "small": value "70000" is out of range')
+    assert found[5].startswith('sink "out": column "small": null value in column "small"')
+    assert found[6].startswith('sink "out": column "tags": malformed array literal')
+    assert found[7].startswith('sink "out": duplicate key value violates unique constraint')
+    assert found[8].startswith('sink "out": column "text": PostgreSQL\'s texts cannot hold')
+    assert len(found) == len(letters(journal)) == 7
+
+
+@pytest.mark.postgres
+def test_a_table_that_lacks_a_column_stops_the_flow_and_is_named(
+    spark: SparkSession, postgres: str
+) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE lacking (n int)")
+    target = PostgresTarget(Postgres(postgres, "lacking"), sink(Path(), "out"))
+    target.recover()
+    with pytest.raises(RunError, match='"lacking" does not take the results: column "text"'):
+        target.write(frame(spark, (1, "a")), replace(FIRST, group="lacking"))
+
+
+@pytest.mark.postgres
+def test_a_nul_in_a_text_stops_no_flow_and_is_a_dead_letter_of_its_source_once(
+    spark: SparkSession, postgres: str, tmp_path: Path
+) -> None:
+    import psycopg
+
+    (tmp_path / "in.jsonl").write_text(
+        "\n".join(json.dumps({"n": n, "text": "a\0b" if n == 3 else "ok"}) for n in range(10))
+    )
+    flow = ms.Flow("nul")
+    rows = flow.source("rows", ms.files("in.jsonl", "n long, text string"))
+    rows.sink("table", ms.postgres(postgres, table="nul_rows"))
+    rows.sink("beside", ms.memory())
+    died = False
+
+    def dies_once(point: str) -> None:
+        nonlocal died
+        if point == "refused" and not died:
+            died = True
+            raise OSError("the process is gone")
+
+    for fails in (True, False):
+        run = FlowRun(spark, flow, Options(tmp_path / "data", tmp_path))
+        run.start()
+        try:
+            with (
+                failpoints.watched(dies_once),
+                pytest.raises(GroupFailed) if fails else nullcontext(),
+            ):
+                assert run.wait(timeout=300)
+        finally:
+            run.stop()
+    with psycopg.connect(postgres) as connection:
+        found = connection.execute("SELECT n FROM nul_rows ORDER BY n").fetchall()
+    assert found == [(n,) for n in range(10) if n != 3]
+    (letter,) = letters(tmp_path / "data/nul/journals/rows")
+    assert letter["origin"] == "sink:table"
+    assert 'sink "table": column "text": ' in letter["reason"]
+    assert json.loads(letter["record"]) == {"n": 3, "text": "a\0b"}

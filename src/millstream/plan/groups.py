@@ -153,6 +153,14 @@ def _group(
     )
 
 
+def entry_above(flow: Flow, name: str) -> Stage:
+    """Return the entry point from which the rows of a stage come, or the first of them."""
+    stage = flow.stages[name]
+    while not isinstance(stage, EntryPoint):
+        stage = flow.stages[stage.inputs[0]]
+    return stage
+
+
 def journal_read(stage: Stage) -> str:
     """Return the name of the journal that an entry point reads."""
     assert isinstance(stage, EntryPoint)

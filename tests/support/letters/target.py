@@ -9,23 +9,26 @@ from typing import Any
 from millstream.spark.failpoints import passing
 from millstream.spark.io.staging import run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
+from millstream.spark.io.unwritable import in_python
 from millstream.storage import Folder
 from support.letters import Letters
 
 
 class LettersTarget(Target):
-    def __init__(self, path: Path, greeting: str, owner: str) -> None:
+    def __init__(self, path: Path, greeting: str, context: SinkContext) -> None:
         self._folder = Folder(path)
         self._greeting = greeting
-        self._owner = owner
+        self._context = context
 
     def write(self, frame: Any, epoch: Epoch) -> int:
-        name = f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}.txt"
+        name = f"{self._context.owner}-{epoch.checkpoint}-{epoch.batch:09d}.txt"
         if self._folder.read(name) is not None:
             run_through(frame)
             return 0
-        rows = [json.dumps(row, default=str) for row in frame.toArrow().to_pylist()]
+        found = in_python(frame.toArrow())
+        rows = [json.dumps(row, default=str) for row in found.dictionaries()]
         passing("staged")
+        self._context.refuse(found.refused, epoch)
         if rows:
             text = "\n".join([f"{self._greeting},", *rows]) + "\n"
             self._folder.put_if_absent(name, text.encode())
@@ -34,7 +37,7 @@ class LettersTarget(Target):
 
 
 def open_letters(spec: Letters, context: SinkContext) -> LettersTarget:
-    return LettersTarget(context.root / spec.path, spec.greeting, context.owner)
+    return LettersTarget(context.root / spec.path, spec.greeting, context)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

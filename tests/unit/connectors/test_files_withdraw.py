@@ -13,6 +13,7 @@ import pytest
 from millstream.clock import micros
 from millstream.connectors.files.target import FilesTarget
 from millstream.connectors.files.withdraw import withdraw
+from millstream.spark.io.targets import SinkContext
 
 AT = [datetime(2026, 3, 8, hour, tzinfo=UTC) for hour in (10, 11, 12, 13)]
 SINCE = micros(AT[2])
@@ -77,7 +78,7 @@ def test_a_row_without_a_value_stays(tmp_path: Path) -> None:
 
 
 def test_what_others_have_in_the_folder_stays(tmp_path: Path) -> None:
-    target = FilesTarget(tmp_path, "jsonl", "f.out")
+    target = FilesTarget(tmp_path, "jsonl", SinkContext("f", "out", tmp_path, tmp_path))
     target.recover()
     mine = tmp_path / "f.out-0123456789ab-000000007-01234567.jsonl"
     other, foreign = (

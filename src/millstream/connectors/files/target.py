@@ -13,14 +13,16 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from millstream.connectors.files import Folder
 from millstream.connectors.files.withdraw import withdraw
 from millstream.errors import RunError
 from millstream.spark.failpoints import passing
-from millstream.spark.io.staging import StageFiles, run_through
+from millstream.spark.io.staging import HEADER, LINE, RECORD, SPOILT, StageFiles, run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
+from millstream.spark.io.unwritable import from_json
 from millstream.storage import Folder as Storage
 
 
@@ -36,12 +38,13 @@ class FilesTarget(Target):
     # What one version has staged the other must not remove.
     shared = True
 
-    def __init__(self, path: Path, format: str, owner: str) -> None:
+    def __init__(self, path: Path, format: str, context: SinkContext) -> None:
         self._path = path
         self._format = format
-        self._owner = owner
-        self._staged = path / "_millstream" / owner / "staged"
-        self._decided = Storage(path / "_millstream" / owner / "epochs")
+        self._context = context
+        self._owner = context.owner
+        self._staged = path / "_millstream" / self._owner / "staged"
+        self._decided = Storage(path / "_millstream" / self._owner / "epochs")
         self._recovered = False
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
@@ -53,8 +56,10 @@ class FilesTarget(Target):
             run_through(frame)
             return 0
         work = StageFiles(str(self._staged), name, self._format)
-        staged = _lines(frame, self._format).mapInArrow(work, "file string, rows long").collect()
+        found = _lines(frame, self._format).mapInArrow(work, StageFiles.ANSWER).collect()
+        staged = [row for row in found if row.file is not None]
         passing("staged")
+        self._context.refuse(from_json(row.refused for row in found), epoch)
         if staged:
             self._decided.put(record, json.dumps(sorted(row.file for row in staged)).encode())
         passing("decided")
@@ -109,15 +114,44 @@ _CSV: Final = {**_TIMES, "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhit
 
 def _lines(frame: DataFrame, format: str) -> DataFrame:
     """Let the JVM turn rows into text where the format is text."""
+    if format == "parquet":
+        return frame
     everything = functions.struct(*(functions.col(f"`{name}`") for name in frame.columns))
+    as_json = functions.to_json(everything, _TIMES)
+    # The JVM would put another text in place of one that is not UTF-8, and say nothing.
+    spoilt = _spoilt(frame.schema)
+    refused = [spoilt.alias(SPOILT), functions.when(spoilt.isNotNull(), as_json).alias(RECORD)]
     if format == "jsonl":
-        return frame.select(functions.to_json(everything, _TIMES).alias("line"))
-    if format == "csv":
-        header = functions.lit(",".join(_quoted(name) for name in frame.columns))
-        return frame.select(
-            functions.to_csv(everything, _CSV).alias("line"), header.alias("header")
-        )
-    return frame
+        return frame.select(as_json.alias(LINE), *refused)
+    header = functions.lit(",".join(_quoted(name) for name in frame.columns))
+    line = functions.to_csv(everything, _CSV)
+    return frame.select(line.alias(LINE), *refused, header.alias(HEADER))
+
+
+def _spoilt(schema: StructType) -> Column:
+    """Return the name of the first column with text that is not UTF-8; null if there is none."""
+    tests = [(field.name, _not_text(f"`{field.name}`", field.dataType)) for field in schema.fields]
+    found = [functions.when(functions.expr(test), name) for name, test in tests if test]
+    return functions.coalesce(*found) if found else functions.lit(None).cast("string")
+
+
+def _not_text(value: str, kind: DataType, depth: int = 0) -> str:
+    """Return the SQL that tells whether a value holds text that is not UTF-8; "" if it cannot."""
+    if isinstance(kind, StringType):
+        return f"NOT is_valid_utf8({value})"
+    if isinstance(kind, StructType):
+        fields = kind.fields
+        inner = [_not_text(f"{value}.`{one.name}`", one.dataType, depth) for one in fields]
+        return " OR ".join(f"coalesce({one}, false)" for one in inner if one)
+    if isinstance(kind, MapType):
+        parts = ((f"map_keys({value})", kind.keyType), (f"map_values({value})", kind.valueType))
+        inner = [_not_text(part, ArrayType(one), depth) for part, one in parts]
+        return " OR ".join(f"coalesce({one}, false)" for one in inner if one)
+    if isinstance(kind, ArrayType):
+        item = f"x{depth}"
+        within = _not_text(item, kind.elementType, depth + 1)
+        return f"exists({value}, {item} -> {within})" if within else ""
+    return ""
 
 
 def _quoted(name: str) -> str:
@@ -134,4 +168,4 @@ def _sync_folder(path: Path) -> None:
 
 def open_folder(spec: Folder, context: SinkContext) -> FilesTarget:
     """Open the folder of a sink."""
-    return FilesTarget(context.root / spec.path, spec.format, context.owner)
+    return FilesTarget(context.root / spec.path, spec.format, context)

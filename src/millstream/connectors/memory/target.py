@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from millstream.clock import micros
 from millstream.connectors.memory import Memory
 from millstream.spark.io.targets import Epoch, SinkContext, Target
+from millstream.spark.io.unwritable import in_python
 
 
 class MemoryTarget(Target):
@@ -17,12 +18,15 @@ class MemoryTarget(Target):
 
     shared = True
 
-    def __init__(self) -> None:
+    def __init__(self, context: SinkContext) -> None:
+        self._context = context
         self._epochs: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self._guard = threading.Lock()
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
-        rows = frame.toArrow().to_pylist()
+        found = in_python(frame.toArrow())
+        self._context.refuse(found.refused, epoch)
+        rows = found.dictionaries()
         with self._guard:
             self._epochs.setdefault((epoch.checkpoint, epoch.batch), rows)
         return len(rows)
@@ -42,6 +46,6 @@ class MemoryTarget(Target):
             }
 
 
-def open_memory(_: Memory, __: SinkContext) -> MemoryTarget:
+def open_memory(_: Memory, context: SinkContext) -> MemoryTarget:
     """Open the rows of a sink."""
-    return MemoryTarget()
+    return MemoryTarget(context)

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -47,6 +47,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import write_whole
 from millstream.spark.io.staging import run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
+from millstream.spark.io.unwritable import Unwritable, from_json, sound
 
 _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
@@ -75,12 +76,13 @@ class Place:
 class InboxTarget(Target):
     """The inboxes of a source of another flow; see the module's first lines."""
 
-    def __init__(self, target: Outbox, name: str, root: Path, folder: Path) -> None:
-        """Write to `target`, which is called `name` in the flow; keep decisions in `folder`."""
+    def __init__(self, target: Outbox, context: SinkContext) -> None:
+        """Write to `target`; keep decisions in the group's folder."""
         self._target = target
-        self._name = name
-        self._place = _place(target, root)
-        self._records = folder / "outboxes" / name
+        self._context = context
+        self._name = name = context.sink
+        self._place = _place(target, context.root)
+        self._records = context.folder / "outboxes" / name
         self._client: Client | None = None
         self._stopping = threading.Event()
         self._ending: threading.Thread | None = None
@@ -96,8 +98,9 @@ class InboxTarget(Target):
                 self._until(lambda: self._publish(record))
             return 0
         sender = f"{epoch.sender}/{self._name}"
-        staged = self._stage(frame, sender, epoch.batch)
+        staged, refused = self._stage(frame, sender, epoch.batch)
         passing("staged")
+        self._context.refuse(refused, epoch)
         if staged:
             decision = {
                 "sender": sender,
@@ -116,15 +119,18 @@ class InboxTarget(Target):
         self._rest()
         return sum(one.rows for one in staged)
 
-    def _stage(self, frame: DataFrame, sender: str, epoch: int) -> list[Staged]:
+    def _stage(
+        self, frame: DataFrame, sender: str, epoch: int
+    ) -> tuple[list[Staged], list[Unwritable]]:
         while True:
             card = self._until(self._card)
             rows = routed(frame, card, self._target.source)
             work = StageInbox(self._reached(card), self._target.source, sender, epoch, TASK_S)
-            found = rows.mapInArrow(work, "staged string, silent string").collect()
+            found = rows.mapInArrow(work, StageInbox.ANSWER).collect()
             silent = [row.silent for row in found if row.silent]
             if not silent:
-                return [Staged(**json.loads(row.staged)) for row in found if row.staged]
+                staged = [Staged(**json.loads(row.staged)) for row in found if row.staged]
+                return staged, from_json(row.refused for row in found)
             _log.warning(
                 'sink "%s" stages epoch %s again: a task got no answer: %s',
                 self._name,
@@ -310,7 +316,7 @@ def _quoted(name: str) -> str:
 
 def open_outbox(spec: Outbox, context: SinkContext) -> InboxTarget:
     """Open the inboxes that a sink writes to."""
-    return InboxTarget(spec, context.sink, context.root, context.folder)
+    return InboxTarget(spec, context)
 
 
 # In the executors
@@ -319,6 +325,9 @@ def open_outbox(spec: Outbox, context: SinkContext) -> InboxTarget:
 @dataclass(frozen=True, slots=True)
 class StageInbox:
     """Stage rows in the inboxes of a source; the driver waits for those that do not answer."""
+
+    #: What is staged, a row that is not, or why there was no answer.
+    ANSWER: ClassVar[str] = "staged string, refused string, silent string"
 
     place: Place
     source: str
@@ -331,19 +340,28 @@ class StageInbox:
         context = TaskContext.get()
         client = _client(self.source, self.place, self.limit_s)
         delivery = Delivery(client, self.source, self.sender, self.epoch, time_limit_s=self.limit_s)
-        staged: list[str | None] = []
-        silent: list[str | None] = []
+        refused: list[Unwritable] = []
+        answers: list[tuple[str | None, ...]]
         try:
-            found = delivery.stage(batches, 0 if context is None else context.partitionId())
-            staged = [json.dumps(asdict(one)) for one in found]
-            silent = [None] * len(staged)
+            number = 0 if context is None else context.partitionId()
+            staged = delivery.stage(self._sound(batches, refused), number)
+            answers = [(json.dumps(asdict(one)), None, None) for one in staged]
+            answers += [(None, one.to_json(), None) for one in refused]
         except NoAnswer as error:
             for _ in batches:
                 """Spark expects a task to read its rows."""
-            staged, silent = [None], [str(error)]
-        if staged:
-            columns = [pa.array(staged, pa.string()), pa.array(silent, pa.string())]
-            yield pa.RecordBatch.from_arrays(columns, names=["staged", "silent"])
+            answers = [(None, None, str(error))]
+        if answers:
+            columns = [pa.array(column, pa.string()) for column in zip(*answers, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, names=["staged", "refused", "silent"])
+
+    def _sound(
+        self, batches: Iterator[pa.RecordBatch], refused: list[Unwritable]
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows, found = sound(batch)
+            refused += found
+            yield rows
 
 
 _clients: dict[str, tuple[Place, Client]] = {}

@@ -9,11 +9,13 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from millstream.clock import moment_of
 from millstream.connectors.postgres import Postgres
+from millstream.connectors.postgres.copying import Copy, copy_all, copy_takeable, first_line
 from millstream.errors import RunError
 from millstream.extras import need
 from millstream.secrets import Secret, hidden, value_of
 from millstream.spark.failpoints import passing
 from millstream.spark.io.targets import Epoch, SinkContext, Target
+from millstream.spark.io.unwritable import PythonRows, in_python
 
 
 class PostgresTarget(Target):
@@ -23,14 +25,27 @@ class PostgresTarget(Target):
     with the rows, so a repeated epoch adds nothing.
     """
 
-    def __init__(self, target: Postgres, sink: str) -> None:
+    def __init__(self, target: Postgres, context: SinkContext) -> None:
         self._target = target
-        self._sink = sink
+        self._context = context
+        self._sink = context.sink
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
-        rows = frame.toArrow()
-        if rows.num_rows == 0:
+        rows = in_python(frame.toArrow())
+        if not len(rows) and not rows.refused:
             return 0
+        import psycopg
+
+        try:
+            try:
+                return self._write(rows, epoch, copy_all)
+            except (psycopg.DataError, psycopg.IntegrityError, UnicodeEncodeError):
+                return self._write(rows, epoch, copy_takeable)
+        except psycopg.ProgrammingError as error:
+            msg = f'table "{self._target.table}" does not take the results: {first_line(error)}'
+            raise RunError(msg, hint="compare its columns with those of the sink") from error
+
+    def _write(self, rows: PythonRows, epoch: Epoch, copy: Copy) -> int:
         from psycopg import sql
 
         with (
@@ -40,15 +55,13 @@ class PostgresTarget(Target):
         ):
             if not self._decided(cursor, epoch):
                 return 0
-            names = sql.SQL(", ").join(sql.Identifier(name) for name in rows.column_names)
+            names = sql.SQL(", ").join(sql.Identifier(name) for name in rows.names)
             table = sql.Identifier(*self._target.table.split("."))
-            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names)) as copy:
-                columns = [column.to_pylist() for column in rows.columns]
-                for values in zip(*columns, strict=True):
-                    copy.write_row(values)
+            refused = copy(cursor, sql.SQL("COPY {} ({}) FROM STDIN").format(table, names), rows)
             passing("staged")
+            self._context.refuse([*rows.refused, *refused], epoch)
         passing("published")
-        return int(rows.num_rows)
+        return len(rows) - len(refused)
 
     def _decided(self, cursor: Any, epoch: Epoch) -> bool:
         """Write down the epoch; tell whether it was not yet.
@@ -150,4 +163,4 @@ def _postgres_type(kind: DataType) -> Any:
 
 def open_postgres(spec: Postgres, context: SinkContext) -> PostgresTarget:
     """Open the table of a sink."""
-    return PostgresTarget(spec, context.sink)
+    return PostgresTarget(spec, context)

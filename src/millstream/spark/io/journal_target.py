@@ -12,6 +12,7 @@ from millstream.journal import DeadLetter, Staged, journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.staging import StageJournal
 from millstream.spark.io.targets import Epoch, Target
+from millstream.spark.io.unwritable import Unwritable, from_json
 
 
 class JournalTarget(Target):
@@ -20,6 +21,7 @@ class JournalTarget(Target):
     def __init__(self, path: Path, *, key: str | None) -> None:
         self._path = path
         self._key = key
+        self._time = journal_at(path).describe().time
         self._log = journal_at(path).epochs()
         self._users = 1
         self._recovered = False
@@ -52,7 +54,8 @@ class JournalTarget(Target):
     def _floor(self, epoch: Epoch) -> int | None:
         """Return the lowest time that may still come from anybody who writes here."""
         least = self._least.get(epoch.sender)
-        floor = epoch.floor if least is None else max(least, epoch.floor or least)
+        known = [one for one in (least, epoch.floor) if one is not None]
+        floor = max(known, default=None)
         if floor is not None or epoch.sender in self._floors:
             self._floors[epoch.sender] = floor
         floors = [*self._floors.values()]
@@ -60,11 +63,11 @@ class JournalTarget(Target):
         return min(known) if known and len(known) == len(floors) else None
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
-        work = StageJournal(str(self._path), self._key)
-        found = frame.mapInArrow(work, "staged string, keyless string").collect()
+        work = StageJournal(str(self._path), self._key, self._time)
+        found = frame.mapInArrow(work, StageJournal.ANSWER).collect()
         staged = [Staged(**json.loads(row.staged)) for row in found if row.staged]
         passing("staged")
-        self._bury([row.keyless for row in found if row.keyless], epoch)
+        self._refuse(from_json(row.refused for row in found), epoch)
         with self._guard:
             self._log.decide(epoch.sender, epoch.batch, staged, self._floor(epoch))
             passing("decided")
@@ -72,18 +75,17 @@ class JournalTarget(Target):
         passing("published")
         return sum(one.rows for one in staged)
 
-    def _bury(self, records: list[str], epoch: Epoch) -> None:
-        """Keep rows without a key as dead letters; a repeated epoch adds none."""
-        if records:
+    def _refuse(self, rows: list[Unwritable], epoch: Epoch) -> None:
+        """Keep rows that the journal cannot hold as dead letters; a repeated epoch adds none."""
+        if rows:
             first = epoch.batch << 32
             letters = [
-                DeadLetter(
-                    f"group:{epoch.sender}", first + number, f'key "{self._key}" is null', record
-                )
-                for number, record in enumerate(sorted(records))
+                DeadLetter(f"group:{epoch.sender}", first + number, row.fact, row.record)
+                for number, row in enumerate(sorted(rows, key=lambda row: row.record))
             ]
             with journal_at(self._path).dead_letters() as dead:
                 dead.put_all(letters)
+            passing("refused")
 
     def end(self, sender: str, epoch: int) -> None:
         """Say that nothing more will come."""

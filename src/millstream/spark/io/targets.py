@@ -13,11 +13,19 @@ from __future__ import annotations
 
 import pkgutil
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+import xxhash
+
+from millstream.errors import RunError
 from millstream.flow.targets import TargetSpec
+from millstream.journal import DeadLetter, journal_at
+from millstream.spark.failpoints import passing
+from millstream.spark.io.unwritable import Unwritable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,7 +65,8 @@ class Target(ABC):
         """Publish the rows of an epoch, unless they are, and return how many were published.
 
         The rows must be computed also if they are published already (`staging.run_through`): stages
-        with state would miss the batch otherwise.
+        with state would miss the batch otherwise. A row that cannot be written stops no other: hand
+        it to `SinkContext.refuse` before the epoch is decided.
         """
 
     def end(self, sender: str, epoch: int) -> None:  # noqa: B027
@@ -106,11 +115,45 @@ class SinkContext:
     folder: Path
     #: Lent by whoever shows something else there too, such as a live table.
     terminal: Terminal | None = None
+    #: The journal whose dead letters take the rows that the target cannot.
+    letters: Path | None = None
 
     @property
     def owner(self) -> str:
         """A name for the sink that no other sink of any flow has."""
         return f"{self.flow}.{self.sink}"
+
+    def refuse(self, rows: Sequence[Unwritable], epoch: Epoch) -> None:
+        """Keep rows as dead letters; a repeated epoch adds none.
+
+        Call it before the epoch is decided: a crash in between repeats the epoch, and with it this.
+
+        Raises:
+            RunError: The sink has nowhere to keep them.
+        """
+        if not rows:
+            return
+        if self.letters is None:
+            raise RunError(rows[0].letter(self.sink), hint=f"the row is {rows[0].record}")
+        with journal_at(self.letters).dead_letters() as dead:
+            dead.put_all(letters_of(rows, self.sink, epoch))
+        passing("refused")
+
+
+def letters_of(rows: Sequence[Unwritable], sink: str, epoch: Epoch) -> list[DeadLetter]:
+    """Return rows as dead letters.
+
+    A row has no place of its own: it is known by its epoch and its content, equal ones by their
+    number, so the order in which they come does not matter.
+    """
+    seen: Counter[str] = Counter()
+    letters = []
+    for row in rows:
+        seen[row.record] += 1
+        place = f"{epoch.sender}/{epoch.batch}/{seen[row.record]}/{row.record}"
+        position = xxhash.xxh3_64_intdigest(place.encode()) >> 1
+        letters.append(DeadLetter(f"sink:{sink}", position, row.letter(sink), row.record))
+    return letters
 
 
 def open_target(spec: TargetSpec, context: SinkContext) -> Target:

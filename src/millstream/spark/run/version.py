@@ -27,7 +27,7 @@ from millstream.flow.site import Site
 from millstream.flow.stages import Source, Written
 from millstream.journal import journal_at
 from millstream.plan import fingerprint
-from millstream.plan.groups import Group, plan
+from millstream.plan.groups import Group, entry_above, journal_read, plan
 from millstream.spark.failpoints import passing
 from millstream.spark.io.checkpoint import Checkpoint
 from millstream.spark.io.journal_target import JournalTarget
@@ -70,13 +70,13 @@ class RunContext:
         self._journals[path] = JournalTarget(path, key=key)
         return self._journals[path]
 
-    def sink_target(self, flow: Flow, name: str, folder: Path) -> Target:
+    def sink_target(self, flow: Flow, name: str, folder: Path, letters: Path) -> Target:
         """Return who writes a sink; versions with equal sinks share it if it can be shared."""
         spec = flow.sinks[name].target
         known = self._sinks.get((name, repr(spec)))
         if known is not None:
             return known
-        context = SinkContext(flow.name, name, self.root, folder, self.terminal)
+        context = SinkContext(flow.name, name, self.root, folder, self.terminal, letters)
         target = open_target(spec, context)
         if target.shared:
             self._sinks[name, repr(spec)] = target
@@ -269,11 +269,17 @@ class FlowVersion:
             return [self.ground.journal_target(self.journal(group.journal), stage.key)]
         targets = []
         for name in group.sinks:
-            target = self.ground.sink_target(self.flow, name, self.group_folder(group.name))
+            target = self.sink_target(group, name)
             schema = self.analysis.schemas[self.flow.sinks[name].input]
             target.prepare(StructType([field for field in schema if field.name != PLACE]))
             targets.append(target)
         return targets
+
+    def sink_target(self, group: Group, name: str) -> Target:
+        """Return who writes a sink of a group."""
+        entry = entry_above(self.flow, self.flow.sinks[name].input)
+        letters, folder = self.journal(journal_read(entry)), self.group_folder(group.name)
+        return self.ground.sink_target(self.flow, name, folder, letters)
 
     # while it runs
 

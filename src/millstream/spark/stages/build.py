@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from millstream.errors import InternalError
 from millstream.flow.flow import Flow
-from millstream.flow.stages import EntryPoint, Stage
+from millstream.flow.stages import Stage
+from millstream.plan.groups import entry_above
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
 
@@ -85,9 +86,5 @@ class Builder:
 
     def letters(self, stage: Stage) -> str | None:
         """Return the journal whose dead letters take the rows that a stage fails at."""
-        above = self.flow.stages[stage.inputs[0]]
-        # The entry point from which its rows come, or the first of them.
-        while not isinstance(above, EntryPoint):
-            above = self.flow.stages[above.inputs[0]]
-        path = self._letters(above.name)
+        path = self._letters(entry_above(self.flow, stage.inputs[0]).name)
         return None if path is None else str(path)

@@ -93,7 +93,7 @@ def withdraw(old: FlowVersion, plan: SwitchPlan, since_us: int) -> None:
             alike = group.name not in plan.unlike
             start = start_of(old.flow, group.stages, group.output, by_time=True, alike=alike)
             if name in taken and start is not None:
-                target = old.ground.sink_target(old.flow, name, old.group_folder(group.name))
+                target = old.sink_target(group, name)
                 assert isinstance(target, Withdrawing)
                 target.recover()
                 target.withdraw(start.column, since_us)

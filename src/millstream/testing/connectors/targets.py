@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from datetime import timedelta
+from typing import Any, Final, Protocol, runtime_checkable
 
 from millstream.clock import EPOCH, micros
 from millstream.spark import failpoints
 from millstream.spark.io.targets import Epoch, Target, Withdrawing
+from millstream.testing.connectors.hostile import COLUMNS, NAMES, check_same, hostile_rows, spoilt
 
-#: The columns of all rows that are written: a number that tells them apart, a text, and a moment.
-COLUMNS: Final = "n long, text string, at timestamp"
 NOON: Final = EPOCH + timedelta(days=18_000, hours=12)
 #: What has confused writers before.
 ODD_TEXTS: Final = (
@@ -29,7 +29,8 @@ ODD_TEXTS: Final = (
     "{}",
 )
 
-_Row = tuple[int, str | None, datetime | None]
+#: n, text, at, and the other columns of `COLUMNS`, or as many of them as there are.
+_Row = tuple[Any, ...]
 
 
 class TargetPlace(Protocol):
@@ -41,6 +42,15 @@ class TargetPlace(Protocol):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what a reader finds in it: all columns, or at least "n"."""
+        ...
+
+
+@runtime_checkable
+class WithLetters(Protocol):
+    """A place whose target keeps rows that it cannot write as dead letters."""
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Return the dead letters of the journal in `SinkContext.letters`."""
         ...
 
 
@@ -60,7 +70,7 @@ class Trial:
     spark: Any
     #: A crash may repeat rows: the target promises no more than that none is missing.
     at_least_once: bool = False
-    huge_bytes: int = 5 << 20
+    huge_bytes: int = 10 << 20
 
     def __post_init__(self) -> None:
         self.renew()
@@ -82,12 +92,15 @@ class Trial:
         return target
 
     def frame(self, rows: Sequence[_Row]) -> Any:
-        frame = self.spark.createDataFrame(list(rows), COLUMNS)
+        whole = [(*row, *[None] * (len(NAMES) - len(row))) for row in rows]
+        frame = self.spark.createDataFrame(whole, COLUMNS)
         return frame.repartition(2) if len(rows) > 1 else frame
 
     def write(self, batch: int, rows: Sequence[_Row], checkpoint: str = "c1") -> int:
-        epoch = Epoch("job", "group", checkpoint, batch, None)
-        return self.target.write(self.frame(rows), epoch)
+        return self.write_frame(batch, self.frame(rows), checkpoint)
+
+    def write_frame(self, batch: int, frame: Any, checkpoint: str = "c1") -> int:
+        return self.target.write(frame, Epoch("job", "group", checkpoint, batch, None))
 
     def expect(self, *wanted: Sequence[_Row]) -> None:
         """Check that the place holds these rows, each once."""
@@ -100,6 +113,13 @@ class Trial:
 
     def numbers(self) -> Counter[int]:
         return Counter(int(row["n"]) for row in self.place.rows())
+
+    def dead(self) -> dict[int, list[str]]:
+        """Return the reasons of dead letters, by the numbers of their rows."""
+        found: dict[int, list[str]] = {}
+        for letter in self.place.dead_letters() if isinstance(self.place, WithLetters) else ():
+            found.setdefault(int(json.loads(letter["record"])["n"]), []).append(letter["reason"])
+        return found
 
     def dies(self, at: int, work: Callable[[], object]) -> bool:
         """Do something and die at the so-many-th failpoint; tell whether there was one."""
@@ -211,6 +231,31 @@ def huge_rows_and_many_of_them_arrive(trial: Trial) -> None:
             assert len(row["text"]) == trial.huge_bytes
 
 
+def hostile_values_arrive_or_become_dead_letters(trial: Trial) -> None:
+    rows, usual = hostile_rows(), some(1000, 50)
+    frame = spoilt(trial.frame([*rows, *usual]))
+    at, deaths = 1, True
+    while deaths:
+        deaths = trial.dies(at, lambda: trial.write_frame(0, frame))
+        trial.dies(at, lambda: trial.write_frame(0, frame))
+        trial.write_frame(0, frame)
+        trial.write(1, some(2000))
+        found, dead = trial.numbers(), trial.dead()
+        assert not found.keys() & dead.keys(), "a row is there and a dead letter"
+        expected = [row for row in rows if row[0] not in dead]
+        trial.expect(expected, usual, some(2000))
+        for number, reasons in dead.items():
+            assert number < len(rows), f"row {number}, which is an ordinary one, is a dead letter"
+            assert len(reasons) == 1, f"row {number} is a dead letter more than once"
+            named = [name for name in NAMES if f'column "{name}"' in reasons[0]]
+            assert named, f"the reason names no column: {reasons[0]}"
+        for row in trial.place.rows():
+            if int(row["n"]) < len(rows):
+                check_same(rows[int(row["n"])], row)
+        at += 1
+        trial.renew()
+
+
 def what_is_withdrawn_is_gone_and_may_come_again(trial: Trial) -> None:
     if not isinstance(trial.target, Withdrawing):
         return
@@ -246,13 +291,14 @@ TARGET_CHECKS: Final[tuple[Callable[[Trial], None], ...]] = (
     a_process_that_dies_at_any_point_is_followed_by_one_that_finishes,
     odd_values_arrive_as_they_are,
     huge_rows_and_many_of_them_arrive,
+    hostile_values_arrive_or_become_dead_letters,
     what_is_withdrawn_is_gone_and_may_come_again,
 )
 
 
 @contextmanager
 def trial(
-    make: Make, spark: Any, *, at_least_once: bool = False, huge_bytes: int = 5 << 20
+    make: Make, spark: Any, *, at_least_once: bool = False, huge_bytes: int = 10 << 20
 ) -> Iterator[Trial]:
     """Lend what one of `TARGET_CHECKS` takes."""
     found = Trial(make, spark, at_least_once, huge_bytes)
@@ -263,7 +309,7 @@ def trial(
 
 
 def check_target(
-    make: Make, spark: Any, *, at_least_once: bool = False, huge_bytes: int = 5 << 20
+    make: Make, spark: Any, *, at_least_once: bool = False, huge_bytes: int = 10 << 20
 ) -> None:
     """Check a target.
 
