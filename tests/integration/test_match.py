@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ pytestmark = [pytest.mark.spark]
 
 SCHEMA = "k string, x int, n int, at timestamp"
 LAST = "2020-01-02 00:00:00"
+#: The first moment that Spark takes from a stage with state.
+FIRST = datetime.fromisoformat("1970-01-01T00:00:00.000001")
 
 
 def some_events(count: int, seed: int) -> list[dict[str, Any]]:
@@ -151,6 +154,37 @@ def test_batch_and_stream_find_what_the_automaton_finds(
     whole = [row.asDict() for row in find(batch(spark, rows)).collect()]
     assert shown(whole) == expected
     assert shown(streamed(spark, rows, tmp_path, find)) == expected
+
+
+def at_the_epoch() -> list[dict[str, Any]]:
+    """Events around the first moment of 1970, in two batches."""
+    times = ["1969-12-31 23:59:50", "1970-01-01 00:00:00", "1970-01-01 00:00:10"]
+    first = [
+        {"k": k, "x": x, "n": 10 * n + x, "at": at}
+        for n, k in enumerate("abc")
+        for x, at in enumerate(times[: n + 1])
+    ]
+    return [*first, *({**row, "k": row["k"] * 2, "n": row["n"] + 100} for row in first)]
+
+
+@pytest.mark.parametrize("letters", [False, True])
+def test_an_event_at_the_epoch_or_before_it_is_found_by_a_stream_as_by_a_batch(
+    spark: SparkSession, tmp_path: Path, letters: bool
+) -> None:
+    rows = at_the_epoch()
+    alone = Pattern().begin("a", "x >= 0").emit("k, a.n as n")
+    after = Pattern().begin("a", "x = 0").followed_by("b", "x = 1").within("1 minute")
+    for place, pattern in enumerate((alone, after.emit("k, a.n as n"))):
+
+        def find(df: DataFrame, pattern: Pattern = pattern) -> DataFrame:
+            return match(df, pattern, key="k", dead_letters=letters)
+
+        expected = [row.asDict() for row in find(batch(spark, rows)).collect()]
+        assert len(expected) == (12, 4)[place]
+        found = streamed(spark, rows, tmp_path / str(place), find)
+        assert sorted(map(str, found)) == sorted(
+            str({**row, "at": max(row["at"], FIRST)}) for row in expected
+        )
 
 
 def test_results_have_the_columns_that_were_asked_for(spark: SparkSession) -> None:

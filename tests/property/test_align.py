@@ -160,3 +160,14 @@ def test_a_partition_that_has_said_nothing_holds_the_others_and_an_idle_floor_le
         align.reach_of_rows(views, [0] * len(views), LATENESS, 100).positions[:-1]
         == alone.positions
     )
+
+
+@given(
+    st.lists(st.lists(st.integers(-40, 5), max_size=12), min_size=2, max_size=3), st.integers(1, 9)
+)
+def test_no_batch_is_larger_than_its_limit_also_before_1970(
+    times: list[list[int]], limit: int
+) -> None:
+    partitions = [Partition([("row", at) for at in part] + [("end", 0)]) for part in times]
+    for rows, _ in read(partitions, [limit] * 100):
+        assert len(rows) <= limit

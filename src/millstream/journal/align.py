@@ -141,11 +141,9 @@ def _limited(
     def fits(candidate: int) -> bool:
         return _count(start, _stops(views, start, ends, candidate)) <= limit
 
-    highest = max(
-        (view.state_at(end).running_max or 0 for view, end in zip(views, ends, strict=True)),
-        default=0,
-    )
-    low = _last_true(fits, 0, min(moment, highest) + 1)
+    found = (view.state_at(end).running_max for view, end in zip(views, ends, strict=True))
+    highest = max((one for one in found if one is not None), default=-FOREVER_US)
+    low = _last_true(fits, -FOREVER_US, min(moment, highest) + 1)
     stops = _stops(views, start, ends, low)
     # Every partition's next row lies above `low`; those up to `low + 1` are
     # level with each other, so any part of them may go out. Instructions go

@@ -45,7 +45,8 @@ def match(
     content. A stream needs a watermark on its time column: events wait for it, and those that come
     behind it are left out. So are events without a key or a time. All these are counted in the
     progress of a stream's query, and come out as well if you say so. The time of a result is the
-    moment at which it is certain. A stream's state is kept in RocksDB, which is set on the session.
+    moment at which it is certain; Spark lets a stream have none up to the start of 1970, so that is
+    the first microsecond after it there. A stream's state is kept in RocksDB, which is set on the session.
 
     Args:
         df: The events.

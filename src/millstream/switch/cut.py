@@ -291,5 +291,5 @@ def goes_out(
     """
     if waited >= timeout or mine is None:
         return True
-    theirs = other if newer else max(cut, other or cut)
+    theirs = other if newer else cut if other is None else max(cut, other)
     return theirs is not None and mine <= theirs

@@ -104,8 +104,10 @@ class ShardMatcher:
 
     def _letters(self, rows: pa.Table, watermark: int | None) -> pa.Table:
         dead = pa.repeat(pa.scalar("late"), len(rows))
+        at = micros(rows.column(TIME))
         # A time that Spark lets through; the event's own is in its JSON.
-        at = np.maximum(micros(rows.column(TIME)), (watermark or 0) + 1000)
+        if watermark is not None:
+            at = np.maximum(at, max(watermark, 0) + 1000)
         arrays = {TIME: pa.array(at, pa.int64()).cast(self.output.field(TIME).type), DEAD: dead}
         if self.recipe.letters:
             arrays[DEAD] = pc.coalesce(rows.column(DEAD).combine_chunks(), dead)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -16,7 +17,7 @@ from millstream.patterns.events import micros
 from millstream.patterns.matcher import Kept
 from millstream.spark.stages.match_rows import TIME, ShardMatcher, in_order
 from millstream.spark.stages.ordered import PIECE as CHUNK
-from millstream.spark.stages.ordered import from_bytes, to_bytes, wake_at
+from millstream.spark.stages.ordered import from_bytes, to_bytes, wake_at, watermark_us
 
 #: How many there were before the state recorded it.
 OLD_SHARDS: Final = 64
@@ -40,12 +41,12 @@ class MatchShard(StatefulProcessor):
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         fresh = [_Packed(from_bytes(data), bytes(data)) for frame in rows for data in frame["rows"]]
-        yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
+        yield from self._advance(fresh, watermark_us(timerValues))
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
+        yield from self._advance([], watermark_us(timerValues))
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -86,7 +87,7 @@ class MatchShard(StatefulProcessor):
         self._store([*self._dumped(kept), *self._packed(rest)])
         self._wake_next(kept, rest)
         if results:
-            yield _frame(pa.concat_tables(results))
+            yield _frame(since_1970(pa.concat_tables(results)))
 
     def _load(self, data: bytes) -> list[Kept]:
         if not data:
@@ -189,6 +190,16 @@ class _Once:
     def clear(self) -> None:
         self._state.clear()
         self._known, self._value = True, None
+
+
+def since_1970(results: pa.Table) -> pa.Table:
+    """Return results with times that Spark takes from a stream: all lie after the start of 1970."""
+    at = micros(results.column(TIME))
+    if at.min() > 0:
+        return results
+    place = results.column_names.index(TIME)
+    times = pa.array(np.maximum(at, 1), pa.int64()).cast(results.column(TIME).type)
+    return results.set_column(place, TIME, times)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

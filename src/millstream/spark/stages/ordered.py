@@ -39,6 +39,9 @@ PACKED: Final = 1 << 17
 #: State values are stored in pieces of at most this size.
 PIECE: Final = 16 << 20
 
+#: Below every moment that Spark has, in microseconds.
+NO_WATERMARK: Final = -(1 << 62)
+
 # In Arrow's zone, not in that of `clock.EPOCH`: rows are put in order by the text of their values.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
 
@@ -206,14 +209,14 @@ class _Shard(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         fresh = [from_bytes(data) for frame in rows for data in frame["rows"]]
         if self.wait:
-            yield from self._advance(fresh, timerValues.getCurrentWatermarkInMs() * 1000)
+            yield from self._advance(fresh, watermark_us(timerValues))
         elif fresh:
             yield from self._take(in_place(pa.concat_tables(fresh)))
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        yield from self._advance([], timerValues.getCurrentWatermarkInMs() * 1000)
+        yield from self._advance([], watermark_us(timerValues))
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -288,9 +291,19 @@ def timer(moment: int) -> int:
     """Return the timer that fires just when the watermark lets a row of `moment` go.
 
     Timers and watermarks are whole milliseconds, so rounding up is exact: not early (a timer that
-    is set again while it fires is lost in Spark 4.3) and not late.
+    is set again while it fires is lost in Spark 4.3) and not late. There is no watermark before the
+    first millisecond of 1970 is over, whatever lies before it.
     """
-    return -(-moment // 1000)
+    return max(-(-moment // 1000), 1)
+
+
+def watermark_us(timers: Any) -> int:
+    """Return the watermark of a batch; before every moment while there is none.
+
+    Spark says 0 then, and never when there is one: a row at or before 1970 is not behind it.
+    """
+    found = int(timers.getCurrentWatermarkInMs())
+    return found * 1000 if found > 0 else NO_WATERMARK
 
 
 def to_bytes(table: pa.Table) -> bytes:
