@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.storage.private import FILE, FOLDER
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -77,7 +79,7 @@ class RealFile:
     """A file of the operating system."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         self._size = os.fstat(self._fd).st_size
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -169,9 +171,9 @@ def write_whole(disk: Disk, path: Path, content: bytes) -> None:
 
 
 def make_folder(disk: Disk, path: Path) -> None:
-    """Make a folder and its missing parents, durably."""
+    """Make a folder and its missing parents, durably, for this user alone."""
     if path.is_dir():
         return
     make_folder(disk, path.parent)
-    path.mkdir(exist_ok=True)
+    path.mkdir(mode=FOLDER, exist_ok=True)
     disk.sync_folder(path.parent)

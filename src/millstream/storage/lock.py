@@ -10,6 +10,7 @@ from pathlib import Path
 
 from millstream.errors import AlreadyWriting
 from millstream.storage.disk import Disk
+from millstream.storage.private import FILE
 
 _PAUSE_S = 0.01
 _LEAST_S = 0.1  # `held` takes the lock for a moment
@@ -24,7 +25,7 @@ class FileClaim:
     @classmethod
     def take(cls, file: Path, timeout: float) -> FileClaim | None:
         """Return the claim; None if another process keeps it for longer than `timeout` seconds."""
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         if not _acquired(fd, timeout):
             os.close(fd)
             return None
@@ -43,7 +44,7 @@ class Lock:
     """Held from creation to `release`, with a generation that rises from holder to holder."""
 
     def __init__(self, file: Path, disk: Disk, *, what: str, wait_s: float = 0.0) -> None:
-        self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
             if not _acquired(self._fd, max(wait_s, _LEAST_S)):
                 raise _taken(what, _read(self._fd))

@@ -28,6 +28,7 @@ import psutil
 
 from millstream.engine.driver import protocol
 from millstream.errors import DriverFailed
+from millstream.storage.private import owner_only
 
 _log = logging.getLogger(__name__)
 _A = TypeVar("_A", bound=protocol.Answer)
@@ -289,7 +290,7 @@ class Log:
         try:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._path.open("ab")
+                self._file = open(self._path, "ab", opener=owner_only)  # noqa: SIM115 an opener
             self._file.write(line)
             self._file.flush()
             if self._file.tell() > self._most:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
 from millstream.engine.jobs.store import JobSettings
 from millstream.errors import EngineRunning
 from millstream.storage import Claim, Folder
+from millstream.storage.private import FOLDER, PASSAGE, make_private
 
 _LOCK: Final = "engine.lock"
 #: How long to wait for an engine that releases the folder.
@@ -58,6 +60,7 @@ def claim(data: Path) -> Claim:
     Raises:
         EngineRunning: Another engine has it.
     """
+    _make_private(data)
     storage = Folder(data)
     claimed = storage.claim(_LOCK, timeout=_LOCK_S)
     if claimed is None:
@@ -65,3 +68,22 @@ def claim(data: Path) -> Claim:
         hint = "stop that one first, or give this one another folder: --data"
         raise EngineRunning(f"an engine runs in {data} already, in process {holder}", hint=hint)
     return claimed
+
+
+def _make_private(data: Path) -> None:
+    """Let nobody else read what an engine keeps, also what an earlier version made readable.
+
+    The programs of jobs can run as other users if the engine is root: they have to reach their files
+    in packages and actions. A folder that was there before, and is no engine's, keeps its rights.
+    """
+    passage = PASSAGE if os.geteuid() == 0 else FOLDER
+    if not data.exists() or (data / _LOCK).exists():
+        make_private(data, passage)
+    found = Folders(data)
+    for folder, mode in (
+        (data / "jobs", FOLDER),
+        (found.audit, FOLDER),
+        (found.packages, passage),
+        (found.actions, passage),
+    ):
+        make_private(folder, mode)

@@ -6,14 +6,16 @@ from pathlib import Path
 
 from millstream.errors import AlreadyRunning
 from millstream.storage import Claim, Folder
+from millstream.storage.private import make_private
 
 
 def claim(folder: Path, flow: str) -> Claim:
-    """Claim the folder of a flow.
+    """Claim the folder of a flow, which is for this user alone.
 
     Raises:
         AlreadyRunning: Another process has it.
     """
+    make_private(folder)
     storage = Folder(folder)
     taken = storage.claim("lock")
     if taken is None:

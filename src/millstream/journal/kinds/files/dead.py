@@ -26,6 +26,7 @@ from millstream.journal.kinds.files.layout import dead_folder, description_file
 from millstream.journal.kinds.files.reader import Reader
 from millstream.journal.kinds.files.writer import Writer
 from millstream.storage.disk import REAL, Disk
+from millstream.storage.private import FILE
 
 schema = pa.schema(
     [
@@ -135,6 +136,7 @@ class _Seen:
             self._start_again(end)
 
     def _open(self, end: int) -> None:
+        self._file.touch(FILE)  # SQLite would make it readable for all
         self._base = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
         # WAL with NORMAL keeps the file sound through a crash; it may forget the newest letters,
         # which are read again.
