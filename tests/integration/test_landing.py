@@ -253,3 +253,14 @@ def test_a_chain_of_runtimes_and_the_inboxes_are_killed_and_each_number_is_there
     assert [int.from_bytes(bytes(row["value"]), "big") for row in landed.rows()] == list(
         range(1, 4001)
     )
+
+
+@JSON
+def test_a_message_that_is_nested_deeply_is_a_dead_letter_and_acknowledged(landed: Landed) -> None:
+    deep = b'{"n":' + b"[" * 3000 + b"]" * 3000 + b"}"
+    one = landed.greet("s_n#1").send(wire.messages([(1, b'{"n":1}'), (2, deep), (3, b'{"n":3}')]))
+    while one.read(4) != wire.ack(3):
+        pass
+    assert sorted(row["n"] for row in landed.rows()) == [1, 3]
+    (letter,) = landed.rows(dead_folder(landed.journal))
+    assert letter["reason"] == "malformed record: it is nested more than 200 deep"

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -35,7 +35,11 @@ _FEW: Final = 8
 _NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _NO_NUMBER: Final = re.compile(rb'"(NaN|-?Infinity)"')
 
-BadRecord = (pa.ArrowException, ValueError, TypeError)
+#: How deeply a value may be nested. Python's own limit depends on what else is on its stack.
+_DEEPEST: Final = 200
+
+#: What parsers raise for a record: whatever its bytes are, it becomes a row or one of these.
+BadRecord = (pa.ArrowException, ValueError, TypeError, ArithmeticError, RecursionError)
 
 
 class Parser(Protocol):
@@ -73,7 +77,7 @@ def _halving(lines: list[bytes], numbers: Any, parser: Parser, schema: pa.Schema
         yield Rows(_parsed(lines, parser), numbers)
     except BadRecord as exc:
         if len(lines) == 1:
-            reason = f"malformed record: {parser.explain(lines[0], exc)}"
+            reason = f"malformed record: {_storable(parser.explain(lines[0], exc))}"
             refused = Refused(int(numbers[0]), reason, lines[0].decode(errors="replace"))
             yield Rows(empty(schema), numbers[:0], (refused,))
             return
@@ -86,7 +90,14 @@ def _parsed(lines: list[bytes], parser: Parser) -> pa.RecordBatch:
     batch = parser(lines)
     if batch.num_rows != len(lines):
         raise ValueError(f"one line holds {batch.num_rows} records")
+    # Arrow takes texts from JSON as they are, and its casts may leave numbers that do not fit.
+    batch.validate(full=True)
     return batch
+
+
+def _storable(reason: str) -> str:
+    """Return a text without the halves of characters that JSON may write."""
+    return reason.encode(errors="backslashreplace").decode()
 
 
 def _bytes(line: str | bytes) -> bytes:
@@ -146,7 +157,7 @@ class _PythonJson:
     schema: pa.Schema
 
     def __call__(self, lines: Sequence[bytes]) -> pa.RecordBatch:
-        rows = [self._row(json.loads(line)) for line in lines]
+        rows = [self._row(_loaded(line)) for line in lines]
         columns = [
             pa.array([row[at] for row in rows], column.type)
             for at, column in enumerate(self.schema)
@@ -155,9 +166,11 @@ class _PythonJson:
 
     def explain(self, line: bytes, found: Exception) -> str:
         try:
-            self._row(json.loads(line))
+            self._row(_loaded(line))
         except json.JSONDecodeError as exc:
             return f"{exc.msg.lower()} at character {exc.pos + 1}"
+        except UnicodeDecodeError as exc:
+            return f"not UTF-8 at byte {exc.start + 1}"
         except BadRecord as exc:
             return str(exc)
         return str(found).split("\n", 1)[0]
@@ -166,6 +179,26 @@ class _PythonJson:
         if not isinstance(record, dict):
             raise TypeError(f"expected an object, not {_shown(record)}")
         return [_column(record, column) for column in self.schema]
+
+
+def _loaded(line: bytes) -> Any:
+    if line.count(b"[") + line.count(b"{") > _DEEPEST and _depth(line) > _DEEPEST:
+        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+    return json.loads(line.decode())
+
+
+_TEXT_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{\]}]')
+
+
+def _depth(line: bytes) -> int:
+    """Return how deeply a line is nested, or that it is too deep."""
+    depth = deepest = 0
+    for found in _TEXT_OR_BRACKET.finditer(line):
+        depth += (found[0] in b"[{") - (found[0] in b"]}")
+        deepest = max(deepest, depth)
+        if deepest > _DEEPEST:
+            break
+    return deepest
 
 
 def _column(record: dict[str, Any], column: pa.Field) -> Any:
@@ -204,7 +237,7 @@ def _plain_value(value: Any, kind: pa.DataType) -> Any:
     if types.is_binary(kind):
         return base64.b64decode(_expected(value, str, "base64 text"), validate=True)
     if types.is_decimal(kind):
-        return Decimal(str(value))
+        return _decimal(value)
     if types.is_integer(kind):
         return _expected(value, int, "a whole number")
     if types.is_floating(kind):
@@ -214,6 +247,14 @@ def _plain_value(value: Any, kind: pa.DataType) -> Any:
     if types.is_boolean(kind):
         return _expected(value, bool, "true or false")
     return _expected(value, str, "a string")
+
+
+def _decimal(value: Any) -> Decimal:
+    text = str(_expected(value, (int, float, str), "a number"))
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise TypeError(f"expected a number, not {_shown(value)}") from None
 
 
 def _moment(value: Any, kind: pa.DataType) -> datetime:

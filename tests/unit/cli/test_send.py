@@ -209,3 +209,13 @@ def test_who_gives_up_is_told_what_is_not_acknowledged(
             send("flights.departures", data=data)
     assert left.value.exit_code == 130
     assert "2 events are not acknowledged" in capsys.readouterr().err
+
+
+def test_a_line_that_is_nested_deeply_is_refused_alone(
+    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin(event("JFK", 1) + '{"delay":' + "[" * 3000 + "]" * 3000 + "}\n" + event("LGA", 3))
+    send("flights.departures", data=data)
+    assert capsys.readouterr().out.startswith("sent 2 events in ")
+    (letter,) = letters_of(journal)
+    assert letter["reason"] == "malformed record: it is nested more than 200 deep"

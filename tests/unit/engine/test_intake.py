@@ -242,3 +242,14 @@ def test_many_send_at_once_and_every_row_is_there_once(served: Served) -> None:
         for name in part.highest
     }
     assert sum(name.startswith("http:") for name in known) <= 16
+
+
+def test_a_line_that_is_nested_deeply_is_a_dead_letter(served: Served) -> None:
+    deep = b'{"n":' + b"[" * 3000 + b"]" * 3000 + b"}\n"
+    not_text = b'{"n": 7, "origin": "\xff"}\n'
+    assert counts(send(served, lines([1]) + deep + not_text + lines([2]))) == (2, 0, 2)
+    assert there(served) == [1, 2]
+    assert sorted(reason for _, reason in letters(served.data)) == [
+        "malformed record: it is nested more than 200 deep",
+        "malformed record: not UTF-8 at byte 21",
+    ]

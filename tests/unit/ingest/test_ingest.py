@@ -404,3 +404,49 @@ def test_what_a_source_asks_of_its_rows_is_kept_beside_its_journal(journal: Path
     assert ingest.declare(stage, journal) == ingest.declared(journal)
     _, settings = ingest.declared(journal)
     assert (settings.rules.key, settings.idleness.lateness) == ("name", timedelta(minutes=1))
+
+
+def test_a_line_that_is_nested_deeply_stops_no_source(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
+    deep = '{"name":' + "[" * 3000 + "]" * 3000 + "}\n"
+    settled(tmp_path / "in" / "a.jsonl", event("a") + deep + event("b"))
+    stage = source(ms.files(tmp_path / "in", DDL, format="jsonl"), time="at")
+    run(stage, journal, clock)
+    assert names(journal) == ["a", "b"]
+    (letter,) = letters_of(journal)
+    assert letter["reason"] == "malformed record: it is nested more than 200 deep"
+    assert letter["record"] == deep.strip()
+
+
+def test_a_folder_with_files_of_another_format_only_is_refused_with_what_is_there(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
+    for name in ("a.csv", "b.CSV", "c.csv.gz", "notes.txt", "_hidden.jsonl"):
+        settled(tmp_path / "in" / name, "name,n,at\n")
+    stage = source(ms.files(tmp_path / "in", DDL, format="jsonl"), time="at")
+    with pytest.raises(NotThere, match='no file of format "jsonl"') as error:
+        run(stage, journal, clock)
+    assert "3 .csv" in str(error.value)
+    assert 'format="csv"' in str(error.value.hint)
+    settled(tmp_path / "in" / "d.jsonl", event("a"))
+    run(stage, journal, clock)
+    assert names(journal) == ["a"]
+
+
+def test_an_empty_folder_is_an_end_and_not_a_mistake(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
+    (tmp_path / "in").mkdir()
+    assert run(source(ms.files(tmp_path / "in", DDL, format="jsonl")), journal, clock).ended
+
+
+def test_a_folder_that_is_followed_waits_for_its_format(
+    tmp_path: Path, journal: Path, clock: ManualClock
+) -> None:
+    settled(tmp_path / "in" / "a.csv", "name,n,at\n")
+    stage = source(ms.files(tmp_path / "in", DDL, format="jsonl", follow=True), time="at")
+    run(stage, journal, clock, Steps(clock, 3))
+    settled(tmp_path / "in" / "d.jsonl", event("a"))
+    run(stage, journal, clock, Steps(clock, 9))
+    assert names(journal) == ["a"]

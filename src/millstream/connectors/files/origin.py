@@ -173,9 +173,10 @@ def open_files(spec: Files, context: OriginContext) -> FilesOrigin:
         UnsupportedColumn: The format cannot hold a column.
     """
     spec = replace(spec, path=str(context.root / spec.path))
-    taken.there(spec)
+    log = context.journal / _LOG
+    taken.there(spec, begun=log.exists())
     how = layout(spec.format, context.schema, context.time, spec.options)
-    return FilesOrigin(spec, how, context.journal / _LOG, context.clock)
+    return FilesOrigin(spec, how, log, context.clock)
 
 
 def open_replay(spec: Replay, context: OriginContext) -> ReplayOrigin:

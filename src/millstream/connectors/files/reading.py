@@ -35,8 +35,8 @@ from millstream.ingest.rows import Numbers, Refused, Rows, empty, joined, number
 
 _BYTES: Final = 4 << 20
 _MARK: Final = b"\xef\xbb\xbf"
-#: What a damaged file raises while it is read.
-_DAMAGE: Final = (pa.ArrowException, gzip.BadGzipFile, zlib.error, EOFError)
+#: What a damaged file raises while it is read: the disk's own errors have a number.
+_DAMAGE: Final = (*BadRecord, OSError, zlib.error, EOFError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,11 @@ def read(
             place = block.place
             yield block
     except _DAMAGE as exc:
+        if isinstance(exc, OSError) and exc.errno is not None:
+            raise
         # What was read is good; the rest has no records that could be told apart.
-        reason = f"the rest of the file cannot be read: {str(exc).splitlines()[0]}"
+        said = str(exc).encode(errors="backslashreplace").decode().partition("\n")[0]
+        reason = f"the rest of the file cannot be read: {said or type(exc).__name__}"
         refused = Refused(place.records, reason, path.name)
         yield Block(
             Rows(empty(how.schema), _none(), (refused,)), Place(place.records + 1, place.offset)
@@ -296,7 +299,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    found = pa.RecordBatch.from_arrays(columns, schema=schema)
+    found.validate(full=True)
+    return found
 
 
 def _cast_column(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -12,6 +12,7 @@ no longer what was taken is left alone, and a dead letter says so.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +85,17 @@ def root_of(path: str) -> str:
     return str(fixed.parent if str(fixed) == path and fixed.is_file() else fixed)
 
 
-def there(spec: Files) -> None:
-    """Raise `NotThere` if a source that does not wait for files has none to look at."""
-    if spec.follow or Path(spec.path).exists():
+def there(spec: Files, *, begun: bool = False) -> None:
+    """Raise `NotThere` if a source that does not wait for files has none to look at.
+
+    An empty folder has none and is no mistake. One with files of other formats only is, unless the
+    source was begun before: its files may have been moved away since.
+    """
+    if spec.follow:
+        return
+    if Path(spec.path).exists():
+        if not begun:
+            _refuse_others(spec)
         return
     if not _WILD & set(spec.path):
         hint = "follow=True waits for files to appear"
@@ -94,6 +103,28 @@ def there(spec: Files) -> None:
     if not find(spec):
         hint = "follow=True waits for files to appear"
         raise NotThere(f'no file matches "{spec.path}"', hint=hint)
+
+
+def _refuse_others(spec: Files) -> None:
+    folder = Path(spec.path)
+    if not folder.is_dir() or find(spec):
+        return
+    others = [
+        one for one in folder.rglob("*") if one.is_file() and not _hidden(one.relative_to(folder))
+    ]
+    if not others:
+        return
+    counts = Counter(_suffix(one) or "without a suffix" for one in others)
+    shown = ", ".join(f"{count} {suffix}" for suffix, count in counts.most_common(5))
+    fitting = [name for name, known in SUFFIXES.items() if set(counts) & set(known)]
+    hint = f'say format="{fitting[0]}"' if fitting else "give its files a suffix of the format"
+    msg = f'"{spec.path}" has no file of format "{spec.format}", which end in '
+    msg += f"{' or '.join(SUFFIXES[spec.format])}; it has {shown}"
+    raise NotThere(msg, hint=f"{hint}, or name the files: {spec.path}/*")
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _paths(spec: Files) -> Iterator[Path]:

@@ -318,7 +318,7 @@ def _as_json(payload: bytes) -> bytes:
     """Return MessagePack as JSON, so that the same rules read both, and refuse what is neither."""
     try:
         return msgspec.json.encode(msgspec.msgpack.decode(payload))
-    except (msgspec.MsgspecError, TypeError, ValueError):
+    except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, RecursionError):
         return b"no MessagePack: " + payload[:40].hex().encode()
 
 
