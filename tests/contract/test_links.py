@@ -58,6 +58,8 @@ class CurveBench(TcpBench):
         super().__init__(data, service)
         self._engine = new_keys(data / "keys", "engine")
         self._till = new_keys(data / "keys" / "producers", "till")
+        with self._till.public.open("a") as file:
+            file.write('may = "rows, end, watermark"\nsenders = "file:*"\n')
 
     def open(self, **named: Any) -> None:
         super().open(

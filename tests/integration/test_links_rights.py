@@ -6,20 +6,38 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
 
+from millstream.errors import LinkError, NotAllowed
+from millstream.ingest import Refused
 from millstream.journal import journal_at
 from millstream.journal.kinds.files.replica_chunk import Reached
 from millstream.journal.kinds.files.retention import committed
 from millstream.links import envelope, follow
-from millstream.links.client import connect
-from millstream.links.host import Host
-from support.links import TARGET, batch, declare, entries, hosted, journal, letters, rows, stored
+from millstream.links.client import Client, connect
+from millstream.links.host import Host, Listening
+from millstream.links.keys import new_keys, read_key
+from millstream.links.listener import REGISTERED, Security
+from support.links import (
+    NOON,
+    TARGET,
+    batch,
+    declare,
+    entries,
+    hosted,
+    journal,
+    letters,
+    rows,
+    stored,
+    wait_for,
+)
 from support.links_service import TESTS
 
 NOBODY = 65534
@@ -70,7 +88,7 @@ def check(found: list[envelope.Answer], data: Path) -> None:
     assert [one.error for one in refused if isinstance(one, envelope.Refusal)] == (
         ["NotAllowed"] * len(requests())
     )
-    assert isinstance(taken, envelope.Taken)
+    assert isinstance(taken, envelope.TakenAnswer)
     assert taken.taken == 5
     assert stored(data) == [list(range(105))]
     assert {kind.name for kind, _, _ in entries(data)} == {"ROWS"}
@@ -126,3 +144,126 @@ def test_a_client_without_a_key_hears_what_it_may_not(host: Host, tmp_path: Path
         [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, timeout=240, text=True
     )
     assert done.stdout.startswith('a connection without a key may not end or advance "f.s" |')
+
+
+# keys
+
+
+class Keyed:
+    """A host of f.s that knows the keys in a folder."""
+
+    def __init__(self, data: Path, **grants: str) -> None:
+        self.data, self.producers = data, data / "producers"
+        self.engine = new_keys(data / "keys", "engine")
+        self.files = {name: new_keys(self.producers, name) for name in grants}
+        for name, lines in grants.items():
+            self.grant(name, lines)
+        declare(data)
+        self.host: Host | None = None
+
+    def grant(self, name: str, lines: str) -> None:
+        with self.files[name].public.open("a") as file:
+            file.write(lines + "\n")
+
+    def open(self) -> None:
+        security = Security.read(read_key(self.engine.secret), self.producers)
+        self.host = hosted(self.data, Listening(security=security))
+        REGISTERED.pop(self.host.address.port)  # as if it were in another process
+        (self.data / "f" / f"inbox_{self.host.address.port}").unlink()
+
+    def connect(self, name: str, **named: Any) -> Client:
+        assert self.host is not None
+        key = self.files[name].secret
+        return connect(str(self.host.address), key=key, server=self.engine.public, **named)
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Iterator[Keyed]:
+    keyed = Keyed(tmp_path, till="", evil="", clock='may = "rows, end, watermark"')
+    keyed.open()
+    yield keyed
+    assert keyed.host is not None
+    keyed.host.close()
+
+
+def test_a_key_sends_under_names_that_begin_with_its_own(keyed: Keyed) -> None:
+    with keyed.connect("evil", sender="till-1") as evil:
+        with pytest.raises(NotAllowed, match='"evil" may not send as "till-1"') as found:
+            evil.send(TARGET, rows(0, 1), numbers=[1 << 61])
+        assert "begin the sender's name with" in str(found.value.hint)
+        with pytest.raises(NotAllowed):
+            evil.refuse(TARGET, [Refused(1, "no", "{}")])
+    with keyed.connect("till", sender="till-1") as till:
+        assert till.send(TARGET, rows(0, 5), numbers=range(5)) == 5
+    with keyed.connect("evil") as evil:
+        assert evil.send(TARGET, rows(5, 6)) == 1
+    assert stored(keyed.data) == [[0, 1, 2, 3, 4, 5]]
+    assert letters(keyed.data) == []
+
+
+def test_ends_and_watermarks_are_permissions_of_their_own(keyed: Keyed) -> None:
+    with keyed.connect("till") as till:
+        till.send(TARGET, rows(0, 1))
+        with pytest.raises(NotAllowed, match=r'"till" may not end "f.s"') as found:
+            till.end(TARGET)
+        assert 'may = "rows, end"' in str(found.value.hint)
+        with pytest.raises(NotAllowed, match="may not declare a watermark"):
+            till.watermark(TARGET, NOON)
+    with keyed.connect("clock") as clock:
+        with pytest.raises(LinkError, match=r"a watermark of .* is more than 1 d ahead"):
+            clock.watermark(TARGET, datetime.now(UTC) + timedelta(days=30_000))
+        clock.watermark(TARGET, NOON)
+        clock.end(TARGET)
+    assert [kind.name for kind, _, _ in entries(keyed.data)] == [
+        "ROWS",
+        "WATERMARK",
+        "END_OF_STREAM",
+    ]
+
+
+def test_a_key_that_is_removed_is_cut_off_and_a_new_one_let_in(keyed: Keyed) -> None:
+    with keyed.connect("evil") as evil, keyed.connect("till") as till:
+        evil.send(TARGET, rows(0, 1))
+        till.send(TARGET, rows(1, 2))
+        keyed.files["evil"].public.unlink()
+        began = time.monotonic()
+        wait_for(lambda: not sent(evil))
+        assert time.monotonic() - began < 20  # half a second, where the machine is not busy
+        with pytest.raises(NotAllowed, match="not known any more"):
+            evil.send(TARGET, rows(0, 1))
+        assert till.send(TARGET, rows(2, 3)) == 1
+    with pytest.raises(NotAllowed), keyed.connect("evil") as evil:
+        evil.send(TARGET, rows(0, 1))
+    keyed.files["new"] = new_keys(keyed.producers, "new")
+    with keyed.connect("new") as new:
+        wait_for(lambda: sent(new))
+
+
+def sent(client: Client) -> bool:
+    try:
+        return client.send(TARGET, rows(3, 4)) == 1
+    except NotAllowed:
+        return False
+
+
+def test_a_sender_of_the_version_before_belongs_to_the_first_key_that_uses_it(
+    tmp_path: Path,
+) -> None:
+    keyed = Keyed(tmp_path, till="", evil="")
+    before = hosted(tmp_path)
+    before.inbox("s").enqueue("cash", range(5), batch(0, 5))
+    before.close()
+    for _ in range(2):  # also after a restart
+        keyed.open()
+        try:
+            with keyed.connect("till", sender="cash") as till:
+                assert till.send(TARGET, rows(0, 6), numbers=range(6)) == 6
+            with (
+                keyed.connect("evil", sender="cash") as evil,
+                pytest.raises(NotAllowed, match='may not send as "cash"'),
+            ):
+                evil.send(TARGET, rows(6, 7), numbers=[6])
+        finally:
+            assert keyed.host is not None
+            keyed.host.close()
+    assert stored(tmp_path) == [list(range(6))]

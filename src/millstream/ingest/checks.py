@@ -29,6 +29,10 @@ class Rules:
     key: str | None = None
     ahead: timedelta = timedelta(days=1)
 
+    @property
+    def ahead_us(self) -> int:
+        return self.ahead // timedelta(microseconds=1)
+
 
 def check(rows: Rows, rules: Rules, now_us: int) -> Rows:
     """Return the rows that keep to the rules; the others are refused, each with a reason."""

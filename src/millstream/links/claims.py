@@ -14,7 +14,7 @@ An incarnation is a count and, in its low bits, a random part, so that two clien
 differ; without a random part it is that of those who have none. The file is synced before
 anything of a new incarnation is taken:
 
-    DIR/p0000/claims     a line for each claim: checksum, sender, incarnation
+    DIR/p0000/claims     a line for each claim: checksum, sender, incarnation, the key that has it
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Claims:
 
     def __init__(self, file: Path, *, disk: Disk = REAL) -> None:
         self._file, self._disk = file, disk
-        self._known = _read(file)
+        self._known, self._keys = _read(file)
         self._lines = file.read_bytes().count(b"\n") if file.exists() else 0
 
     def current(self, sender: str) -> int:
@@ -94,42 +94,58 @@ class Claims:
         """Give a name to an incarnation, if it may have it; return whose it is, durably."""
         current = self.current(sender)
         if turn(current, asked) is Turn.TAKES_OVER:
-            current = self._known[sender] = self._written(sender, asked or above(current, 0))
+            current = asked or above(current, 0)
+            self._write(sender, current, self.key(sender))
+            self._known[sender] = current
         return current
 
-    def _written(self, sender: str, incarnation: int) -> int:
-        if self._lines > 64 and self._lines > 2 * len(self._known):
-            known = {**self._known, sender: incarnation}
-            write_whole(self._disk, self._file, b"".join(_line(*one) for one in known.items()))
-            self._lines = len(known)
-            return incarnation
+    def key(self, sender: str) -> str | None:
+        """Return the key that has a sender's name because it was the first to use it."""
+        return self._keys.get(sender)
+
+    def bind(self, sender: str, key: str) -> None:
+        """Give a sender's name to a key, durably."""
+        self._write(sender, self.current(sender), key)
+        self._keys[sender] = key
+
+    def _write(self, sender: str, incarnation: int, key: str | None) -> None:
+        names = self._known.keys() | self._keys.keys() | {sender}
+        if self._lines > 64 and self._lines > 2 * len(names):
+            lines = {one: _line(one, self.current(one), self.key(one)) for one in names}
+            lines[sender] = _line(sender, incarnation, key)
+            write_whole(self._disk, self._file, b"".join(lines.values()))
+            self._lines = len(lines)
+            return
         fresh = not self._file.exists()
         file = self._disk.open(self._file)
         try:
             # What a crash has left of a line must not spoil this one.
             torn = file.size() > 0 and not self._file.read_bytes().endswith(b"\n")
-            file.append([b"\n" if torn else b"", _line(sender, incarnation)])
+            file.append([b"\n" if torn else b"", _line(sender, incarnation, key)])
             file.sync()
         finally:
             file.close()
         if fresh:
             self._disk.sync_folder(self._file.parent)
         self._lines += 1
-        return incarnation
 
 
-def _line(sender: str, incarnation: int) -> bytes:
-    body = json.dumps([sender, incarnation]).encode()
+def _line(sender: str, incarnation: int, key: str | None) -> bytes:
+    body = json.dumps([sender, incarnation, key]).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
-def _read(file: Path) -> dict[str, int]:
+def _read(file: Path) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the incarnations of senders, and their keys."""
     known: dict[str, int] = {}
+    keys: dict[str, str] = {}
     for line in file.read_bytes().split(b"\n") if file.exists() else ():
         checksum, _, body = line.partition(b" ")
         if line and checksum != b"%08x" % zlib.crc32(body):
             _log.warning("a line of %s is damaged, and left out", file)
         elif line:
-            sender, incarnation = json.loads(body)
+            sender, incarnation, key = [*json.loads(body), None][:3]
             known[sender] = max(known.get(sender, 0), incarnation)
-    return known
+            if key is not None:
+                keys[sender] = key
+    return known, keys

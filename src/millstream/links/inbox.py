@@ -12,7 +12,7 @@ answer says so: the sender holds the rest.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +21,16 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, WriterBroken
+from millstream.errors import AlreadyWriting, LinkError, NotAllowed, WriterBroken
+from millstream.flow import durations
 from millstream.ingest import Progress, Refused, SourceSettings
 from millstream.ingest import Rows as Numbered
-from millstream.ingest.checks import check
+from millstream.ingest.checks import check, moment
 from millstream.journal import DeadLetter, Description, Kind
 from millstream.journal.base import Accepted
 from millstream.links.admission import NOTHING, Admission, Numbers, admit, array
 from millstream.links.claims import Turn
+from millstream.links.grants import Grant, may_send_as
 from millstream.links.inbox_epochs import InboxEpochs
 from millstream.links.inbox_store import Capacity, InboxStore, Sender
 
@@ -186,6 +188,7 @@ class Inbox:
             if known is None:
                 return self._answer(0, self._store.senders.get(sender))
             room = 0 if self._paused else self._store.room(batch)
+            self._check_jump(sender, known, incarnation, int(numbers[0]))
             admission = admit(known.highest, after, numbers, room)
             if not self._claimed(sender, incarnation, turn, admission):
                 return _resolved(TakenRows(0, known.durable, 0))
@@ -214,7 +217,17 @@ class Inbox:
         after: int = NOTHING,
         incarnation: int = 0,
     ) -> Future[TakenRows]:
-        """Take an instruction, once; the future resolves when it is durable."""
+        """Take an instruction, once; the future resolves when it is durable.
+
+        Raises:
+            LinkError: Its floor is further ahead than a row's time may be.
+        """
+        if floor is not None and floor > self._clock.now_us() + self._rules.ahead_us:
+            raise LinkError(
+                f"a watermark of {moment(floor)} is more than "
+                f"{durations.format(self._rules.ahead)} ahead",
+                hint="set ahead= of the source if its clock is that far from ours",
+            )
         with self._guard:
             turn = self._store.claims.turn(sender, incarnation)
             known = self._store.opened(sender)
@@ -239,6 +252,39 @@ class Inbox:
                 return self._store.claims.take(sender, incarnation)
         except OSError as error:
             raise WriterBroken(f'inbox "{self.name}": {error}', hint="ask again") from error
+
+    def _check_jump(self, sender: str, known: Sender, incarnation: int, number: int) -> None:
+        """Refuse numbers far beyond those before them, unless another client begins there."""
+        jump = self._store.capacity.jump
+        same = known.incarnation == incarnation
+        if same and known.highest > NOTHING and number - known.highest > jump:
+            raise LinkError(
+                f'a row of "{sender}" has the number {number}, and the one before it has '
+                f"{known.highest}",
+                hint=f"numbers rise by at most {jump:,} at a time; connect again to go on there",
+            )
+        known.incarnation = incarnation
+
+    def authorise(self, sender: str, key: str, grant: Grant, keys: Collection[str]) -> None:
+        """Let a key use a sender's name, if it is its own; `keys` are the names of all.
+
+        Raises:
+            NotAllowed: It is not.
+        """
+        with self._guard:
+            claims, allowed = self._store.claims, partial(may_send_as, key, grant, sender, keys)
+            stored, bound = self._store.writer.highest(sender) > NOTHING, claims.key(sender)
+            if not allowed(stored=stored, bound=bound):
+                raise NotAllowed(
+                    f'producer "{key}" may not send as "{sender}"',
+                    hint=f'begin the sender\'s name with "{key}", '
+                    f'or list it as senders in "{key}.pub" at the engine',
+                )
+            if bound is None and not allowed(stored=False, bound=None):
+                _log.warning(
+                    'inbox %s: sender "%s" belongs to key "%s" now', self.name, sender, key
+                )
+                claims.bind(sender, key)
 
     def _claimed(self, sender: str, incarnation: int, turn: Turn, admission: Admission) -> bool:
         """Give a name to whom sends something new under it; False if the disk refuses."""

@@ -39,6 +39,8 @@ class Capacity:
     rows: int = 1 << 18
     bytes: int = 24 << 20
     requests: int = 4000
+    #: By how much a sender's numbers may rise at once; a year in nanoseconds is less.
+    jump: int = 1 << 56
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class Sender:
     highest: int
     durable: int
     tail: Future[Accepted] | None = None
+    #: Who sent last, since the inbox was opened.
+    incarnation: int | None = None
 
 
 class InboxStore:
@@ -82,7 +86,7 @@ class InboxStore:
         self.rows_at_us = clock.now_us()
         self._on_rows, self._on_durable = on_rows, on_durable
         self.writer.on_durable = on_durable
-        self._capacity = capacity
+        self.capacity = capacity
         self._waiting_bytes = self._waiting_requests = 0
         self._reopen_at = 0.0
         self._ending: Future[Accepted] | None = None
@@ -93,16 +97,16 @@ class InboxStore:
     @property
     def space(self) -> int:
         """How many more rows can wait for the disk."""
-        if self.error is not None or self._waiting_bytes >= self._capacity.bytes:
+        if self.error is not None or self._waiting_bytes >= self.capacity.bytes:
             return 0
-        if self._waiting_requests >= self._capacity.requests:
+        if self._waiting_requests >= self.capacity.requests:
             return 0
-        return max(0, self._capacity.rows - self.waiting_rows)
+        return max(0, self.capacity.rows - self.waiting_rows)
 
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of these rows can wait for the disk."""
         each = max(1, int(batch.nbytes) // int(batch.num_rows))
-        left = (self._capacity.bytes - self._waiting_bytes) // each
+        left = (self.capacity.bytes - self._waiting_bytes) // each
         # One that is larger than all there is passes alone.
         alone = 1 if self.settled and self.error is None else 0
         return max(min(self.space, MOST_ROWS, left), alone)

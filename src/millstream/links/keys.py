@@ -7,10 +7,12 @@ know NAME: a producer's into the folder of an engine's producers, an engine's to
     # Millstream key "till": keep it secret.
     public = "..."       40 characters of Z85, which have no quotes among them
     secret = "..."       in NAME.key alone
+    may = "rows, end"    in the engine's copy of NAME.pub: what NAME may do (grants.py)
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
@@ -23,9 +25,13 @@ import zmq
 from zmq.utils import z85
 
 from millstream.errors import InvalidKey, KeyExists
+from millstream.links import grants
+from millstream.links.grants import ROWS_ONLY, Grant
 
+_log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_LINE: Final = re.compile(r'(public|secret)\s*=\s*"([^"]*)"')
+_LINE: Final = re.compile(r'(public|secret|may|sources|senders)\s*=\s*"([^"]*)"')
+_HALVES: Final = ("public", "secret")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _AGAIN: Final = "copy the file again, or make a new key: millstream keys new NAME"
 
@@ -54,6 +60,7 @@ class PublicKey:
 
     name: str
     public: bytes
+    grant: Grant = ROWS_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,7 @@ def read_key(file: Path | str) -> KeyPair:
             than its owner.
     """
     path = Path(file)
-    halves = _halves(path)
+    halves, _ = _read(path)
     if "secret" not in halves:
         msg = f'key file "{path}" has no secret half'
         raise InvalidKey(msg, hint=f'give "{path.with_suffix(".key")}"')
@@ -143,15 +150,21 @@ def read_public(file: Path | str) -> PublicKey:
             come here.
     """
     path = Path(file)
-    halves = _halves(path)
+    halves, fields = _read(path)
     if "secret" in halves:
         msg = f'"{path}" holds a secret half, where only the public one belongs'
         raise InvalidKey(msg, hint="give NAME.pub; if NAME.key has left its host, make a new key")
-    return PublicKey(path.stem, halves["public"])
+    try:
+        return PublicKey(path.stem, halves["public"], grants.parse(fields))
+    except ValueError as error:
+        msg = f'key file "{path}": {error}'
+        raise InvalidKey(
+            msg, hint='write may = "rows, end, watermark", sources, senders'
+        ) from error
 
 
-def producers(folder: Path | str) -> dict[bytes, str]:
-    """Return the names of those who may write, by public key: one for each .pub in the folder.
+def producers(folder: Path | str) -> dict[bytes, PublicKey]:
+    """Return those who may write, by public key: one for each .pub in the folder.
 
     Raises:
         InvalidKey: There is no such folder, a file in it is damaged, or two hold the same key.
@@ -160,12 +173,26 @@ def producers(folder: Path | str) -> dict[bytes, str]:
     if not place.is_dir():
         msg = f'there is no folder "{place}" of producers\' keys'
         raise InvalidKey(msg, hint="make it, and put the .pub files of those who may write into it")
-    found: dict[bytes, str] = {}
+    found: dict[bytes, PublicKey] = {}
     for one in map(read_public, sorted(place.glob("*.pub"))):
         if one.public in found:
-            msg = f'"{found[one.public]}.pub" and "{one.name}.pub" in "{place}" hold the same key'
+            before = found[one.public].name
+            msg = f'"{before}.pub" and "{one.name}.pub" in "{place}" hold the same key'
             raise InvalidKey(msg, hint="keep one of them: a key has one name")
-        found[one.public] = one.name
+        found[one.public] = one
+    return found
+
+
+def readable_producers(folder: Path) -> dict[bytes, PublicKey]:
+    """Return those who may write, as `producers` does, without those whose files are damaged."""
+    found: dict[bytes, PublicKey] = {}
+    for file in sorted(folder.glob("*.pub")):
+        try:
+            one = read_public(file)
+        except InvalidKey as error:
+            _log.warning("%s; nobody is let in with it", error)
+        else:
+            found.setdefault(one.public, one)
     return found
 
 
@@ -173,19 +200,24 @@ def _open_to_others(path: Path) -> bool:
     return os.name == "posix" and bool(path.stat().st_mode & _OTHERS)
 
 
-def _halves(path: Path) -> dict[str, bytes]:
-    """Return the halves in a key file, the public one always among them."""
+def _read(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return the halves in a key file, the public one always among them, and its other lines."""
     found: dict[str, bytes] = {}
+    fields: dict[str, str] = {}
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         half = _LINE.fullmatch(line.strip())
-        if half is None or half[1] in found or not _z85(half[2]):
+        other = half is not None and half[1] not in _HALVES
+        if half is None or half[1] in {**found, **fields} or not (other or _z85(half[2])):
             raise InvalidKey(f'key file "{path}" is damaged in line {number}', hint=_AGAIN)
-        found[half[1]] = half[2].encode()
+        if other:
+            fields[half[1]] = half[2]
+        else:
+            found[half[1]] = half[2].encode()
     if "public" not in found:
         raise InvalidKey(f'key file "{path}" has no public half', hint=_AGAIN)
-    return found
+    return found, fields
 
 
 def _text(path: Path) -> str:

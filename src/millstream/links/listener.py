@@ -30,7 +30,7 @@ from millstream.links import envelope, follow, peers
 from millstream.links.feeds import Feeds
 from millstream.links.hosted import HostedSources
 from millstream.links.inbox import Inbox, TakenRows
-from millstream.links.keys import KeyPair, producers
+from millstream.links.keys import KeyPair, PublicKey, producers, readable_producers
 from millstream.links.network import Address, guard, preferred
 from millstream.links.peers import OWN, Peer, Standing
 from millstream.links.transport import Reply, ServerSocket
@@ -38,6 +38,8 @@ from millstream.links.transport import Reply, ServerSocket
 _log = logging.getLogger(__name__)
 _STAGING: Final = 32
 """How many batches may wait to be staged; a client sends some megabytes in each."""
+
+_REMEMBERED: Final = 10_000
 
 REGISTERED: Final[dict[int, Listener]] = {}
 """The listeners of this process, by port."""
@@ -48,16 +50,20 @@ class Security:
     """Who we are, and whose keys we know by name."""
 
     keys: KeyPair
-    known: Mapping[bytes, str]
+    known: Mapping[bytes, PublicKey]
+    #: Where those keys lie; it is watched.
+    folder: Path | None = None
 
     @classmethod
     def read(cls, keys: KeyPair, folder: Path | str) -> Security:
         """Know the producers whose public keys lie in a folder."""
-        return cls(keys, producers(folder))
+        return cls(keys, producers(folder), Path(folder))
 
     def peers(self) -> dict[bytes, Peer]:
         """Return who has which key; with ours, an engine of our cluster."""
-        known = {key: Peer(Standing.PRODUCER, name) for key, name in self.known.items()}
+        known = {
+            key: Peer(Standing.PRODUCER, one.name, one.grant) for key, one in self.known.items()
+        }
         return {**known, self.keys.public: OWN}
 
 
@@ -94,6 +100,10 @@ class Listener:
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="inbox files")
         self._room_to_stage = threading.Semaphore(_STAGING)
         self.refused_frames = 0
+        #: The names of all keys, and what was found to be allowed.
+        self._names: frozenset[str] = frozenset()
+        self._authorised: set[tuple[Peer, str, str, frozenset[str]]] = set()
+        self._know(security)
         self._socket = ServerSocket(
             folder.resolve(),
             ip,
@@ -101,6 +111,8 @@ class Listener:
             port=port,
             keys=None if security is None else security.keys,
             known=None if security is None else security.peers(),
+            watched=None if security is None else security.folder,
+            on_change=None if security is None else lambda: self._known_again(security),
         )
         self._feeds = Feeds()
         self.address = Address(ip, self._socket.port, node, str(folder.resolve()))
@@ -126,6 +138,18 @@ class Listener:
         self._handle([envelope.encode(request), *bodies], OWN, reply)
         return answer
 
+    def _know(self, security: Security | None) -> None:
+        known = () if security is None else security.known.values()
+        self._names = frozenset(one.name for one in known)
+
+    def _known_again(self, security: Security) -> dict[bytes, Peer]:
+        """Return who has which key, after the folder of keys has changed."""
+        assert security.folder is not None
+        found = Security(security.keys, readable_producers(security.folder), security.folder)
+        self._know(found)
+        _log.info("producers: %s", ", ".join(sorted(self._names)) or "none")
+        return found.peers()
+
     # taking
 
     def _handle(self, frames: list[Any], peer: Peer, reply: Reply) -> None:
@@ -135,10 +159,25 @@ class Listener:
             self._refused_frame(error)
             return
         try:
-            peers.check(peer, request)
+            self._authorise(peer, request)
             self._take(request, frames, peer.name, reply)
         except MillstreamError as error:
             self._refuse(request.request, error, reply)
+
+    def _authorise(self, peer: Peer, request: envelope.Request) -> None:
+        """Let a request through that its peer may make, under a name that is its own."""
+        peers.check(peer, request)
+        sender = getattr(request, "sender", None)
+        if peer.standing is not Standing.PRODUCER or sender is None:
+            return
+        assert peer.name is not None
+        inbox = self.sources.inbox(request.source, getattr(request, "partition", 0), peer.name)
+        seen = (peer, sender, inbox.name, self._names)
+        if seen not in self._authorised:
+            inbox.authorise(sender, peer.name, peer.grant, self._names)
+            if len(self._authorised) >= _REMEMBERED:
+                self._authorised.clear()
+            self._authorised.add(seen)
 
     def _take(
         self, request: envelope.Request, frames: list[Any], producer: str | None, reply: Reply

@@ -14,6 +14,7 @@ from typing import Final
 
 from millstream.errors import NotAllowed
 from millstream.links import envelope
+from millstream.links.grants import ROWS_ONLY, Grant
 
 _PLAIN: Final = (envelope.Ask, envelope.Rows)
 _PRODUCERS: Final = (
@@ -46,6 +47,7 @@ class Peer:
 
     standing: Standing
     name: str | None = None
+    grant: Grant = ROWS_ONLY
 
 
 OWN: Final = Peer(Standing.OWN)
@@ -71,6 +73,23 @@ def check(peer: Peer, request: envelope.Request) -> None:
         case Standing.PRODUCER if not isinstance(request, _PRODUCERS):
             msg = f'producer "{peer.name}" may not {_does(request)} "{request.source}"'
             raise NotAllowed(msg, hint="the engines of a cluster do, all with the same key")
+        case Standing.PRODUCER:
+            _check_grant(peer, request)
+
+
+def _check_grant(peer: Peer, request: envelope.Request) -> None:
+    file = f'"{peer.name}.pub" at the engine'
+    if not peer.grant.reaches(request.source):
+        msg = f'producer "{peer.name}" may not send to "{request.source}"'
+        raise NotAllowed(msg, hint=f'add it to the line sources = "..." in {file}')
+    needed = "rows"
+    if isinstance(request, envelope.Instruct):
+        needed = "end" if request.kind == "END_OF_STREAM" else "watermark"
+    if needed not in peer.grant.may and not isinstance(request, envelope.Ask):
+        does = {"end": "end", "watermark": "declare a watermark of"}.get(needed, "send to")
+        rights = ", ".join([*sorted(peer.grant.may), needed])
+        msg = f'producer "{peer.name}" may not {does} "{request.source}"'
+        raise NotAllowed(msg, hint=f'write may = "{rights}" into {file}')
 
 
 def _does(request: envelope.Request) -> str:

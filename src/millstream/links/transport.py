@@ -40,6 +40,8 @@ _PORT_S: Final = 0.3
 _BACKLOG: Final = 1000
 _LAST_WORDS_MS: Final = 500
 _AFTER_ERROR_S: Final = 1.0
+_LOOK_S: Final = 0.5
+"""How often the folder of keys is looked at."""
 
 Frames = Sequence[Any]
 """Bytes, or anything with a buffer."""
@@ -158,8 +160,14 @@ class ServerSocket:
         port: int = 0,
         keys: KeyPair | None = None,
         known: Mapping[bytes, Peer] | None = None,
+        watched: Path | None = None,
+        on_change: Callable[[], Mapping[bytes, Peer]] | None = None,
     ) -> None:
+        """Listen; when the files in `watched` change, `on_change` returns who is known now."""
         self._handler = handler
+        self._watched, self._on_change = watched, on_change
+        self._files = _files(watched)
+        self._look_at = 0.0
         self._context = zmq.Context()
         self._context.max_sockets = 65536
         self._known = dict(known or {})
@@ -177,6 +185,18 @@ class ServerSocket:
             raise
         for sock in self._sockets:
             self._loop.watch(sock, self._reader(sock))
+        self._loop.turn = self._look
+
+    def _look(self, now: float) -> float | None:
+        """Look now and then whether keys have come or gone."""
+        if self._watched is None or self._on_change is None:
+            return None
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            files = _files(self._watched)
+            if files != self._files:
+                self._known, self._files = dict(self._on_change()), files
+        return self._look_at
 
     def start(self) -> None:
         """Begin to take requests; until then they wait."""
@@ -276,6 +296,16 @@ class ServerSocket:
             if hasattr(self, "port"):
                 ipc_path(self._folder.path, self.port).unlink()
         self._folder.close()
+
+
+def _files(folder: Path | None) -> dict[str, tuple[int, int, int]]:
+    """Return what tells whether files in a folder have changed."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for file in () if folder is None else os.scandir(folder):
+            stat = file.stat()
+            found[file.name] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return found
 
 
 def _bound(sock: Any, host: str, port: int) -> int:

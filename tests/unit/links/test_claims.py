@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.errors import SenderReplaced
+from millstream.errors import LinkError, SenderReplaced
 from millstream.links.claims import Claims, Turn, above, turn
 from millstream.links.inbox import Inbox
+from millstream.links.inbox_store import Capacity
 from support.links import batch, declare, stored
 
 _INCARNATIONS = st.integers(0, 1 << 40)
@@ -97,5 +98,18 @@ def test_a_client_of_the_version_before_goes_on(tmp_path: Path) -> None:
     inbox.enqueue("a", range(6, 7), batch(6, 7))
     with pytest.raises(SenderReplaced):
         inbox.enqueue_nowait("a", range(7, 8), batch(7, 8), incarnation=mine)
+    inbox.close()
+    assert stored(tmp_path) == [list(range(7))]
+
+
+def test_numbers_do_not_jump_too_far_under_one_incarnation(tmp_path: Path) -> None:
+    description, settings = declare(tmp_path)
+    inbox = Inbox(description, 0, settings, capacity=Capacity(jump=1000))
+    mine, next_ = above(0), above(above(0))
+    inbox.enqueue_nowait("a", range(5), batch(0, 5), incarnation=mine).result()
+    inbox.enqueue_nowait("a", range(1004, 1005), batch(5, 6), incarnation=mine).result()
+    with pytest.raises(LinkError, match=r"has the number 9000, and the one before it has 1004"):
+        inbox.enqueue_nowait("a", range(9000, 9001), batch(6, 7), incarnation=mine)
+    inbox.enqueue_nowait("a", range(9000, 9001), batch(6, 7), incarnation=next_).result()
     inbox.close()
     assert stored(tmp_path) == [list(range(7))]

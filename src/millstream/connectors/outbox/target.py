@@ -97,7 +97,7 @@ class InboxTarget(Target):
             if record.exists():
                 self._until(lambda: self._publish(record))
             return 0
-        sender = f"{epoch.sender}/{self._name}"
+        sender = self._named(epoch.sender)
         staged, refused = self._stage(frame, sender, epoch.batch)
         passing("staged")
         self._context.refuse(refused, epoch)
@@ -118,6 +118,15 @@ class InboxTarget(Target):
         )
         self._rest()
         return sum(one.rows for one in staged)
+
+    def _named(self, sender: str) -> str:
+        """Return a sender's name: it begins with that of our key, unless it began without it."""
+        key, marker = self._place.key, self._records / "named by key"
+        if key is None or (not marker.exists() and any(self._records.glob("*-*"))):
+            return f"{sender}/{self._name}"
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+        return f"{key.name}/{sender}/{self._name}"
 
     def _stage(
         self, frame: DataFrame, sender: str, epoch: int
@@ -203,7 +212,7 @@ class InboxTarget(Target):
     def _end(self, sender: str) -> None:
         def attempt() -> None:
             # A sender of its own, whose only event has the number 0: ending twice changes nothing.
-            with self._place.connect(sender=f"{sender}/{self._name}") as client:
+            with self._place.connect(sender=self._named(sender)) as client:
                 client.end(self._target.source)
 
         try:
