@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millstream.cli.jobs import Engines, Json, TokenFile, at, cluster, encoded, width
+from millstream.cli.jobs import at, cluster
+from millstream.cli.options import Engines, Json, TokenFile
+from millstream.cli.output import show as show_result
 from millstream.errors import NoSuchAction
 
 if TYPE_CHECKING:
@@ -33,10 +35,8 @@ def add(
     """Store a program as a new version of NAME; flows and schemes call it NAME@VERSION."""
     with cluster(engine, token_file) as found, _progress(name) as progress:
         added = found.add_action(name, file, progress=progress)
-    if json:
-        print(encoded(added))
-    else:
-        print(f"added {added.name}@{added.version}   {_size(added.bytes)}   sha256 {added.sha256}")
+    text = f"added {added.name}@{added.version}   {_size(added.bytes)}   sha256 {added.sha256}"
+    show_result(added, text, json=json)
 
 
 @app.command()
@@ -44,13 +44,9 @@ def ls(engine: Engines = None, token_file: TokenFile = None, json: Json = False)
     """List the programs, each with its newest version."""
     with cluster(engine, token_file) as found:
         listed = found.actions()
-    if json:
-        print(encoded(listed))
-    elif not listed:
-        print("there are no actions")
-    else:
-        newest = {one.name: one for one in listed}
-        _print([_of_all(one, listed) for one in newest.values()])
+    newest = {one.name: one for one in listed}
+    rows = _table([_of_all(one, listed) for one in newest.values()])
+    show_result(listed, rows if listed else "there are no actions", json=json)
 
 
 @app.command()
@@ -60,10 +56,8 @@ def show(
     """Show the versions of a program, and the jobs that run them."""
     with cluster(engine, token_file) as found:
         listed = found.action(name)
-    if json:
-        print(encoded(listed))
-    else:
-        _print([(f"{one.name}@{one.version}", one, one.jobs) for one in listed])
+    rows = _table([(f"{one.name}@{one.version}", one, one.jobs) for one in listed])
+    show_result(listed, rows, json=json)
 
 
 @app.command()
@@ -78,10 +72,8 @@ def rm(
     """Remove a version of a program, or all of them; refused while a job runs one."""
     with cluster(engine, token_file) as found:
         gone = found.remove_action(*_named(name))
-    if json:
-        print(encoded(gone))
-    else:
-        print(f"removed {', '.join(f'{one.name}@{one.version}' for one in gone)}")
+    names = ", ".join(f"{one.name}@{one.version}" for one in gone)
+    show_result(gone, f"removed {names}", json=json)
 
 
 def _named(text: str) -> tuple[str, int | None]:
@@ -103,23 +95,19 @@ def _of_all(
     return f"{newest.name}@{newest.version}", newest, list(jobs)
 
 
-def _print(rows: list[tuple[str, BinaryStatus, list[str]]]) -> None:
+def _table(rows: list[tuple[str, BinaryStatus, list[str]]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("action", "size", "added", "sha256", "jobs"):
         table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
     for title, one, jobs in rows:
         table.add_row(title, _size(one.bytes), at(one.added_at), one.sha256, ", ".join(jobs))
-    Console(width=width()).print(table)
+    return table
 
 
 def _size(count: int) -> str:
-    return (
-        f"{count:,} B"
-        if count < 10_000
-        else f"{count / 1e3:,.0f} kB"
-        if count < 10_000_000
-        else f"{count / 1e6:,.0f} MB"
-    )
+    if count < 10_000:
+        return f"{count:,} B"
+    return f"{count / 1e3:,.0f} kB" if count < 10_000_000 else f"{count / 1e6:,.0f} MB"
 
 
 @contextmanager
@@ -131,12 +119,8 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
+    name_of = TextColumn("{task.description}")
+    columns = (name_of, BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True) as shown:
         task = shown.add_task(name, total=None)
         yield lambda sent, total: shown.update(task, completed=sent, total=total)

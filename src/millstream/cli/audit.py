@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.jobs import Engines, Json, TokenFile, cluster, encoded
+from millstream.cli.jobs import cluster
+from millstream.cli.options import Engines, Json, TokenFile
+from millstream.cli.output import encoded
 
 if TYPE_CHECKING:
     from millstream.engine.access.audit import AuditEntry

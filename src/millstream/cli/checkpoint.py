@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from millstream.cli.run import moment
+from millstream.cli.output import moment
 from millstream.errors import NotThere
 
 app = typer.Typer(no_args_is_help=True)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json as jsonlib
 import logging
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 
 from millstream.cli.environment import secrets_beside
+from millstream.cli.options import InboxPort, Key, Master, Network, OpenWithoutKeys, Producers
+from millstream.cli.output import interrupted
 from millstream.cli.run import listening_at
 from millstream.errors import WrongNodes
 
@@ -50,25 +47,12 @@ def engine(
         bool,
         typer.Option("--open-without-tls", help="Allow tokens to be sent to --host unencrypted."),
     ] = False,
-    inbox_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of the inboxes; 0 is any free port.")
-    ] = 0,
-    network: Annotated[
-        str | None, typer.Option(help="Accept events from this network too: 10.0. or 10.0.0.0/16.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option(help="The key of the inboxes; producers need keys too.")
-    ] = None,
-    producers: Annotated[
-        Path, typer.Option(help="The folder with the producers' public keys.")
-    ] = Path("keys"),
-    open_without_keys: Annotated[
-        bool,
-        typer.Option("--open-without-keys", help="Accept rows from everybody in that network."),
-    ] = False,
-    master: Annotated[
-        str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")
-    ] = None,
+    inbox_port: InboxPort = 0,
+    network: Network = None,
+    key: Key = None,
+    producers: Producers = Path("keys"),
+    open_without_keys: OpenWithoutKeys = False,
+    master: Master = None,
     warm: Annotated[
         int, typer.Option(min=0, max=64, help="How many drivers to keep ready for the next jobs.")
     ] = 0,
@@ -95,7 +79,7 @@ def engine(
     _log_to_stderr()
     secrets_beside(data)
     running = Engine(data, node=node, of=of, listening=listening, master=master, warm=warm)
-    with _interrupted() as interrupted:
+    with interrupted(twice=True) as seen:
         running.start()
         try:
             keys = None if listening.security is None else listening.security.keys
@@ -103,7 +87,9 @@ def engine(
             try:
                 server.start()
                 _say(running, server, data, json=json)
-                _until(interrupted, server)
+                # Until a signal, or a request to stop.
+                while not seen.wait(0.2) and not server.stopped.is_set():
+                    pass
             finally:
                 server.close()
         finally:
@@ -115,41 +101,12 @@ def engine(
 
 def _say(engine: Engine, server: Server, data: Path, *, json: bool) -> None:
     if json:
-        place = {
-            "url": server.url,
-            "inbox": str(engine.address),
-            "node": engine.node,
-            "of": engine.of,
-        }
-        print(jsonlib.dumps({**place, "data": str(data.resolve())}), flush=True)
+        place: dict[str, object] = {"url": server.url, "inbox": str(engine.address)}
+        place |= {"node": engine.node, "of": engine.of, "data": str(data.resolve())}
+        print(jsonlib.dumps(place), flush=True)
         return
     nodes = "" if engine.of == 1 else f"node {engine.node} of {engine.of}   "
     print(f"engine  {nodes}{server.url}   inboxes {engine.address}   data {data}", flush=True)
-
-
-def _until(interrupted: threading.Event, server: Server) -> None:
-    """Wait for a signal or a request to stop."""
-    while not interrupted.wait(0.2) and not server.stopped.is_set():
-        pass
-
-
-@contextmanager
-def _interrupted() -> Iterator[threading.Event]:
-    seen = threading.Event()
-
-    def note(_number: int, _frame: Any) -> None:
-        if seen.is_set():
-            # The second time at once, as kill -9 would: drivers end with us, and the next start
-            # goes on.
-            os._exit(130)
-        seen.set()
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _log_to_stderr() -> None:

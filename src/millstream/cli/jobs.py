@@ -15,30 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.cli.environment import engines_of_environment
-from millstream.cli.run import moment
+from millstream.cli.options import Engines, Json, State, Timeout, TokenFile
+from millstream.cli.output import encoded, group_cells, seconds_of, show, table
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
     from millstream.engine.jobs.status import CopyStatus, InboxStatus, JobStatus, RuntimeStatus
+    from millstream.plan.groups import Plan
 
 #: How `wait` and `drain` end when the job has failed, and when the time is over.
 FAILED: Final = 5
 TIME_OVER: Final = 4
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The name or id of the job.")]
-Engines = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--engine",
-        metavar="URL",
-        help="The engine, or all engines of a cluster; default MILLSTREAM_ENGINE.",
-    ),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option(help="The file with the engine's token; default MILLSTREAM_TOKEN.")
-]
-Timeout = Annotated[float | None, typer.Option(min=0.0, help="The most seconds to wait.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def deploy(
@@ -50,10 +39,7 @@ def deploy(
         int | None,
         typer.Option(min=1, help="The most rows that a micro-batch reads from a journal."),
     ] = None,
-    state: Annotated[
-        str | None,
-        typer.Option(help="Where windows and joins keep their state: memory or rocksdb."),
-    ] = None,
+    state: State = None,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
@@ -66,33 +52,33 @@ def deploy(
             job = found.deploy(
                 flow, name=name, options={k: v for k, v in options.items() if v is not None}
             )
-        told(job, f"deployed {job.name} (job {job.id})   {found.urls[0]}/jobs/{job.id}", json=json)
+        show(job, f"deployed {job.name} (job {job.id})   {found.urls[0]}/jobs/{job.id}", json=json)
 
 
 def _check(flow: Path) -> None:
-    """Report mistakes here, where the file is, with their line."""
     from millstream.actions import scheme
 
     if scheme.described_in(flow):
         scheme.load(flow)
         return
-    from millstream.flow.load import load
-    from millstream.plan.groups import plan
     from millstream.plan.objections import check_new
 
-    check_new(plan(load(flow)))
+    check_new(checked(flow))
+
+
+def checked(flow: Path) -> Plan:
+    """Report mistakes here, where the file is, with their line."""
+    from millstream.flow.load import load
+    from millstream.plan.groups import plan
+
+    return plan(load(flow))
 
 
 def jobs(engine: Engines = None, token_file: TokenFile = None, json: Json = False) -> None:
     """List the jobs."""
     with cluster(engine, token_file) as found:
         listed = found.jobs()
-    if json:
-        print(encoded(listed))
-    elif not listed:
-        print("there are no jobs")
-    else:
-        Console(width=width()).print(_list(listed))
+    show(listed, _list(listed) if listed else "there are no jobs", json=json)
 
 
 def status(
@@ -101,10 +87,7 @@ def status(
     """Show a job in detail."""
     with cluster(engine, token_file) as found:
         shown = found.status(job)
-    if json:
-        print(encoded(shown))
-    else:
-        Console(width=width()).print(_view(shown))
+    show(shown, _view(shown), json=json)
 
 
 def logs(
@@ -170,7 +153,7 @@ def resume(
     """Continue a drained or failed job."""
     with cluster(engine, token_file) as found:
         resumed = found.resume(job)
-    told(resumed, f"resumed {resumed.name} (job {resumed.id})", json=json)
+    show(resumed, f"resumed {resumed.name} (job {resumed.id})", json=json)
 
 
 def undeploy(
@@ -191,7 +174,7 @@ def undeploy(
             _warn(found.status(job), purge=purge)
         gone = found.undeploy(job, force=force, purge=purge)
     kept = "nothing of it is left" if purge else "its journals stay"
-    told(gone, f"undeployed {gone.name} (job {gone.id}); {kept}", json=json)
+    show(gone, f"undeployed {gone.name} (job {gone.id}); {kept}", json=json)
 
 
 def stop(
@@ -211,10 +194,8 @@ def stop(
         with Console(stderr=True).status("stopping"):
             gone = found.gone()
         urls = ", ".join(found.urls)
-    if json:
-        print(encoded({"stopped": gone, "engines": found.urls}))
-    else:
-        print(f"stopped {urls}" if gone else f"{urls} is still stopping")
+    text = f"stopped {urls}" if gone else f"{urls} is still stopping"
+    show({"stopped": gone, "engines": found.urls}, text, json=json)
     if not gone:
         raise typer.Exit(TIME_OVER)
 
@@ -239,16 +220,6 @@ def cluster(engines: list[str] | None, token_file: Path | None) -> Iterator[Clus
             Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
-def encoded(value: Any) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
-
-
-def told(job: JobStatus, text: str, *, json: bool) -> None:
-    print(encoded(job) if json else text)
-
-
 # waiting
 
 
@@ -258,7 +229,7 @@ def _wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> Non
     with _progress(job) as progress:
         ended = found.wait(job, timeout, progress=progress)
     reason = f": {ended.reason}" if ended.reason else ""
-    told(ended, f"{ended.name} {_STATES[ended.state]}{reason}", json=json)
+    show(ended, f"{ended.name} {_STATES[ended.state]}{reason}", json=json)
     if ended.state is JobState.FAILED:
         raise typer.Exit(FAILED)
     if ended.state not in SETTLED and ended.state is not JobState.UNDEPLOYED:
@@ -321,14 +292,11 @@ def _warn(job: JobStatus, *, purge: bool) -> None:
     if job.unprocessed and purge:
         console.print(f"warning: {left}, and are lost with its journals", soft_wrap=True)
     elif job.unprocessed:
-        console.print(
-            f"warning: {left}; they stay in its journals, for a job that is deployed under this name",
-            soft_wrap=True,
-        )
+        stay = "they stay in its journals, for a job that is deployed under this name"
+        console.print(f"warning: {left}; {stay}", soft_wrap=True)
     elif purge:
-        console.print(
-            f'warning: the journals and checkpoints of job "{job.name}" are removed', soft_wrap=True
-        )
+        gone = f'the journals and checkpoints of job "{job.name}" are removed'
+        console.print(f"warning: {gone}", soft_wrap=True)
 
 
 def _warn_of_stop(listed: list[JobStatus]) -> None:
@@ -337,31 +305,23 @@ def _warn_of_stop(listed: list[JobStatus]) -> None:
     busy = [job for job in listed if job.state in ALIVE]
     if busy:
         names = ", ".join(job.name for job in busy)
-        text = (
-            f"warning: {names} stop taking events until an engine is started again; nothing is lost"
-        )
+        until = "until an engine is started again; nothing is lost"
+        text = f"warning: {names} stop taking events {until}"
         Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
 # what is shown
 
 
-def width() -> int | None:
-    """Return None for a terminal, and a large width for a pipe."""
-    return None if Console().is_terminal else 140
-
-
 def _list(listed: list[JobStatus]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("job", "id", "state", "since"):
-        table.add_column(name)
-    for name in ("not processed", "late", "dead letters", "restarts"):
-        table.add_column(name, justify="right")
-    table.add_column("reason", overflow="fold")
+    made = table(
+        ("job", "id", "state", "since"), ("not processed", "late", "dead letters", "restarts")
+    )
+    made.add_column("reason", overflow="fold")
     for job in listed:
         numbers = [f"{number:,}" for number in (job.unprocessed, job.late, job.dead, job.restarts)]
-        table.add_row(job.name, job.id, str(job.state), at(job.since), *numbers, job.reason or "")
-    return table
+        made.add_row(job.name, job.id, str(job.state), at(job.since), *numbers, job.reason or "")
+    return made
 
 
 def _view(job: JobStatus) -> Group:
@@ -379,13 +339,8 @@ def _view(job: JobStatus) -> Group:
         for one in job.copies
     ]
     parts += [Text(_runtime(one)) for one in job.runtimes]
-    parts.append(
-        Text(
-            f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}",
-            style="dim",
-        )
-    )
-    return Group(*parts)
+    foot = f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}"
+    return Group(*parts, Text(foot, style="dim"))
 
 
 def _head(job: JobStatus) -> str:
@@ -400,16 +355,13 @@ def _version(job: JobStatus) -> str:
     """Return the version of a job, if it was ever switched, and the progress of a switch."""
     if job.switch is None:
         return ""
-    if job.switch.state in ("asked", "going on"):
-        going = f", {job.switch.phase} {job.switch.version}"
-    else:
-        going = ""
-    keys = (
-        f", which has {job.switch.share * 100:g}% of the keys" if going and job.switch.share else ""
-    )
-    cut = f", cut at {at(job.switch.cut)}" if going and job.switch.cut else ""
-    waits = f", waits for {job.switch.waits}" if going and job.switch.waits else ""
-    return f"   version {job.version}{going}{keys}{cut}{waits}"
+    switch, text = job.switch, f"   version {job.version}"
+    if switch.state not in ("asked", "going on"):
+        return text
+    keys = f", which has {switch.share * 100:g}% of the keys" if switch.share else ""
+    cut = f", cut at {at(switch.cut)}" if switch.cut else ""
+    waits = f", waits for {switch.waits}" if switch.waits else ""
+    return f"{text}, {switch.phase} {switch.version}{keys}{cut}{waits}"
 
 
 def _inbox(one: InboxStatus) -> str:
@@ -432,28 +384,12 @@ def _copy(one: CopyStatus) -> str:
 
 
 def _groups(job: JobStatus) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("group")
-    for name in ("in", "out", "batch", "lag", "watermark", "state"):
-        table.add_column(name, justify="right")
+    made = table(("group",), ("in", "out", "batch", "lag", "watermark", "state"))
     for group in job.groups:
-        table.add_row(
-            group.name,
-            f"{group.rows_in:,}",
-            f"{group.rows_out:,}",
-            f"{group.batch_seconds:.1f} s",
-            f"{group.lag_rows:,} ({group.lag_seconds:.1f} s)" if group.lag_rows else "0",
-            moment(group.watermark_ms),
-            f"{group.state_rows:,}",
-        )
-    return table
+        counts = f"{group.rows_in:,}", f"{group.rows_out:,}"
+        made.add_row(group.name, *counts, *group_cells(group))
+    return made
 
 
 def at(text: str) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(_seconds(text)))
-
-
-def _seconds(text: str) -> float:
-    from datetime import datetime
-
-    return datetime.fromisoformat(text).timestamp()
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds_of(text)))

@@ -27,6 +27,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from millstream.cli.options import Json
 from millstream.errors import JournalError, JournalMissing, SchemaConflict
 from millstream.journal import (
     Journal,
@@ -46,7 +47,6 @@ Data = Annotated[Path, typer.Option("--data", help="The data folder.")]
 Name = Annotated[
     str, typer.Argument(help="FLOW.JOURNAL, or FLOW.JOURNAL.dead for its dead letters.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DATA = Path(".millstream")
 
 

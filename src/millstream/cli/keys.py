@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from millstream.cli.options import Json
 from millstream.errors import InvalidKey
 
 app = typer.Typer(no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Option("--folder", help="The folder of the key files.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _KEYS = Path("keys")
 
 

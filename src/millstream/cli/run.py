@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json as jsonlib
-import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group
@@ -20,6 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.cli.environment import secrets_beside
+from millstream.cli.options import (
+    InboxPort,
+    Key,
+    Master,
+    Network,
+    OpenWithoutKeys,
+    Producers,
+    State,
+)
+from millstream.cli.output import group_cells, interrupted, table
 
 if TYPE_CHECKING:
     from millstream.links.host import Listening
@@ -36,32 +45,16 @@ def run(
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop when all sources have ended.")
     ] = False,
-    master: Annotated[
-        str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")
-    ] = None,
+    master: Master = None,
     rows_per_batch: Annotated[
         int, typer.Option(min=1, help="The most rows that a micro-batch reads from a journal.")
     ] = 500_000,
-    state: Annotated[
-        str | None,
-        typer.Option(help="Where windows and joins keep their state: memory or rocksdb."),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of its inboxes; 0 is any free port.")
-    ] = 0,
-    network: Annotated[
-        str | None, typer.Option(help="Accept events from this network too: 10.0. or 10.0.0.0/16.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option(help="The key of these inboxes; producers need keys too.")
-    ] = None,
-    producers: Annotated[
-        Path, typer.Option(help="The folder with the producers' public keys.")
-    ] = Path("keys"),
-    open_without_keys: Annotated[
-        bool,
-        typer.Option("--open-without-keys", help="Accept rows from everybody in that network."),
-    ] = False,
+    state: State = None,
+    port: InboxPort = 0,
+    network: Network = None,
+    key: Key = None,
+    producers: Producers = Path("keys"),
+    open_without_keys: OpenWithoutKeys = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON every second instead of the table.")
     ] = False,
@@ -92,11 +85,10 @@ def run(
         running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
         running.start()
     try:
-        with _interruptible() as interrupted, _landings(running, keys):
-            view = _View(
-                described.name, spark.sparkContext.master or "local", log, lambda: running.address
-            )
-            _watch(running, view, interrupted, until_end=until_end, json=json, terminal=terminal)
+        with interrupted() as seen, _landings(running, keys):
+            at = spark.sparkContext.master or "local"
+            view = _View(described.name, at, log, lambda: running.address)
+            _watch(running, view, seen, until_end=until_end, json=json, terminal=terminal)
     finally:
         with Console(stderr=True).status("stopping"):
             running.stop()
@@ -137,32 +129,10 @@ def listening_at(
     return Listening(network, port, security, open_without_keys)
 
 
-@dataclass
-class _Interrupt:
-    """Set by Ctrl-C or SIGTERM."""
-
-    seen: bool = False
-
-
-@contextmanager
-def _interruptible() -> Iterator[_Interrupt]:
-    interrupt = _Interrupt()
-
-    def note(_number: int, _frame: Any) -> None:
-        interrupt.seen = True
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _watch(
     running: FlowRun,
     view: _View,
-    interrupt: _Interrupt,
+    seen: threading.Event,
     *,
     until_end: bool,
     json: bool,
@@ -176,7 +146,7 @@ def _watch(
     if live:
         live.start()
     try:
-        while not interrupt.seen:
+        while not seen.is_set():
             ended = running.poll()
             numbers = running.statistics()
             if json:
@@ -185,7 +155,7 @@ def _watch(
                 live.update(view.render(numbers), refresh=True)
             if ended and until_end:
                 break
-            _pause(interrupt, 1.0 if json else 0.5)
+            seen.wait(1.0 if json else 0.5)
         if not json and not live:
             Console(width=120).print(view.render(running.statistics()))
     finally:
@@ -194,12 +164,6 @@ def _watch(
     if not json:
         how = "ended" if ended else "stopped; the next run continues from here"
         print(f"{running.flow.name} {how}")
-
-
-def _pause(interrupt: _Interrupt, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not interrupt.seen and time.monotonic() < until:
-        time.sleep(0.05)
 
 
 @dataclass
@@ -226,23 +190,13 @@ class _View:
         return Text(f"{self.name}  running {clock}   Spark {self.master}{inboxes}   log {self.log}")
 
     def _groups(self, numbers: RunStatistics) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("group")
-        for name in ("in", "in/s", "out", "out/s", "batch", "lag", "watermark", "state"):
-            table.add_column(name, justify="right")
+        columns = ("in", "in/s", "out", "out/s", "batch", "lag", "watermark", "state")
+        made = table(("group",), columns)
         for group in numbers.groups:
-            table.add_row(
-                group.name,
-                f"{group.rows_in:,}",
-                self._rate(group, "rows_in"),
-                f"{group.rows_out:,}",
-                self._rate(group, "rows_out"),
-                f"{group.batch_seconds:.1f} s",
-                f"{group.lag_rows:,} ({group.lag_seconds:.1f} s)" if group.lag_rows else "0",
-                moment(group.watermark_ms),
-                f"{group.state_rows:,}",
-            )
-        return table
+            rows_in, rows_out = self._rate(group, "rows_in"), self._rate(group, "rows_out")
+            counts = f"{group.rows_in:,}", rows_in, f"{group.rows_out:,}", rows_out
+            made.add_row(group.name, *counts, *group_cells(group))
+        return made
 
     def _rate(self, group: GroupStatistics, name: str) -> str:
         then, before = self.history[0]
@@ -253,12 +207,3 @@ class _View:
 
     def _foot(self, numbers: RunStatistics) -> Text:
         return Text(f"late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim")
-
-
-def moment(milliseconds: int | None) -> str:
-    """Return a watermark as text."""
-    if milliseconds is None:
-        return "-"
-    if milliseconds > 7_000_000_000_000:
-        return "ended"
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
 
-from millstream.cli.jobs import TIME_OVER, told
+from millstream.cli.jobs import TIME_OVER
+from millstream.cli.output import show, status_line
 from millstream.errors import SwitchRefused
 
 if TYPE_CHECKING:
@@ -28,20 +28,29 @@ UNCOMPARED: Final = 6
 LENGTH: Final = "10 min"
 
 
+def begin(found: Cluster, job: str, flow: Path | None, request: SwitchRequest) -> JobStatus:
+    """Begin a switch, or a shadow; show that it is planned first."""
+    with Console(stderr=True).status("planning"):
+        return found.switch(job, flow, request)
+
+
+def say(text: str) -> None:
+    Console(highlight=False, soft_wrap=True).print(text)
+
+
 def run(found: Cluster, job: str, flow: Path | None, request: SwitchRequest, *, json: bool) -> None:
     """Begin a shadow."""
-    with Console(stderr=True).status("planning"):
-        begun = found.switch(job, flow, request)
-    assert begun.switch is not None
-    if not json:
-        text = f"version {begun.switch.version} of {begun.name} runs in the shadow of version {begun.switch.previous}"
-        Console(highlight=False, soft_wrap=True).print(text)
+    begun = begin(found, job, flow, request)
+    if not json and (switch := begun.switch) is not None:
+        of = f"in the shadow of version {switch.previous}"
+        say(f"version {switch.version} of {begun.name} runs {of}")
 
 
 def wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
     """Wait until a shadow has ended, and show what it has found; Ctrl-C ends it."""
+    began = time.monotonic()
     try:
-        with _progress() as progress:
+        with status_line(lambda switch: line(switch, time.monotonic() - began)) as progress:
             status = found.wait_switch(job, timeout, progress=progress)
     except KeyboardInterrupt:
         end(found, job, timeout, json=json)
@@ -66,7 +75,7 @@ def end(found: Cluster, job: str, timeout: float | None, *, json: bool) -> None:
 
 
 def _tell(status: JobStatus, *, json: bool) -> None:
-    told(status, outcome(status), json=json)
+    show(status, outcome(status), json=json)
     code = status_of(status)
     if code:
         raise typer.Exit(code)
@@ -107,23 +116,6 @@ def _end(status: JobStatus, switch: SwitchStatus) -> str:
         case "given up":
             return f"the shadow ended early: {switch.why}; version {status.version} of {status.name} runs on"
     return f"version {switch.version} of {status.name} is {switch.phase}; --shadow --end ends that"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[JobStatus], None] | None]:
-    """Show a person how a shadow goes."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    began = time.monotonic()
-    with console.status("") as shown:
-
-        def update(status: JobStatus) -> None:
-            if status.switch is not None:
-                shown.update(line(status.switch, time.monotonic() - began))
-
-        yield update
 
 
 def line(switch: SwitchStatus, seconds: float) -> str:

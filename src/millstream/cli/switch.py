@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +13,10 @@ import typer
 from rich.console import Console
 
 from millstream.cli import shadow as shadows
-from millstream.cli.jobs import TIME_OVER, Engines, Json, Timeout, TokenFile, cluster, encoded, told
+from millstream.cli.jobs import TIME_OVER, checked, cluster
+from millstream.cli.options import Engines, Json, Timeout, TokenFile
+from millstream.cli.output import encoded, seconds_of, status_line
+from millstream.cli.output import show as show_result
 from millstream.errors import InvalidOption, SwitchRefused
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def switch(
         if abort:
             status = found.abort_switch(job)
             text = f"the switch of {status.name} is being aborted; version {status.version} runs on"
-            told(status, text, json=json)
+            show_result(status, text, json=json)
         elif ends:
             found.end_when_quiet(job)
             if not detach:
@@ -159,7 +160,9 @@ def switch(
                 shadows.wait(found, job, timeout, json=json)
         else:
             _checked(flow)
-            _begin(found, job, flow, request, json=json)
+            begun = shadows.begin(found, job, flow, request)
+            if not json and begun.switch is not None:
+                shadows.say(_beginning(begun.name, begun.switch))
             if not detach:
                 _wait(found, job, timeout, request.share, back=back, json=json)
 
@@ -229,12 +232,8 @@ def _probation(length: str | None, on_failure: str | None, dead_letters: int) ->
 
 
 def _checked(flow: Path | None) -> None:
-    from millstream.flow.load import load
-    from millstream.plan.groups import plan
-
-    # Mistakes are reported here, where the file is, with their line.
     if flow is not None:
-        plan(load(flow))
+        checked(flow)
 
 
 # plans
@@ -308,16 +307,6 @@ def _show(plan: dict[str, Any], text: str, *, json: bool) -> None:
 # switching
 
 
-def _begin(
-    found: Cluster, job: str, flow: Path | None, request: SwitchRequest, *, json: bool
-) -> None:
-    with Console(stderr=True).status("planning"):
-        begun = found.switch(job, flow, request)
-    assert begun.switch is not None
-    if not json:
-        Console(highlight=False, soft_wrap=True).print(_beginning(begun.name, begun.switch))
-
-
 def _beginning(job: str, switch: SwitchStatus) -> str:
     if switch.share is None or switch.wanted is None:
         return f"switching {job} from version {switch.previous} to {switch.version}"
@@ -334,13 +323,13 @@ def _wait(
     found: Cluster, job: str, timeout: float | None, share: int | None, *, back: bool, json: bool
 ) -> None:
     try:
-        with _progress() as progress:
+        with status_line(_Line()) as progress:
             status = found.wait_switch(job, timeout, progress=progress)
     except KeyboardInterrupt:
         text = f"the switch goes on: millstream status {job} shows it, millstream switch {job} --abort ends it until its cut"
         print(text, file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
-    told(status, outcome(status), json=json)
+    show_result(status, outcome(status), json=json)
     code = _code(status, share, back=back)
     if code:
         raise typer.Exit(code)
@@ -359,26 +348,18 @@ def _code(status: JobStatus, share: int | None, *, back: bool) -> int:
     return {"done": 0, "given up": ABORTED, "refused": 1}.get(switch.state, TIME_OVER)
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[JobStatus], None] | None]:
-    """Show a person how a switch goes."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    most = 0.0
-    with console.status("") as shown:
-
-        def update(status: JobStatus) -> None:
-            nonlocal most
-            if status.switch is not None:
-                most = max(most, status.switch.left_s or 0.0)
-                shown.update(line(status.switch, time.time(), most))
-
-        yield update
-
-
 # what is shown
+
+
+class _Line:
+    """How a switch goes, compared with the longest that it had to go."""
+
+    def __init__(self) -> None:
+        self.most = 0.0
+
+    def __call__(self, switch: SwitchStatus) -> str:
+        self.most = max(self.most, switch.left_s or 0.0)
+        return line(switch, time.time(), self.most)
 
 
 def line(switch: SwitchStatus, now: float, most_left_s: float) -> str:
@@ -412,8 +393,8 @@ def phases(switch: SwitchStatus) -> list[tuple[str, float | None]]:
     """
     first: dict[str, float] = {}
     for step in switch.steps:
-        first.setdefault(_NAMES.get(step.what, step.what), _seconds(step.at))
-    ended = None if switch.ended_at is None else _seconds(switch.ended_at)
+        first.setdefault(_NAMES.get(step.what, step.what), seconds_of(step.at))
+    ended = None if switch.ended_at is None else seconds_of(switch.ended_at)
     shared = ["sharing"] if "sharing" in first else []
     marks = pairwise(["preparing", "cutting", *shared, "overlap", "retiring"])
     found = [(name, _between(first.get(name), first.get(until))) for name, until in marks]
@@ -426,7 +407,7 @@ def _between(begin: float | None, end: float | None) -> float | None:
 
 def _phase_began(switch: SwitchStatus) -> float | None:
     return next(
-        (_seconds(one.at) for one in reversed(switch.steps) if one.what == switch.phase), None
+        (seconds_of(one.at) for one in reversed(switch.steps) if one.what == switch.phase), None
     )
 
 
@@ -436,16 +417,11 @@ def outcome(status: JobStatus) -> str:
     assert switch is not None
     match switch.state:
         case "done":
-            times = [
-                f"{name} {_length(seconds)}"
-                for name, seconds in phases(switch)
-                if seconds is not None
-            ]
+            over = [(name, seconds) for name, seconds in phases(switch) if seconds is not None]
+            times = "   ".join(f"{name} {_length(seconds)}" for name, seconds in over)
             cut = "" if switch.cut is None else f"; cut at {switch.cut}"
             watched = "" if switch.probation is None else f"; on probation {switch.probation}"
-            return (
-                f"{status.name} runs version {switch.version}{cut}   {'   '.join(times)}{watched}"
-            )
+            return f"{status.name} runs version {switch.version}{cut}   {times}{watched}"
         case "given up":
             return f"the switch was aborted: {switch.why or 'for an unknown reason'}; version {status.version} runs on"
         case "refused":
@@ -466,7 +442,3 @@ def _length(seconds: float) -> str:
     if seconds >= 120:
         return f"{seconds / 60:.1f} min"
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

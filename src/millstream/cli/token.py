@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.cli.engine import DATA
+from millstream.cli.options import Json
 from millstream.engine.access.permissions import May
 from millstream.errors import MillstreamError, TokenRefused
 
@@ -29,7 +30,6 @@ To = Annotated[
     Path | None,
     typer.Option("--to", help="Write the token to this new file, for you alone; do not print it."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -66,7 +66,7 @@ def list_tokens(data: Data = DATA, json: Json = False) -> None:
 
     found = [_described(token) for token in token_book.created(_there(data))]
     if json:
-        from millstream.cli.jobs import encoded
+        from millstream.cli.output import encoded
 
         print(encoded(found))
         return
@@ -156,7 +156,7 @@ def _hand_over(name: str, secret: str, to: Path | None, *, json: bool) -> None:
         with os.fdopen(opened, "w") as file:
             file.write(f"{secret}\n")
     if json:
-        from millstream.cli.jobs import encoded
+        from millstream.cli.output import encoded
 
         print(
             encoded({"name": name, "token": secret if to is None else None, "file": to and str(to)})

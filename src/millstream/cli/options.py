@@ -1,0 +1,45 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Master = Annotated[
+    str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")
+]
+State = Annotated[
+    str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
+]
+
+# inboxes
+
+InboxPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="The port of the inboxes; 0 is any free port.")
+]
+Network = Annotated[
+    str | None, typer.Option(help="Accept events from this network too: 10.0. or 10.0.0.0/16.")
+]
+Key = Annotated[Path | None, typer.Option(help="The key of the inboxes; producers need keys too.")]
+Producers = Annotated[Path, typer.Option(help="The folder with the producers' public keys.")]
+OpenWithoutKeys = Annotated[
+    bool, typer.Option("--open-without-keys", help="Accept rows from everybody in that network.")
+]
+
+# engines
+
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        metavar="URL",
+        help="The engine, or all engines of a cluster; default MILLSTREAM_ENGINE.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="The file with the engine's token; default MILLSTREAM_TOKEN.")
+]
+Timeout = Annotated[float | None, typer.Option(min=0.0, help="The most seconds to wait.")]
