@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import (
@@ -21,7 +22,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from millstream.engine.jobs.lifecycle import JobState
-from millstream.engine.jobs.status import EngineStatus, JobStatus
+from millstream.engine.jobs.status import (
+    CopyStatus,
+    EngineStatus,
+    GroupStatus,
+    InboxStatus,
+    JobStatus,
+)
 from millstream.journal.health import Summary
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,113 +39,76 @@ _SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 # A series beside each counter that nobody asks for.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
 
-Row = tuple[list[str], float]
-Of = Callable[[JobStatus], Iterable[Row]]
+#: Given a job, yields parts of it, each with its labels.
+Of = Callable[[JobStatus], Iterable[tuple[list[str], Any]]]
 
 
-def _jobs(value: Callable[[JobStatus], float]) -> Of:
-    return lambda job: [([], value(job))]
+def _watermark(group: GroupStatus) -> float | None:
+    return None if group.watermark_ms is None else group.watermark_ms / 1000
 
 
-def _groups(field: str) -> Of:
-    return lambda job: [([one.name], float(getattr(one, field))) for one in job.groups]
+def _placed(parts: Iterable[InboxStatus | CopyStatus]) -> Iterable[tuple[list[str], Any]]:
+    return [([one.source, str(one.partition)], one) for one in parts]
 
 
-def _sources(field: str) -> Of:
-    return lambda job: [([name], float(getattr(one, field))) for name, one in job.sources.items()]
-
-
-def _inboxes(field: str) -> Of:
-    return lambda job: [
-        ([one.source, str(one.partition)], float(getattr(one, field))) for one in job.inboxes
-    ]
-
-
-def _copies(field: str) -> Of:
-    return lambda job: [
-        ([one.source, str(one.partition)], float(getattr(one, field))) for one in job.copies
-    ]
-
-
-def _watermarks(job: JobStatus) -> Iterable[Row]:
-    return [
-        ([one.name], one.watermark_ms / 1000) for one in job.groups if one.watermark_ms is not None
-    ]
-
-
-_GROUP: Final = ("group",)
-_SOURCE: Final = ("source",)
-_INBOX: Final = ("source", "partition")
-
-# name, description, labels beside the job's, values; "_total" at the end of a name is a counter's.
-_TABLE: Final[Sequence[tuple[str, str, tuple[str, ...], Of]]] = (
-    ("job_restarts_total", "Restarts of the job's driver", (), _jobs(lambda job: job.restarts)),
+# Of what, labels beside the job's, and its numbers: name, description and field. "_total" at the
+# end of a name is a counter's.
+_TABLE: Final[Sequence[tuple[str, tuple[str, ...], Of, Sequence[tuple[str, str, Any]]]]] = (
     (
-        "job_unprocessed_rows",
-        "Rows in journals that are not processed",
-        (),
-        _jobs(lambda job: job.unprocessed),
-    ),
-    ("job_late_rows_total", "Rows that came too late", (), _jobs(lambda job: job.late)),
-    ("job_dead_letters_total", "Records that were not taken", (), _jobs(lambda job: job.dead)),
-    (
-        "group_rows_in_total",
-        "Rows that the group has read since its driver started",
-        _GROUP,
-        _groups("rows_in"),
-    ),
-    ("group_rows_out_total", "Rows that it has published since then", _GROUP, _groups("rows_out")),
-    ("group_batch_seconds", "How long its last micro-batch took", _GROUP, _groups("batch_seconds")),
-    ("group_batch_number", "The number of its last micro-batch", _GROUP, _groups("batch")),
-    (
-        "group_lag_rows",
-        "Rows in its journals that it has not processed",
-        _GROUP,
-        _groups("lag_rows"),
-    ),
-    ("group_lag_seconds", "The age of the oldest of them", _GROUP, _groups("lag_seconds")),
-    ("group_state_rows", "Rows of state that it keeps", _GROUP, _groups("state_rows")),
-    ("group_watermark_timestamp_seconds", "Up to where event time has passed", _GROUP, _watermarks),
-    (
-        "source_rows_total",
-        "Rows that a source has taken since the engine or driver started",
-        _SOURCE,
-        _sources("rows"),
-    ),
-    ("source_bytes_total", "Bytes that it has read since then", _SOURCE, _sources("bytes")),
-    (
-        "source_refused_total",
-        "Records that it has refused since then",
-        _SOURCE,
-        _sources("refused"),
+        *("job", (), lambda job: [([], job)]),
+        (
+            ("restarts_total", "Restarts of the job's driver", "restarts"),
+            ("unprocessed_rows", "Rows in journals that are not processed", "unprocessed"),
+            ("late_rows_total", "Rows that came too late", "late"),
+            ("dead_letters_total", "Records that were not taken", "dead"),
+        ),
     ),
     (
-        "inbox_rows_total",
-        "Rows that an inbox has taken since the engine started",
-        _INBOX,
-        _inboxes("rows"),
+        *("group", ("group",), lambda job: [([one.name], one) for one in job.groups]),
+        (
+            ("rows_in_total", "Rows that the group has read since its driver started", "rows_in"),
+            ("rows_out_total", "Rows that it has published since then", "rows_out"),
+            ("batch_seconds", "How long its last micro-batch took", "batch_seconds"),
+            ("batch_number", "The number of its last micro-batch", "batch"),
+            ("lag_rows", "Rows in its journals that it has not processed", "lag_rows"),
+            ("lag_seconds", "The age of the oldest of them", "lag_seconds"),
+            ("state_rows", "Rows of state that it keeps", "state_rows"),
+            ("watermark_timestamp_seconds", "Up to where event time has passed", _watermark),
+        ),
     ),
     (
-        "inbox_repeated_total",
-        "Rows that came again since then, and were not stored",
-        _INBOX,
-        _inboxes("repeated"),
-    ),
-    ("inbox_waiting_rows", "Rows in an inbox that wait for the disk", _INBOX, _inboxes("waiting")),
-    ("inbox_free_rows", "Rows that an inbox has room for", _INBOX, _inboxes("free")),
-    ("inbox_senders", "Senders that an inbox knows", _INBOX, _inboxes("senders")),
-    ("copy_rows", "Positions of a partition elsewhere that are copied", _INBOX, _copies("rows")),
-    (
-        "copy_behind_bytes",
-        "Bytes of it that were to come when its engine last answered",
-        _INBOX,
-        _copies("behind_bytes"),
+        *("source", ("source",), lambda job: [([name], one) for name, one in job.sources.items()]),
+        (
+            (
+                "rows_total",
+                "Rows that a source has taken since the engine or driver started",
+                "rows",
+            ),
+            ("bytes_total", "Bytes that it has read since then", "bytes"),
+            ("refused_total", "Records that it has refused since then", "refused"),
+        ),
     ),
     (
-        "copy_live",
-        "1 if the copy was complete then, and its engine answers",
-        _INBOX,
-        _copies("live"),
+        *("inbox", ("source", "partition"), lambda job: _placed(job.inboxes)),
+        (
+            ("rows_total", "Rows that an inbox has taken since the engine started", "rows"),
+            ("repeated_total", "Rows that came again since then, and were not stored", "repeated"),
+            ("waiting_rows", "Rows in an inbox that wait for the disk", "waiting"),
+            ("free_rows", "Rows that an inbox has room for", "free"),
+            ("senders", "Senders that an inbox knows", "senders"),
+        ),
+    ),
+    (
+        *("copy", ("source", "partition"), lambda job: _placed(job.copies)),
+        (
+            ("rows", "Positions of a partition elsewhere that are copied", "rows"),
+            (
+                "behind_bytes",
+                "Bytes of it that were to come when its engine last answered",
+                "behind_bytes",
+            ),
+            ("live", "1 if the copy was complete then, and its engine answers", "live"),
+        ),
     ),
 )
 
@@ -156,25 +126,14 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(_Engine(engine, jobs, _Sizes(journals, clock)))
         ProcessCollector(registry=self._registry)
-        self._requests = Counter(
-            "millstream_http_requests",
-            "Requests over HTTP",
-            ("method", "path", "status"),
-            registry=self._registry,
-        )
-        self._bytes = Counter(
-            "millstream_http_received_bytes",
-            "Bytes of bodies over HTTP",
-            ("path",),
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            "millstream_http_request_seconds",
-            "How long requests took",
-            ("path",),
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
+        ours: Any = {"registry": self._registry}
+        path = ("path",)
+        labels = ("method", "path", "status")
+        self._requests = Counter("millstream_http_requests", "Requests over HTTP", labels, **ours)
+        about = "Bytes of bodies over HTTP"
+        self._bytes = Counter("millstream_http_received_bytes", about, path, **ours)
+        name, about = "millstream_http_request_seconds", "How long requests took"
+        self._seconds = Histogram(name, about, path, buckets=_SECONDS, **ours)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request; `path` is that of its operation, without anybody's names."""
@@ -232,13 +191,9 @@ class _Engine(Collector):
         yield from self._journals(jobs)
 
     def _journals(self, jobs: Sequence[JobStatus]) -> Iterator[Metric]:
-        labels = ("job", "journal")
-        rows = GaugeMetricFamily(
-            "millstream_journal_rows", "Rows that a journal holds", labels=labels
-        )
-        size = GaugeMetricFamily(
-            "millstream_journal_bytes", "Bytes that it takes on disk", labels=labels
-        )
+        gauge = partial(GaugeMetricFamily, labels=("job", "journal"))
+        rows = gauge("millstream_journal_rows", "Rows that a journal holds")
+        size = gauge("millstream_journal_bytes", "Bytes that it takes on disk")
         for job, journal, count, taken in self._sizes.of(jobs):
             rows.add_metric([job, journal], count)
             size.add_metric([job, journal], taken)
@@ -263,10 +218,13 @@ def _about(engine: EngineStatus, jobs: Sequence[JobStatus]) -> Iterator[Metric]:
 
 
 def _of_jobs(jobs: Sequence[JobStatus]) -> Iterator[Metric]:
-    for name, about, labels, values in _TABLE:
-        kind: Any = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-        family = kind(f"millstream_{name}", about, labels=("job", *labels))
-        for job in jobs:
-            for more, value in values(job):
-                family.add_metric([job.name, *more], value)
-        yield family
+    for what, labels, parts, numbers in _TABLE:
+        for name, about, field in numbers:
+            kind: Any = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(f"millstream_{what}_{name}", about, labels=("job", *labels))
+            for job in jobs:
+                for more, part in parts(job):
+                    value = field(part) if callable(field) else getattr(part, field)
+                    if value is not None:
+                        family.add_metric([job.name, *more], float(value))
+            yield family
