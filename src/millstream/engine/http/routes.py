@@ -15,7 +15,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
@@ -82,12 +83,16 @@ _Offset = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 _Size = Annotated[int, Meta(ge=1, le=MOST_BYTES)]
 _Piece = Annotated[int, Meta(ge=1, le=PIECE_BYTES)]
 
-_ACTION: Final = Parameter("name", _Action, "The program's name.", "path")
-_CONTENT: Final = Parameter("sha256", Sha256, "The SHA-256 of all its bytes.", "path")
-_JOB: Final = Parameter("job", _Name, "The job's name or id.", "path")
-_SOURCE: Final = Parameter(
-    "source", _Name, "A source of the flow that takes events from programs.", "path"
-)
+#: What stands in paths.
+_IN_PATH: Final = {
+    "name": Parameter("name", _Action, "The program's name.", "path"),
+    "sha256": Parameter("sha256", Sha256, "The SHA-256 of all its bytes.", "path"),
+    "job": Parameter("job", _Name, "The job's name or id.", "path"),
+    "node": Parameter("node", _Name, "A node of the job's scheme.", "path"),
+    "source": Parameter(
+        "source", _Name, "A source of the flow that takes events from programs.", "path"
+    ),
+}
 _FORCE: Final = Parameter("force", bool, "Do it even if something is lost.", default=False)
 _ROW: Final = {"type": "object"}
 _MEDIA: Final = {
@@ -99,289 +104,157 @@ _MEDIA: Final = {
     intake.ARROW: {"type": "string", "format": "binary", "description": "An Arrow IPC stream."},
 }
 
+_BYTES: Final = {
+    "type": "string",
+    "format": "binary",
+    "description": "Bytes of the program, from the offset on.",
+}
+
+
+def _route(
+    where: str, call: Callable[..., Any], needs: Need, answer: Any, *others: Parameter, **more: Any
+) -> Operation:
+    """Return an operation at a method and a path, whose parameters come before the others."""
+    method, path = where.split()
+    named = [_IN_PATH[name] for name in re.findall(r"{(\w+)}", path)]
+    return Operation(method, path, call, needs, answer, (*named, *others), **more)
+
+
 OPERATIONS: Final[Sequence[Operation]] = (
-    Operation("GET", "/health", operations.health, Need.NOTHING, Health),
-    Operation("GET", "/ready", operations.ready, Need.NOTHING, Ready),
-    Operation("GET", "/engine", operations.engine, Need.TOKEN, EngineStatus),
-    Operation("GET", "/metrics", operations.metrics, Need.LOOK, "text/plain"),
-    Operation("GET", "/openapi.json", openapi, Need.TOKEN, dict[str, Any]),
-    Operation(
-        "GET",
-        "/audit",
-        operations.audit,
-        Need.OWNER,
-        list[AuditEntry],
-        (
-            Parameter("job", _Name, "Entries about this job."),
-            Parameter("who", _Name, "Entries of this token or key."),
-            Parameter(
-                "since", _Moment, "Entries from this moment on, such as 2026-03-08T12:00:00Z."
-            ),
-            Parameter("limit", _Entries, "How many of the newest, at most.", default=1_000),
-        ),
+    _route("GET /health", operations.health, Need.NOTHING, Health),
+    _route("GET /ready", operations.ready, Need.NOTHING, Ready),
+    _route("GET /engine", operations.engine, Need.TOKEN, EngineStatus),
+    _route("GET /metrics", operations.metrics, Need.LOOK, "text/plain"),
+    _route("GET /openapi.json", openapi, Need.TOKEN, dict[str, Any]),
+    _route(
+        *("GET /audit", operations.audit, Need.OWNER, list[AuditEntry]),
+        Parameter("job", _Name, "Entries about this job."),
+        Parameter("who", _Name, "Entries of this token or key."),
+        Parameter("since", _Moment, "Entries from this moment on, such as 2026-03-08T12:00:00Z."),
+        Parameter("limit", _Entries, "How many of the newest, at most.", default=1_000),
     ),
-    Operation("GET", "/jobs", operations.jobs, Need.LOOK, list[JobStatus], per_job=True),
-    Operation(
-        "POST",
-        "/jobs",
-        operations.deploy,
-        Need.DEPLOY,
-        JobStatus,
+    _route("GET /jobs", operations.jobs, Need.LOOK, list[JobStatus], per_job=True),
+    _route(
+        *("POST /jobs", operations.deploy, Need.DEPLOY, JobStatus),
         body=Deployment,
         status=201,
         refusals=(409, 422),
         per_job=True,
     ),
-    Operation(
-        "POST",
-        "/prepare",
-        operations.prepare,
-        Need.DEPLOY,
-        Prepared,
+    _route(
+        *("POST /prepare", operations.prepare, Need.DEPLOY, Prepared),
         body=Preparation,
         status=201,
         refusals=(409, 422),
         per_job=True,
     ),
-    Operation("GET", "/jobs/{job}", operations.job, Need.LOOK, JobStatus, (_JOB,)),
-    Operation(
-        "DELETE",
-        "/jobs/{job}",
-        operations.undeploy,
-        Need.OPERATE,
-        JobStatus,
-        (
-            _JOB,
-            _FORCE,
-            Parameter("purge", bool, "Remove its journals and checkpoints too.", default=False),
-        ),
+    _route("GET /jobs/{job}", operations.job, Need.LOOK, JobStatus),
+    _route(
+        *("DELETE /jobs/{job}", operations.undeploy, Need.OPERATE, JobStatus),
+        _FORCE,
+        Parameter("purge", bool, "Remove its journals and checkpoints too.", default=False),
         refusals=(409,),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/begin",
-        operations.begin,
-        Need.DEPLOY,
-        JobStatus,
-        (_JOB,),
+    _route(
+        *("POST /jobs/{job}/begin", operations.begin, Need.DEPLOY, JobStatus),
         body=Beginning,
         refusals=(409, 422),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/runtimes/{node}",
-        operations.host,
-        Need.DEPLOY,
-        GuestStatus,
-        (_JOB, Parameter("node", _Name, "A node of the job's scheme.", "path")),
+    _route(
+        *("POST /jobs/{job}/runtimes/{node}", operations.host, Need.DEPLOY, GuestStatus),
         body=GuestOrder,
         refusals=(409, 422),
     ),
-    Operation(
-        "GET", "/jobs/{job}/groups", operations.groups, Need.LOOK, list[GroupStatus], (_JOB,)
+    _route("GET /jobs/{job}/groups", operations.groups, Need.LOOK, list[GroupStatus]),
+    _route("GET /jobs/{job}/journals", operations.journals, Need.LOOK, list[JournalStatus]),
+    _route("GET /jobs/{job}/statistics", operations.statistics, Need.LOOK, dict[str, Any]),
+    _route("GET /jobs/{job}/history", operations.history, Need.LOOK, list[Happening]),
+    _route(
+        *("GET /jobs/{job}/logs", operations.logs, Need.LOOK, Log),
+        Parameter("lines", _Lines, "How many of the last lines, at most.", default=100),
+        Parameter("after", _After, 'A place in the log, a value of "next": all lines after it.'),
     ),
-    Operation(
-        "GET", "/jobs/{job}/journals", operations.journals, Need.LOOK, list[JournalStatus], (_JOB,)
-    ),
-    Operation(
-        "GET", "/jobs/{job}/statistics", operations.statistics, Need.LOOK, dict[str, Any], (_JOB,)
-    ),
-    Operation(
-        "GET", "/jobs/{job}/history", operations.history, Need.LOOK, list[Happening], (_JOB,)
-    ),
-    Operation(
-        "GET",
-        "/jobs/{job}/logs",
-        operations.logs,
-        Need.LOOK,
-        Log,
-        (
-            _JOB,
-            Parameter("lines", _Lines, "How many of the last lines, at most.", default=100),
-            Parameter(
-                "after", _After, 'A place in the log, a value of "next": all lines after it.'
-            ),
-        ),
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/drain",
-        operations.drain,
-        Need.OPERATE,
-        JobStatus,
-        (
-            _JOB,
-            Parameter(
-                "flush", bool, "End the job: its sources end and open windows close.", default=False
-            ),
+    _route(
+        *("POST /jobs/{job}/drain", operations.drain, Need.OPERATE, JobStatus),
+        Parameter(
+            "flush", bool, "End the job: its sources end and open windows close.", default=False
         ),
         refusals=(409,),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/resume",
-        operations.resume,
-        Need.OPERATE,
-        JobStatus,
-        (_JOB,),
-        refusals=(409,),
-    ),
-    Operation(
-        "GET", "/jobs/{job}/versions", operations.versions, Need.LOOK, list[VersionStatus], (_JOB,)
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/switch",
-        operations.switch,
-        Need.DEPLOY,
-        JobStatus,
-        (_JOB,),
+    _route("POST /jobs/{job}/resume", operations.resume, Need.OPERATE, JobStatus, refusals=(409,)),
+    _route("GET /jobs/{job}/versions", operations.versions, Need.LOOK, list[VersionStatus]),
+    _route(
+        *("POST /jobs/{job}/switch", operations.switch, Need.DEPLOY, JobStatus),
         body=Switching,
         status=202,
         refusals=(409, 422),
     ),
-    Operation(
-        "DELETE",
-        "/jobs/{job}/switch",
-        operations.give_up,
-        Need.OPERATE,
-        JobStatus,
-        (_JOB,),
+    _route(
+        *("DELETE /jobs/{job}/switch", operations.give_up, Need.OPERATE, JobStatus),
         status=202,
         refusals=(409,),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/switch/plan",
-        operations.plan_switch,
-        Need.DEPLOY,
-        SwitchPlanned,
-        (_JOB,),
+    _route(
+        *("POST /jobs/{job}/switch/plan", operations.plan_switch, Need.DEPLOY, SwitchPlanned),
         body=Switching,
         refusals=(409, 422),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/settled",
-        operations.settled,
-        Need.OPERATE,
-        JobStatus,
-        (
-            _JOB,
-            Parameter("finished", bool, "Whether it has finished, or is drained.", default=False),
-        ),
+    _route(
+        *("POST /jobs/{job}/settled", operations.settled, Need.OPERATE, JobStatus),
+        Parameter("finished", bool, "Whether it has finished, or is drained.", default=False),
         refusals=(409,),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/missed",
-        operations.missed,
-        Need.OPERATE,
-        JobStatus,
-        (_JOB, Parameter("peer", _Name, "The engine that does not answer.", needed=True)),
+    _route(
+        *("POST /jobs/{job}/missed", operations.missed, Need.OPERATE, JobStatus),
+        Parameter("peer", _Name, "The engine that does not answer.", needed=True),
         refusals=(409,),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/wait",
-        operations.wait,
-        Need.LOOK,
-        JobStatus,
-        (_JOB, Parameter("limit", _Limit, "How many seconds to wait at most.", default=30.0)),
+    _route(
+        *("POST /jobs/{job}/wait", operations.wait, Need.LOOK, JobStatus),
+        Parameter("limit", _Limit, "How many seconds to wait at most.", default=30.0),
     ),
-    Operation(
-        "POST",
-        "/jobs/{job}/sources/{source}/events",
-        operations.send,
-        Need.SEND,
-        Taken,
-        (
-            _JOB,
-            _SOURCE,
-            Parameter(
-                "Millstream-Sender",
-                _Sender,
-                "The name under which the rows are numbered.",
-                "header",
-            ),
-            Parameter("Millstream-First-Number", _Number, "The number of the first row.", "header"),
+    _route(
+        *("POST /jobs/{job}/sources/{source}/events", operations.send, Need.SEND, Taken),
+        Parameter(
+            "Millstream-Sender", _Sender, "The name under which the rows are numbered.", "header"
         ),
+        Parameter("Millstream-First-Number", _Number, "The number of the first row.", "header"),
         media=_MEDIA,
         refusals=(409, 422),
         sending=True,
     ),
-    Operation("GET", "/actions", operations.actions, Need.LOOK, list[BinaryStatus]),
-    Operation(
-        "GET", "/actions/{name}", operations.action, Need.LOOK, list[BinaryStatus], (_ACTION,)
-    ),
-    Operation(
-        "POST",
-        "/actions/{name}",
-        operations.add_action,
-        Need.DEPLOY,
-        BinaryStatus,
-        (_ACTION,),
+    _route("GET /actions", operations.actions, Need.LOOK, list[BinaryStatus]),
+    _route("GET /actions/{name}", operations.action, Need.LOOK, list[BinaryStatus]),
+    _route(
+        *("POST /actions/{name}", operations.add_action, Need.DEPLOY, BinaryStatus),
         body=Naming,
         status=201,
     ),
-    Operation(
-        "DELETE",
-        "/actions/{name}",
-        operations.remove_action,
-        Need.OPERATE,
-        list[BinaryStatus],
-        (_ACTION, Parameter("version", _Version, "One version; all of them if it is left out.")),
+    _route(
+        *("DELETE /actions/{name}", operations.remove_action, Need.OPERATE, list[BinaryStatus]),
+        Parameter("version", _Version, "One version; all of them if it is left out."),
         refusals=(409,),
     ),
-    Operation("GET", "/contents/{sha256}", operations.content, Need.LOOK, Content, (_CONTENT,)),
-    Operation(
-        "POST",
-        "/contents/{sha256}",
-        operations.send_content,
-        Need.DEPLOY,
-        Content,
-        (
-            _CONTENT,
-            Parameter("offset", _Offset, "Where these bytes begin.", default=0),
-            Parameter("bytes", _Size, "How many bytes the whole program has.", needed=True),
-        ),
-        media={
-            OCTETS: {
-                "type": "string",
-                "format": "binary",
-                "description": "Bytes of the program, from the offset on.",
-            }
-        },
+    _route("GET /contents/{sha256}", operations.content, Need.LOOK, Content),
+    _route(
+        *("POST /contents/{sha256}", operations.send_content, Need.DEPLOY, Content),
+        Parameter("offset", _Offset, "Where these bytes begin.", default=0),
+        Parameter("bytes", _Size, "How many bytes the whole program has.", needed=True),
+        media={OCTETS: _BYTES},
         refusals=(409,),
     ),
-    Operation(
-        "GET",
-        "/contents/{sha256}/bytes",
-        operations.read_content,
-        Need.DEPLOY,
-        OCTETS,
-        (
-            _CONTENT,
-            Parameter("offset", _Offset, "Where to begin.", default=0),
-            Parameter("limit", _Piece, "How many bytes at most.", default=PIECE_BYTES),
-        ),
+    _route(
+        *("GET /contents/{sha256}/bytes", operations.read_content, Need.DEPLOY, OCTETS),
+        Parameter("offset", _Offset, "Where to begin.", default=0),
+        Parameter("limit", _Piece, "How many bytes at most.", default=PIECE_BYTES),
     ),
-    Operation(
-        "DELETE",
-        "/contents/{sha256}",
-        operations.drop_content,
-        Need.DEPLOY,
-        Dropped,
-        (_CONTENT,),
+    _route(
+        *("DELETE /contents/{sha256}", operations.drop_content, Need.DEPLOY, Dropped),
         refusals=(409,),
     ),
-    Operation(
-        "POST",
-        "/stop",
-        operations.stop,
-        Need.OPERATE,
-        Stopping,
-        (_FORCE,),
+    _route(
+        *("POST /stop", operations.stop, Need.OPERATE, Stopping),
+        _FORCE,
         status=202,
         refusals=(409,),
     ),
