@@ -23,37 +23,13 @@ from millstream.flow.schema import Schema
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 # Spark's aggregates that sqlglot takes for functions of the user.
-_AGGREGATES = frozenset(
-    [
-        "any",
-        "approx_top_k",
-        "bitmap_and_agg",
-        "bitmap_construct_agg",
-        "bitmap_or_agg",
-        "count_min_sketch",
-        "every",
-        "histogram_numeric",
-        "hll_sketch_agg",
-        "hll_union_agg",
-        "kurtosis",
-        "mode",
-        "percentile",
-        "regr_avgx",
-        "regr_avgy",
-        "regr_count",
-        "regr_intercept",
-        "regr_r2",
-        "regr_slope",
-        "regr_sxx",
-        "regr_sxy",
-        "regr_syy",
-        "skewness",
-        "some",
-        "std",
-        "try_avg",
-        "try_sum",
-    ]
-)
+_AGGREGATES = """
+    any approx_top_k bitmap_and_agg bitmap_construct_agg bitmap_or_agg count_min_sketch every
+    histogram_numeric hll_sketch_agg hll_union_agg kurtosis mode percentile regr_avgx regr_avgy
+    regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness some std
+    try_avg try_sum
+"""
+_AGGREGATE_NAMES = frozenset(_AGGREGATES.split())
 _PICKING = exp.Min | exp.Max | exp.First | exp.Last | exp.AnyValue | exp.ArgMax | exp.ArgMin
 _VERBS: dict[type[exp.Expr], str] = {exp.Avg: "averages", exp.Sum: "sums", exp.Count: "counts"}
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -155,7 +131,7 @@ def aggregates_in(tree: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the aggregate functions in a tree."""
     for node in tree.walk():
         if isinstance(node, exp.AggFunc) or (
-            isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES
+            isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATE_NAMES
         ):
             yield node
 

@@ -18,42 +18,28 @@ from millstream.errors import FlowError, MillstreamError, RequestRefused
 _log = logging.getLogger(__name__)
 RETRY: Final = {"Retry-After": "1"}
 
-STATUS: Final[Mapping[type[MillstreamError], int]] = {
-    errors.NoSuchJob: 404,
-    errors.NotThere: 404,
-    errors.JournalMissing: 404,
-    errors.JobExists: 409,
-    errors.JobBusy: 409,
-    errors.InvalidTransition: 409,
-    errors.JobsRunning: 409,
-    errors.AlreadyRunning: 409,
-    errors.AlreadyWriting: 409,
-    errors.GroupChanged: 409,
-    errors.Ended: 409,
-    errors.SwitchRefused: 409,
-    errors.SwitchImpossible: 409,
-    errors.SwitchError: 422,
-    errors.SchemaConflict: 409,
-    errors.TokenRefused: 401,
-    errors.NotPermitted: 403,
-    errors.RequestRefused: 400,
-    errors.NoSuchAction: 404,
-    errors.ActionInUse: 409,
-    errors.BadBinary: 409,
-    errors.RowsRefused: 422,
-    errors.FlowError: 422,
-    errors.WrongNodes: 422,
-    errors.LoopbackInCluster: 422,
-    errors.InvalidAddress: 422,
-    errors.EngineClosed: 503,
-    errors.StoreBroken: 503,
-    errors.NoRoom: 503,
-    errors.DriverFailed: 500,
-    errors.EngineError: 422,
-    errors.NoAnswer: 503,
-    errors.LinkBroken: 503,
-    errors.LinkClosed: 503,
+_BY_STATUS: Final[Mapping[int, tuple[type[MillstreamError], ...]]] = {
+    400: (errors.RequestRefused,),
+    401: (errors.TokenRefused,),
+    403: (errors.NotPermitted,),
+    404: (errors.NoSuchJob, errors.NotThere, errors.JournalMissing, errors.NoSuchAction),
+    409: (
+        *(errors.JobExists, errors.JobBusy, errors.InvalidTransition, errors.JobsRunning),
+        *(errors.AlreadyRunning, errors.AlreadyWriting, errors.GroupChanged, errors.Ended),
+        *(errors.SwitchRefused, errors.SwitchImpossible, errors.SchemaConflict, errors.ActionInUse),
+        *(errors.BadBinary,),
+    ),
+    422: (
+        *(errors.SwitchError, errors.RowsRefused, errors.FlowError, errors.WrongNodes),
+        *(errors.LoopbackInCluster, errors.InvalidAddress, errors.EngineError),
+    ),
+    500: (errors.DriverFailed,),
+    503: (
+        *(errors.EngineClosed, errors.StoreBroken, errors.NoRoom, errors.NoAnswer),
+        *(errors.LinkBroken, errors.LinkClosed),
+    ),
 }
+STATUS: Final = {kind: status for status, kinds in _BY_STATUS.items() for kind in kinds}
 
 
 class Refused(RequestRefused):
