@@ -28,6 +28,11 @@ def main() -> None:
             raise
         report(explained)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        report(MillstreamError(f'"{error.filename}": {(error.strerror or str(error)).lower()}'))
+        sys.exit(1)
     except KeyboardInterrupt:  # while loading; later, commands handle it
         sys.exit(130)
 

@@ -16,7 +16,7 @@ from millstream.plan.objections import check_new
 
 
 def plan(
-    flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
+    flow: Annotated[Path, typer.Argument(metavar="FLOW", help="The flow: a .py or .yaml file.")],
     svg: Annotated[Path | None, typer.Option(help="Draw the graph into this file.")] = None,
     switch: Annotated[
         bool, typer.Option("--switch", help="Also show what a switch of each group would cost.")

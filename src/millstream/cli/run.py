@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    flow: Annotated[Path, typer.Argument(help="The flow: a .py or .yaml file.")],
+    flow: Annotated[Path, typer.Argument(metavar="FLOW", help="The flow: a .py or .yaml file.")],
     data: Annotated[Path, typer.Option(help="The folder of journals and checkpoints.")] = Path(
         ".millstream"
     ),

@@ -119,6 +119,7 @@ class Entry:
         """Return a text that must be there."""
         value = self.text(key)
         if value is None:
+            self._refuse_misspelt([key])
             fact = f'{self.title} has no "{key}"'
             raise NotLoadable(fact, hint=f'expected "{key}: {what}"', where=self.where)
         return value
@@ -195,11 +196,21 @@ class Entry:
         found = [kind for kind in kinds if kind in self.values]
         if len(found) == 1:
             return found[0]
+        if not found:
+            self._refuse_misspelt(kinds)
         wrong = f"says {' and '.join(found)} at once" if found else "does not say what it is"
         calls = [name for name in in_python if name in self.values]
         python = f" ({calls[0]} needs a function: write this flow in Python)" if calls else ""
         hint = f"expected one of {', '.join(kinds)}{python}"
         raise NotLoadable(f"{self.title} {wrong}", hint=hint, where=self.where)
+
+    def _refuse_misspelt(self, missing: Sequence[str]) -> None:
+        """Refuse a key that nobody asked for and that looks like one that is missing."""
+        for name, (key, _) in self.values.items():
+            close = get_close_matches(name, missing, n=1) if name not in self.asked else None
+            if close:
+                fact = f'{self.title} has "{name}", which means nothing here'
+                raise self.wrong(key, fact, f'"{close[0]}"')
 
     def finish(self) -> None:
         """Refuse keys that nobody asked for."""

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from typing import Final
 
 import sqlglot
 from sqlglot import exp
@@ -36,6 +37,10 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
+#: What sqlglot raises for texts that are not SQL; some are too deep for it.
+UNREADABLE: Final = (SqlglotError, ValueError, RecursionError)
+
+
 @lru_cache(maxsize=1024)
 def parse(text: str) -> exp.Expr:
     """Return the syntax tree of an expression or a query; it is shared, so leave it as it is.
@@ -47,7 +52,7 @@ def parse(text: str) -> exp.Expr:
         raise InvalidSql("the SQL text is empty", hint="write a Spark SQL expression")
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
-    except SqlglotError as error:
+    except UNREADABLE as error:
         raise InvalidSql(f'"{_short(text)}" is not Spark SQL: {reason(error)}') from None
     if isinstance(tree, exp.Command | exp.Block):
         raise InvalidSql(f'"{_short(text)}" is not one expression or query')
@@ -71,7 +76,7 @@ def words(text: str) -> tuple[str, ...]:
     """
     try:
         return tuple(token.text for token in sqlglot.tokenize(text, read="spark"))
-    except SqlglotError as error:
+    except UNREADABLE as error:
         raise InvalidSql(f'"{_short(text)}" is not Spark SQL: {reason(error)}') from None
 
 
@@ -229,11 +234,11 @@ def _short(text: str) -> str:
     return line if len(line) <= 80 else line[:77] + "..."
 
 
-def reason(error: SqlglotError) -> str:
+def reason(error: Exception) -> str:
     """Return what is wrong in a text that is not SQL, and where."""
     details = getattr(error, "errors", None) or []
     if not details:
-        return str(error).splitlines()[0].lower()
+        return (str(error).splitlines() or ["it is empty"])[0].lower()
     first = details[0]
     near = f' near "{first["highlight"]}"' if first.get("highlight") else ""
     wrong = str(first["description"])

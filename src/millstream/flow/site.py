@@ -95,7 +95,7 @@ class Site:
         length = self.duration(value, what)
         if not length:
             hint = 'give a time above zero, like "1 hour"'
-            raise self.mistake(InvalidDuration, f"has a {what} of no length", hint=hint)
+            raise self.mistake(InvalidDuration, f'has no length of time as "{what}"', hint=hint)
         return length
 
     def kept(

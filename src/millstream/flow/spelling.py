@@ -6,14 +6,16 @@ import inspect
 from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from functools import wraps
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Final, NoReturn, ParamSpec, TypeVar
 
-from millstream.errors import UnknownArgument, UnknownName
+from millstream.errors import MillstreamError, UnknownArgument, UnknownName
+from millstream.flow.kinds import check_types, title
 from millstream.flow.site import here
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Kind = TypeVar("Kind", bound=type)
+_SEVERAL: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def intended(name: str, known: Collection[str], what: str) -> str:
@@ -23,16 +25,25 @@ def intended(name: str, known: Collection[str], what: str) -> str:
 
 
 def spelled(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with a hint for whoever calls it with arguments that it does not have."""
+    """Return the function with hints for whoever calls it with arguments that it does not take."""
     signature = inspect.signature(function)
+    several = [one.name for one in signature.parameters.values() if one.kind in _SEVERAL]
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            signature.bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise _wrong_call(function, signature, kwargs, error) from None
-        return function(*args, **kwargs)
+        given = {name: value for name, value in bound.items() if name not in several}
+        check_types(function, given)
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, AttributeError) as error:
+            if isinstance(error, MillstreamError):
+                raise
+            check_types(function, given, strictly=True)
+            raise
 
     return called
 
@@ -44,8 +55,7 @@ def _wrong_call(
     error: TypeError,
 ) -> UnknownArgument:
     known = [name for name in signature.parameters if name != "self"]
-    owner, _, name = function.__qualname__.rpartition(".")
-    called = f"{owner if name == '__init__' else name}()"
+    called = title(function)
     unknown = next((name for name in given if name not in known), None)
     if unknown is None:
         # Python's own words: a required argument is missing, or there are too many.

@@ -33,6 +33,9 @@ class Stream(Methods):
             fields: What it has beside its name, its input and its place.
         """
         site = self._site(name)
+        if not (isinstance(kind, type) and issubclass(kind, OneInput)):
+            hint = "give a class of stages that read one stream"
+            raise site.mistake(InvalidOption, f"is of the kind {kind!r}", hint=hint)
         # Which fields a kind has, only its author knows.
         make: Any = kind
         return self.flow.add(make(name, self.name, where=site.where, **fields), self)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
@@ -30,6 +29,7 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import meant
 from millstream.patterns.blocks import Condition, Predicate, takes
 from millstream.patterns.history import COMPARISONS, Function, Node, Register
+from millstream.patterns.literals import literal
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -65,17 +65,12 @@ _AGGREGATES: dict[type[exp.Expr], Function] = {
 #: SQL's LAST with an offset: Spark's second argument means something else.
 LAST_BACK = "__last_back"
 _ANONYMOUS: dict[str, Function] = {"any": "any", "some": "any", "bool_or": "any", LAST_BACK: "last"}
-_LENGTHS = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1000,
-    "SECOND": 10**6,
-    "MINUTE": 60 * 10**6,
-    "HOUR": 3600 * 10**6,
-}
-_LENGTHS |= {"DAY": 24 * _LENGTHS["HOUR"], "WEEK": 7 * 24 * _LENGTHS["HOUR"]}
 #: How values begin that are not computed of the event: what another value was some rows before.
 EARLIER = "__prev"
 _ARITHMETIC = ("+", "-", "*", "/", "%", "div")
+#: What takes several things of one kind.
+_ALIKE = ("in", "coalesce", "least", "greatest")
+_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _INCOMPARABLE = [
     {"number", "text"},
     {"number", "boolean"},
@@ -260,11 +255,12 @@ def _read_test(text: str, reader: Reader) -> Test:
     event: list[exp.Expr] = []
     history: list[exp.Expr] = []
     for part in _conjuncts(tree):
+        reader.check_boolean(part, part.sql(dialect="spark"))
         (history if reader.historic(part) else event).append(part)
     for part in event:
         reader.check_columns(part)
         reader.check_kinds(part)
-    nodes = tuple(reader.node(part) for part in history)
+    nodes = tuple(reader.truth(part) for part in history)
     event_sql = " AND ".join(
         f"({part.sql(dialect='spark')})" if len(event) > 1 else part.sql(dialect="spark")
         for part in event
@@ -322,6 +318,12 @@ class Reader:
             return self._register("last", blocks, column)
         return self._checked(self._operator(tree), tree)
 
+    def truth(self, tree: exp.Expr) -> Node:
+        """Return a tree that looks at the history and is true or false, as nodes."""
+        node = self.node(tree)
+        self._check_truths(Node("not", (node,)), tree)
+        return node
+
     def _operator(self, tree: exp.Expr) -> Node:
         if type(tree) in _BINARY:
             return Node(_BINARY[type(tree)], (self.node(tree.this), self.node(tree.expression)))
@@ -359,6 +361,11 @@ class Reader:
 
     def _checked(self, node: Node, tree: exp.Expr) -> Node:
         """Refuse a comparison of things that are of different kinds, and arithmetic with text."""
+        self._check_truths(node, tree)
+        if node.op in _ALIKE:
+            kinds = [kind for kind in map(self.words.type_of, node.args) if kind is not None]
+            if kinds and (other := next((k for k in kinds if k != kinds[0]), None)) is not None:
+                raise self._incomparable(kinds[0], other, tree)
         if node.op in COMPARISONS or node.op in _ARITHMETIC:
             left, right = (self.words.type_of(arg) for arg in node.args)
             if node.op in _ARITHMETIC and "text" in (left, right):
@@ -369,6 +376,17 @@ class Reader:
                 raise self._incomparable(left, right, tree)
         return node
 
+    def _check_truths(self, node: Node, tree: exp.Expr) -> None:
+        """Refuse "and", "or" and "not" of what is plainly neither true nor false."""
+        asked = node.args if node.op in ("and", "or", "not") else ()
+        if node.op == "case":
+            asked = node.args[:-1:2]
+        for one in asked:
+            kind = self.words.type_of(one)
+            if kind not in (None, "boolean"):
+                fact = f'takes {_a(kind)} for true or false in "{_sql(tree)}"'
+                raise self.owner.mistake(InvalidCondition, fact, hint="compare it with something")
+
     def _incomparable(self, left: str, right: str, tree: exp.Expr) -> FlowError:
         fact = f'compares a {left} with a {right}: "{_sql(tree)}"'
         return self.owner.mistake(InvalidCondition, fact, hint="cast one of them")
@@ -377,10 +395,11 @@ class Reader:
         """Refuse a comparison of columns for which Spark would have to guess what a text means."""
         if self.words.schema is None:
             return
-        for node in tree.find_all(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE):
-            left, right = (self._kind(side) for side in (node.this, node.expression))
-            if {left, right} in _INCOMPARABLE:
-                raise self._incomparable(str(left), str(right), node)
+        for node in tree.find_all(*_COMPARED, exp.In, exp.Between):
+            left = self._kind(node.this)
+            for other in _others(node):
+                if {left, right := self._kind(other)} in _INCOMPARABLE:
+                    raise self._incomparable(str(left), str(right), node)
 
     def _kind(self, tree: exp.Expr) -> str | None:
         """Return the coarse kind of a part about the event alone; a literal text may be a time."""
@@ -498,6 +517,15 @@ class Reader:
             raise self.owner.mistake(InvalidCondition, fact, hint="compare it with something")
 
 
+def _others(node: exp.Expr) -> list[exp.Expr]:
+    """Return what the left side of a comparison is compared with."""
+    if isinstance(node, exp.In):
+        return list(node.expressions)
+    if isinstance(node, exp.Between):
+        return [node.args["low"], node.args["high"]]
+    return [node.expression]
+
+
 def _column(parts: list[exp.Expr]) -> exp.Expr:
     """Return the column that these parts name, outermost first."""
     names = ["this", "table", "db", "catalog"]
@@ -528,35 +556,6 @@ def argument_of(tree: exp.Expr) -> exp.Expr:
         hint = "a run does not remember which values it has seen: leave DISTINCT out"
         raise PatternError(msg, hint=hint)
     return found  # type: ignore[no-any-return]
-
-
-def literal(tree: exp.Expr) -> Node | None:
-    """Return the node of a literal, or None for anything else."""
-    match tree:
-        case exp.Literal() if tree.is_string:
-            return Node("literal", of=tree.this)
-        case exp.Literal():
-            return Node("literal", of=int(tree.this) if tree.this.isdigit() else float(tree.this))
-        case exp.Neg() if isinstance(tree.this, exp.Literal) and not tree.this.is_string:
-            number = literal(tree.this)
-            return None if number is None else Node("literal", of=-number.of)
-        case exp.Boolean():
-            return Node("literal", of=bool(tree.this))
-        case exp.Null():
-            return Node("literal")
-        case exp.Interval():
-            return Node("literal", of=_micros(tree))
-    return None
-
-
-def _micros(tree: exp.Interval) -> int | None:
-    unit = tree.args.get("unit")
-    length = None if unit is None else _LENGTHS.get(unit.name.upper().removesuffix("S"))
-    if length is None or not isinstance(tree.this, exp.Literal):
-        msg = f'"{_sql(tree)}" is an interval without a fixed length'
-        hint = "use seconds, minutes, hours, days or weeks: interval 5 minutes"
-        raise InvalidCondition(msg, hint=hint)
-    return round(timedelta(microseconds=length * float(tree.this.this)) / timedelta(microseconds=1))
 
 
 def _a(kind: str | None) -> str:

@@ -30,7 +30,8 @@ from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import Block, Condition, leaves
 from millstream.patterns.checks import check, endless
 from millstream.patterns.compile import Build
-from millstream.patterns.conditions import EARLIER, LAST_BACK, Owner, Reader, literal
+from millstream.patterns.conditions import EARLIER, LAST_BACK, Owner, Reader
+from millstream.patterns.literals import literal
 from millstream.patterns.outputs import Collector, Output, Outputs, Piece, rewritten
 from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern, Skip
@@ -84,7 +85,7 @@ def read(sql: str, schema: Schema | None = None) -> tuple[exp.Expr, Recognition]
     text, span, subsets = _cut_out(sql)
     try:
         tree = sqlglot.parse_one(text, dialect=MatchRecognize)
-    except SqlglotError as error:
+    except expressions.UNREADABLE as error:
         said = f"the query is not SQL: {expressions.reason(error)}"
         hint = "check the MATCH_RECOGNIZE clause there"
         raise InvalidSql(said, hint=hint, where=here()) from None
@@ -307,6 +308,9 @@ class _Clause:
         self.blocks, self.leaves = blocks, parts.blocks
         parts.words.blocks = self.unions(dict(parts.words.blocks))
         pattern = replace(pattern, skip=self.skip(dict(parts.words.blocks)), keys=partition)
+        reader = Reader(parts.words, self.owner)
+        for source, _, _ in lags.found:
+            reader.check_columns(expressions.parse(source))
         sources = [parts.words.value(source) for source, _, _ in lags.found]
         built = Build(pattern, parts, prefers=True).automaton()
         warnings = tuple(endless(replace(pattern, name="match_recognize")))

@@ -127,6 +127,9 @@ def read_outputs(text: str, words: Vocabulary, keys: Sequence[str], owner: Owner
     columns = []
     for tree in select_list(text, owner):
         name = tree.alias_or_name
+        if name == "*":
+            fact = f'emits "{tree.sql(dialect="spark")}"'
+            raise owner.mistake(PatternError, fact, hint="name the columns, such as a.at as began")
         if not name:
             fact = f'has an output "{tree.sql(dialect="spark")}" without a name'
             raise owner.mistake(PatternError, fact, hint='name it: "count(worse.*) as n"')
@@ -146,6 +149,8 @@ def _twice(names: list[str]) -> str | None:
 
 def select_list(text: str, owner: Owner) -> list[exp.Expr]:
     """Return the expressions of a SELECT list."""
+    if not text.strip():
+        raise owner.mistake(PatternError, "emits nothing", hint='name a column: "a.at as began"')
     try:
         tree = sqlglot.parse_one(f"SELECT {text}", dialect="spark")
     except SqlglotError:
@@ -183,6 +188,9 @@ def _aggregate(function: str, node: exp.Expr, reader: Reader, collector: Collect
     argument = argument_of(node)
     blocks = reader.blocks_in(argument, node)
     if isinstance(argument, exp.Star) or isinstance(getattr(argument, "this", None), exp.Star):
+        if function != "count":
+            fact = f'emits "{node.sql(dialect="spark")}"'
+            raise collector.owner.mistake(PatternError, fact, hint="only count() takes a *")
         return collector.piece(Piece("count", blocks))
     plain = reader.unqualified(argument)
     reader.check_columns(plain)
@@ -202,11 +210,8 @@ def _column(node: exp.Column, reader: Reader, collector: Collector) -> exp.Expr:
         return collector.piece(
             Piece("last", collector.every, collector.value(node.sql(dialect="spark")))
         )
-    if (
-        len(node.parts) > 1
-        and collector.words.schema is not None
-        and name not in collector.words.schema
-    ):
+    schema = collector.words.schema
+    if len(node.parts) > 1 and (schema is None or name not in schema):
         hint = f"its blocks are {', '.join(collector.words.blocks)}"
         fact = f'emits a column of block "{name}", which it does not have'
         raise collector.owner.mistake(UnknownBlock, fact, hint=hint)

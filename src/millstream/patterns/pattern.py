@@ -45,6 +45,10 @@ class Skip:
 NO_SKIP: Final = Skip()
 
 
+#: How often a block may be taken at most: each time is a state of the automaton.
+MOST_TIMES: Final = 100_000
+
+
 @spelled_methods
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -138,6 +142,7 @@ class Pattern:
     def times(self, least: int, most: int | None = None) -> Pattern:
         """Take the last block `least` times, or `least` to `most` times."""
         most = least if most is None else most
+        self._check_times(most)
         whole = isinstance(least, int) and isinstance(most, int)
         if not whole or least < 0 or most < max(1, least):
             fact = f"is taken {least} to {most} times"
@@ -146,6 +151,11 @@ class Pattern:
         if least == 0:
             return self._change("loops", least=1, most=most, optional=True)
         return self._change("loops", least=least, most=most)
+
+    def _check_times(self, count: int) -> None:
+        if isinstance(count, int) and count > MOST_TIMES:
+            hint = f"at most {MOST_TIMES:,}: each run keeps its events; count more in a window"
+            raise self._mistake(errors.InvalidOption, f"is taken {count:,} times", hint=hint)
 
     def one_or_more(self) -> Pattern:
         """Take the last block once or more often."""
@@ -157,6 +167,7 @@ class Pattern:
 
     def times_or_more(self, least: int) -> Pattern:
         """Take the last block `least` times or more often."""
+        self._check_times(least)
         if not isinstance(least, int) or least < 1:
             hint = "give a whole number above 0"
             raise self._mistake(errors.InvalidOption, f"is taken {least} times or more", hint=hint)

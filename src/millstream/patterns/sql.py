@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millstream.errors import InvalidCondition, UnknownColumn
 from millstream.flow import expressions
-from millstream.patterns.conditions import literal
+from millstream.patterns.literals import literal
 
 # Arrow's arrays and scalars have no types of their own.
 Column = Any

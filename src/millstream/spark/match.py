@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from millstream.errors import NoTime, UnboundedState, UnknownColumn
+from millstream.errors import InvalidSql, NoTime, UnboundedState, UnknownColumn
+from millstream.extras import need
 from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.flow.stages import SHARDS
@@ -22,6 +25,7 @@ from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import reading
 from millstream.patterns.recipe import Recipe, recipe, recognition_recipe
 from millstream.spark.stages.match_frames import from_sources, matched, readied, schema_of
+from millstream.spark.stages.stateless import first_line
 
 
 def match(
@@ -66,6 +70,7 @@ def match(
         shards: Over how many parts keys are spread; fixed by the first run of a stream's
             checkpoint.
     """
+    need("patterns", "ms.match")
     schema = schema_of(df.schema)
     timed = _time(df, schema, time)
     keys = None if key is None else (key,) if isinstance(key, str) else tuple(key)
@@ -73,8 +78,18 @@ def match(
         pattern, schema, time=timed, key=keys, emit=emit, strict=strict, letters=dead_letters
     )
     for warning in made.warnings if df.isStreaming else ():
-        warnings.warn(warning, stacklevel=2)
-    return _matched(df, made, name or _unique(pattern.name), shards)
+        warnings.warn(warning, stacklevel=3)
+    with _explained("the pattern cannot be computed"):
+        return _matched(df, made, name or _unique(pattern.name), shards)
+
+
+@contextmanager
+def _explained(fact: str) -> Iterator[None]:
+    """Say in an error of ours what Spark does not understand."""
+    try:
+        yield
+    except PySparkException as error:
+        raise InvalidSql(f"{fact}: {first_line(error)}", where=here()) from error
 
 
 def _unique(name: str | None) -> str:
@@ -106,8 +121,9 @@ def sql(
         shards: Over how many parts keys are spread; fixed by the first run of a stream's
             checkpoint.
     """
+    need("patterns", "ms.sql")
     _, first = read(query)
-    df = spark.table(first.table)
+    df = _table(spark, first.table)
     schema = schema_of(df.schema)
     tree, found = read(query, schema)
     time = _time(df, schema, found.order)
@@ -115,21 +131,31 @@ def sql(
         if strict:
             raise UnboundedState(warning, hint="say WITHIN INTERVAL '1' HOUR", where=here())
         if df.isStreaming:
-            warnings.warn(warning, stacklevel=2)
+            warnings.warn(warning, stacklevel=3)
     view = f"millstream_match_{uuid4().hex}"
     made = recognition_recipe(found, schema, time)
-    _matched(df, made, name or _unique("recognize"), shards).createOrReplaceTempView(view)
+    with _explained("the query cannot be computed"):
+        _matched(df, made, name or _unique("recognize"), shards).createOrReplaceTempView(view)
+        try:
+            return spark.sql(reading(tree, found, view))
+        finally:
+            spark.catalog.dropTempView(view)
+
+
+def _table(spark: SparkSession, name: str) -> DataFrame:
     try:
-        return spark.sql(reading(tree, found, view))
-    finally:
-        spark.catalog.dropTempView(view)
+        return spark.table(name)
+    except PySparkException as error:
+        hint = f'register it first: df.createOrReplaceTempView("{name}")'
+        msg = f'the query reads "{name}", and the session has no such table or view'
+        raise InvalidSql(msg, hint=hint, where=here()) from error
 
 
 def _matched(df: DataFrame, made: Recipe, name: str, shards: int) -> DataFrame:
     if (other := _other_python(df.sparkSession.sparkContext)) is not None:
         said = f"the session's workers run {other}, which may lack what this program's Python, {sys.executable}, has"
         hint = "set PYSPARK_PYTHON to sys.executable before the session starts"
-        warnings.warn(f"{said}\n  hint: {hint}", stacklevel=3)
+        warnings.warn(f"{said}\n  hint: {hint}", stacklevel=4)
     drop_late = df.isStreaming and from_sources(df)
     return matched(readied(df, made, name), made, shards=shards, drop_late=drop_late, counted=name)
 

@@ -59,12 +59,14 @@ def postgres(url: str | Secret, *, table: str, password: Secret | None = None) -
         table: The table's name, with its schema if need be. It is created if it does not exist.
         password: The password of the user, as a secret.
     """
-    if isinstance(url, str) and not url.startswith(SCHEMES):
+    if not isinstance(url, Secret) and not str(url).startswith(SCHEMES):
         msg = f'"{url}" is not the address of a PostgreSQL database'
         raise InvalidOption(msg, hint='write "postgresql://user@host/database"')
     if password is not None and not isinstance(password, Secret):
         hint = 'name it, ms.secret("postgres-password"), and give the value to the engine'
         raise InvalidOption("the password of a PostgreSQL sink is not a secret", hint=hint)
+    if not table.strip():
+        raise InvalidOption("a PostgreSQL sink has no table", hint='name one: table="results"')
     return Postgres(url, table, password=password)
 
 

@@ -62,7 +62,12 @@ def guard(serving: Serving) -> None:
     Raises:
         OpenNetwork: The token could be read on its way.
         InvalidAddress: The host is no IP address.
+        EngineError: The certificate or its key does not exist.
     """
+    for file in (serving.certificate, serving.private_key):
+        if file is not None and not file.is_file():
+            hint = "--tls-cert and --tls-key name files"
+            raise EngineError(f'there is no file "{file}" for TLS', hint=hint)
     if serving.loopback or serving.open_without_tls or serving.certificate is not None:
         return
     msg = f"other hosts can reach {serving.host}, and tokens would travel there in the clear"

@@ -14,6 +14,7 @@ from millstream.errors import (
     DistinctAggregate,
     FlowError,
     InvalidDuration,
+    InvalidName,
     InvalidOption,
     InvalidSql,
     NotAnAggregate,
@@ -317,6 +318,9 @@ def _grouping(
     if by is None:
         by = () if key is None else key
     if isinstance(by, Mapping):
+        if not all(isinstance(name, str) and name for name in by):
+            fact = "groups by an expression without a name"
+            raise site.mistake(InvalidName, fact, hint='by={"name": "expression"}')
         return tuple(_grouped(site, input_name, schema, name, text) for name, text in by.items())
     names = (by,) if isinstance(by, str) else tuple(by)
     columns = [site.column(schema, name, input_name, verb="groups by") for name in names]
