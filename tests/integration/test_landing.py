@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import millstream as ms
 from millstream import ingest
 from millstream.actions import hosted, wire
+from millstream.actions.bounds import MOST_NODES, MOST_WAITING
+from millstream.actions.handshake import Introduction, read_secret, secret_file, secret_of
 from millstream.actions.program import Program
 from millstream.actions.settings import RuntimeSettings
 from millstream.clock import SystemClock
 from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.inboxes.landing import Landing
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Source
 from millstream.journal.kinds.files.layout import dead_folder
@@ -24,6 +28,7 @@ from millstream.journal.kinds.files.reader import Reader
 from millstream.links.host import Listening
 from support.actions import ROOT, sdk_program
 from support.engines import wait_until
+from support.hostile_peers import flood, greeted, stall
 from support.runtimes import Hosted, Raw, free_port
 
 LIMIT_S = 180.0
@@ -33,9 +38,16 @@ NUMGEN = str(ROOT / "examples" / "simplepipe" / "numgen")
 class Landed:
     """The inboxes of an engine, with a source that runtimes send to."""
 
-    def __init__(self, folder: Path, format: str, columns: str, partitions: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        format: str,
+        columns: str,
+        partitions: int,
+        nodes: list[str] | None = None,
+    ) -> None:
         self.at, self._folder = free_port(), folder
-        inbox = ms.inbox(columns, runtimes=self.at, format=format)
+        inbox = ms.inbox(columns, runtimes=self.at, format=format, nodes=nodes)
         stage = Flow("counts").source("events", inbox, partitions=partitions).flow.stages["events"]
         assert isinstance(stage, Source)
         self.journal = folder / "job" / "journals" / "events"
@@ -72,14 +84,14 @@ class Landed:
 
 @pytest.fixture
 def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
-    kind, columns, partitions = request.param
-    one = Landed(tmp_path, kind, columns, partitions)
+    one = Landed(tmp_path, *request.param)
     yield one
     one.inboxes.close()
 
 
 RAW = pytest.mark.parametrize("landed", [("raw", "value binary", 1)], indirect=True)
 TWO = pytest.mark.parametrize("landed", [("raw", "value binary", 2)], indirect=True)
+NAMED = pytest.mark.parametrize("landed", [("raw", "value binary", 1, ["s_n"])], indirect=True)
 JSON = pytest.mark.parametrize("landed", [("json", "n long", 1)], indirect=True)
 
 
@@ -198,6 +210,83 @@ def test_a_runtime_sends_to_a_job_whose_engine_comes_and_goes(
     )
 
 
+@NAMED
+def test_a_source_that_names_its_nodes_wants_their_proof(landed: Landed, tmp_path: Path) -> None:
+    secret = read_secret(secret_file(tmp_path / "job"))
+    assert landed.greet("s_n#99").send(wire.messages([(1, b"forged")])).closed()
+    stranger = Raw(landed.at).send(Introduction("s_n#99", b"a guess that is long enough").hello)
+    stranger.read(64)
+    assert stranger.send(bytes(32) + wire.messages([(1, b"forged")])).closed()
+    assert Raw(landed.at).send(Introduction("s_other#1", secret).hello).closed()
+    real = greeted(landed.at, "s_n#1", secret).send(wire.messages([(1, b"a")]))
+    assert real.read(4) == wire.ack(1)
+    runtime = Hosted(
+        "s_n",
+        Program((NUMGEN, "5", "0.01")),
+        tmp_path / "queue",
+        outs=(landed.at,),
+        generation=2,
+        secret=secret_file(tmp_path / "job"),
+    )
+    wait_until(lambda: len(landed.rows()) == 6, limit_s=LIMIT_S)
+    runtime.stop()
+    assert b"forged" not in values(landed)
+
+
+@pytest.mark.parametrize(
+    ("at", "nodes", "open_", "plain"),
+    [
+        ("127.0.0.1:5200", None, False, True),
+        ("127.0.0.1:5200", ["s_n"], False, False),
+        ("10.0.0.5:5200", None, False, False),
+        ("10.0.0.5:5200", None, True, True),
+    ],
+)
+def test_the_plain_protocol_is_for_this_host_and_by_wish(
+    tmp_path: Path, at: str, nodes: list[str] | None, open_: bool, plain: bool
+) -> None:
+    inbox = ms.inbox("value binary", runtimes=at, format="raw", nodes=nodes)
+    stage = Flow("counts").source("events", inbox).flow.stages["events"]
+    assert isinstance(stage, Source)
+    _, settings = ingest.declare(stage, tmp_path / "events")
+    landing = Landing(
+        "counts.events",
+        settings,
+        tmp_path / "events",
+        connect=lambda _: pytest.fail("nobody connects"),
+        highest=lambda _: -1,
+        clock=SystemClock(),
+        secret=secret_of(tmp_path),
+        open_without_keys=open_,
+    )
+    assert landing.admission.plain is plain
+
+
+@RAW
+def test_strangers_at_a_landing_take_bounded_memory_and_keep_nobody_out(
+    landed: Landed, tmp_path: Path
+) -> None:
+    landed.inboxes.close()
+    script = Path(__file__).parents[1] / "support" / "landing_host.py"
+    inboxes = Killable(sys.executable, str(script), str(tmp_path), ready=True)
+    try:
+        real = landed.greet("s_n#1").send(wire.messages([(1, b"a")]))
+        assert real.read(4) == wire.ack(1)
+        before = inboxes.memory
+        silent = [Raw(landed.at) for _ in range(MOST_WAITING + 50)]
+        flood(landed.at, MOST_NODES + 50)
+        held = stall(landed.at, 8)
+        assert inboxes.memory - before < 350 << 20  # 480 MB and more if each kept what it sent
+        assert (landed.journal / "runtimes.json").stat().st_size < 1 << 20
+        assert all(one.closed() for one in silent)
+        real.send(wire.messages([(2, b"b")]))
+        assert real.read(4) == wire.ack(2)
+        for sock in held:
+            sock.close()
+    finally:
+        inboxes.kill()
+
+
 class Killable:
     """A process that can be killed and started again."""
 
@@ -211,6 +300,10 @@ class Killable:
         )
         if self._process.stdout is not None:
             assert self._process.stdout.readline() == b"ready\n"
+
+    @property
+    def memory(self) -> int:
+        return psutil.Process(self._process.pid).memory_info().rss
 
     def kill(self) -> None:
         self._process.kill()

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ import psutil
 import pytest
 import yaml
 
+from millstream.actions import wire
 from millstream.actions.queue import Queue
 from millstream.cluster import Cluster
 from millstream.engine.jobs.lifecycle import JobState
@@ -28,6 +30,7 @@ from millstream.engine.tokens import token_of
 from millstream.journal.kinds.files.reader import Reader
 from support.actions import ROOT
 from support.engines import drivers_of, wait_until
+from support.runtimes import Raw
 
 EXAMPLE = ROOT / "examples" / "simplepipe"
 LIMIT_S = 240.0
@@ -180,7 +183,11 @@ def test_each_node_and_the_engine_are_killed_and_no_number_is_missing(
     with Cluster([engine.url]) as cluster:
         job = cluster.deploy(scheme)
         assert job.name == "simplepipe"
-        until(cluster, running, "it runs")
+        status = until(cluster, running, "it runs")
+        forged = wire.hello(wire.Hello("simplepipe_numgen", 2**60)) + wire.message(1, b"\0\0\0\2")
+        assert Raw(runtime(status, "filter2").address).send(forged).closed()
+        (secret,) = engine.data.rglob("runtimes.secret")
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
         for node in NODES:
             kill_node(cluster, node)
     engine.kill()

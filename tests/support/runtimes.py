@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millstream.actions import wire
+from millstream.actions.handshake import Admission
 from millstream.actions.program import Program
 from millstream.actions.runtime import Runtime
 from millstream.actions.settings import RuntimeSettings
@@ -117,9 +118,10 @@ class RawDownstream:
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
         self._server.settimeout(120)
 
-    def accept(self) -> Downlink:
+    def accept(self, secret: bytes | None = None) -> Downlink:
+        """Return the next connection, after its hello; with a secret, both have proved it."""
         sock, _ = self._server.accept()
-        return Downlink(sock)
+        return Downlink(sock, secret)
 
     def close(self) -> None:
         self._server.close()
@@ -128,10 +130,16 @@ class RawDownstream:
 class Downlink(Raw):
     """A connection from a runtime, after its hello."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, secret: bytes | None = None) -> None:
         self.sock = sock
         sock.settimeout(120)
-        self.hello = wire.parsed_hello(self.read(int.from_bytes(self.read(4), "big")))
+        name = self.read(int.from_bytes(self.read(4), "big"))
+        self.hello = wire.parsed_hello(name.partition(b" ")[0])
+        if secret is not None:
+            challenge = Admission.of(secret).challenge(self.hello.node, name)
+            assert challenge is not None
+            self.send(challenge.question)
+            challenge.check(self.read(32))
 
     def message(self) -> tuple[int, bytes]:
         head = self.read(12)

@@ -35,7 +35,14 @@ class Hosted(msgspec.Struct, frozen=True):
 
 
 def settings_of(
-    scheme: Scheme, order: Start, *, folder: Path, root: Path, service: Path, program: Path | None
+    scheme: Scheme,
+    order: Start,
+    *,
+    folder: Path,
+    root: Path,
+    service: Path,
+    program: Path | None,
+    secret: Path | None = None,
 ) -> RuntimeSettings:
     """Return the settings of a node's runtime.
 
@@ -46,6 +53,7 @@ def settings_of(
         root: What the paths of programs count from.
         service: Where its commands come in.
         program: The file of its program, if that is not where its action says.
+        secret: The file of the secret that the scheme's runtimes have.
     """
     node, whole = scheme.node(order.node), f"{scheme.name}_{order.node}"
     path = str(program or (root / node.action if "/" in node.action else node.action))
@@ -58,6 +66,8 @@ def settings_of(
         order.outs,
         str(service),
         order.generation,
+        secret=secret,
+        nodes=tuple(f"{scheme.name}_{one}" for one in scheme.upstreams(order.node)),
     )
 
 

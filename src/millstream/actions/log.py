@@ -13,6 +13,22 @@ _LONGEST: Final = 4096
 _TAIL: Final = 20
 
 
+class Seldom:
+    """Passes on a line every few seconds, and counts the others: whoever connects can cause them."""
+
+    def __init__(self, write: Callable[[str], None], *, every_s: float = 10.0) -> None:
+        self._write, self._every_s = write, every_s
+        self._next_at, self._left_out = float("-inf"), 0
+
+    def write(self, line: str, now: float) -> None:
+        if now < self._next_at:
+            self._left_out += 1
+            return
+        self._next_at = now + self._every_s
+        self._write(f"{line} (and {self._left_out:,} times before)" if self._left_out else line)
+        self._left_out = 0
+
+
 class LogLines:
     """Splits bytes into lines, passes on so many a second, counts the others, keeps the last.
 

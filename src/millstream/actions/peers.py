@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from millstream.actions import wire
+from millstream.actions.handshake import HELLO_S, Admission, Introduction
 from millstream.actions.queue import Cursor
 from millstream.actions.serials import id_of
-from millstream.errors import InvalidAddress
+from millstream.errors import InvalidAddress, OpenNetwork
 
 _READ: Final = 1 << 18
 _SEND: Final = 1 << 20
@@ -80,13 +83,28 @@ class Peer:
 
 
 class Upstream(Peer):
-    """Someone who sends us messages."""
+    """Someone who sends us messages, and has to say who that is in time."""
 
-    def __init__(self, sock: socket.socket, number: int, limit: int) -> None:
+    def __init__(
+        self, sock: socket.socket, number: int, limit: int, admission: Admission, host: str = ""
+    ) -> None:
         super().__init__(sock)
-        self.number = number
-        self.arrivals = wire.Arrivals(limit)
+        self.number, self.host = number, host
+        self.arrivals = wire.Arrivals(limit, admission)
         self.sender: str | None = None
+        self.greet_by = time.monotonic() + HELLO_S
+        #: Since when it has completed no message.
+        self.since = 0.0
+
+    def feed(self, data: bytes) -> list[wire.Message]:
+        """Return the messages that are complete by `data`, and answer a hello that asks for it."""
+        begins = not self.arrivals.unfinished
+        found = self.arrivals.feed(data)
+        if begins or found:
+            self.since = time.monotonic()
+        if question := self.arrivals.reply():
+            self.write(question)
+        return found
 
 
 class Supervisor(Peer):
@@ -105,6 +123,8 @@ class Downstream:
         self.address = address
         self.peer: Peer | None = None
         self.connected = False
+        self.introduction: Introduction | None = None
+        self.greet_by = 0.0
         self.acks = wire.Acks()
         self.cursor: Cursor | None = None
         self.retry_at = 0.0
@@ -131,8 +151,8 @@ class Downstream:
         self.peer, self.connected = Peer(sock), False
         return sock
 
-    def greet(self, who: wire.Hello, cursor: Cursor) -> None:
-        """Say who we are, once the connection stands.
+    def greet(self, who: wire.Hello, secret: bytes | None, cursor: Cursor, now: float) -> None:
+        """Say who we are, once the connection stands; messages follow when `introduced`.
 
         Raises:
             Closed: It does not.
@@ -142,8 +162,29 @@ class Downstream:
         if failed:
             raise Closed(os.strerror(failed))
         self.connected, self.cursor, self.acks = True, cursor, wire.Acks()
-        self._pause_s = _SHORTEST_S
-        self.peer.write(wire.hello(who))
+        self.introduction, self.greet_by = Introduction(str(who), secret), now + HELLO_S
+        self.peer.write(self.introduction.hello)
+
+    @property
+    def introduced(self) -> bool:
+        """Whether the other side is known to be the right one."""
+        return self.introduction is not None and self.introduction.over
+
+    def read(self) -> list[int]:
+        """Return the acknowledgements that came, and go on with the introduction.
+
+        Raises:
+            Closed: The other side is gone.
+            PeerRefused: It does not have our secret.
+        """
+        assert self.peer is not None
+        assert self.introduction is not None
+        answer, rest = self.introduction.feed(self.peer.read() or b"")
+        if answer:
+            self.peer.write(answer)
+        if self.introduced:
+            self._pause_s = _SHORTEST_S
+        return self.acks.feed(rest)
 
     def send_more(self) -> None:
         """Send what the queue has, as much as the connection takes."""
@@ -158,7 +199,8 @@ class Downstream:
         """Forget the connection; the next one comes after a pause that grows."""
         if self.peer is not None:
             self.peer.close()
-        self.peer, self.cursor, self.connected = None, None, False
+        self.peer = self.cursor = self.introduction = None
+        self.connected = False
         self.retry_at = now + self._pause_s
         self._pause_s = min(_LONGEST_S, self._pause_s * 2)
 
@@ -177,6 +219,39 @@ def split(address: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) > 65535:
         raise InvalidAddress(f'"{address}" is not an address', hint="expected host:port")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def guard(address: str, *, secret: bool, open_without_secret: bool) -> None:
+    """Refuse to listen where other hosts can reach us, unless there is a secret or you want that.
+
+    Raises:
+        OpenNetwork: Anybody in that network could send in any name.
+    """
+    if secret or open_without_secret or local(address):
+        return
+    raise OpenNetwork(
+        f'other hosts can reach "{address}", and there is no secret',
+        hint="give this runtime and its neighbours the same --secret FILE, "
+        "or trust the network: --open-without-secret",
+    )
+
+
+def local(address: str) -> bool:
+    """Tell whether only this host can reach a listener at an address.
+
+    Example:
+        >>> [local(at) for at in ("127.0.0.1:1", "[::1]:1", "localhost:1", "run/a.sock")]
+        [True, True, True, True]
+        >>> [local(at) for at in ("0.0.0.0:1", "10.0.0.5:1", "example.com:1")]
+        [False, False, False]
+    """
+    if "/" in address:
+        return True
+    host, _ = split(address)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def listen(address: str) -> socket.socket:

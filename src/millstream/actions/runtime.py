@@ -21,8 +21,9 @@ from typing import Final
 from millstream.actions import wire
 from millstream.actions.child import check_network
 from millstream.actions.downstreams import Downstreams
+from millstream.actions.handshake import Admission, read_secret
 from millstream.actions.log import WriteLog
-from millstream.actions.peers import Closed, Supervisor, listen
+from millstream.actions.peers import Closed, Supervisor, guard, listen
 from millstream.actions.queue import Answer, Queue, set_aside
 from millstream.actions.running_program import RunningProgram
 from millstream.actions.serials import NONE, after, id_of
@@ -34,6 +35,8 @@ from millstream.errors import BadBytes, Fenced, QueueDamaged, QueueFull
 _ENOUGH: Final = 8 << 20
 _GRACE_S: Final = 5.0
 _FULL_S: Final = 0.5
+_MOST_SUPERVISORS: Final = 16
+_MOST_UNREAD: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Runtime:
 
     def __init__(self, settings: RuntimeSettings, write_log: WriteLog) -> None:
         check_network(settings.program)
+        _guard(settings)
+        secret = None if settings.secret is None else read_secret(settings.secret)
         self.settings = settings
         self._log = write_log
         self._queue = self._opened()
@@ -59,12 +64,16 @@ class Runtime:
         self._watcher = Watcher(self._woken)
         self._program = RunningProgram(settings, self._watcher, write_log)
         take, most = self._program.matching.add, settings.program.limits.frame_bytes
-        self._ups = Upstreams(self._queue, self._watcher, take, most, write_log)
-        self._downs = Downstreams(self._addresses(), who, self._queue, self._watcher)
+        admission = Admission.of(secret, settings.nodes)
+        self._ups = Upstreams(self._queue, self._watcher, take, most, write_log, admission)
+        self._downs = Downstreams(
+            self._addresses(), who, self._queue, self._watcher, secret=secret, log=write_log
+        )
         self._stop_at: float | None = None
         self._full_until = 0.0
         self._made = 0
         self._listener = None if settings.listens is None else listen(settings.listens)
+        self._supervisors: list[Supervisor] = []
         service = None if settings.service is None else listen(settings.service)
         if service is not None:
             self._watcher.watch(service, READ, lambda: self._accept_supervisor(service))
@@ -174,6 +183,7 @@ class Runtime:
         now = time.monotonic()
         self._program.keep(now)
         self._downs.keep(now)
+        self._ups.keep(now)
         self._choose()
         self._watcher.wait(self._timeout(time.monotonic()))
         self._store()
@@ -183,7 +193,7 @@ class Runtime:
 
     def _timeout(self, now: float) -> float | None:
         """Return how long to wait if nothing happens; None is for ever."""
-        moments = [*self._downs.moments(), *self._program.moments()]
+        moments = [*self._downs.moments(), *self._ups.moments(), *self._program.moments()]
         if self._program.answers:
             moments.append(self._full_until)
         if self._stop_at is not None:
@@ -252,7 +262,10 @@ class Runtime:
         except OSError:
             return
         one = Supervisor(sock)
+        self._supervisors.append(one)
         self._watcher.watch(sock, READ, lambda: self._obey(one))
+        if len(self._supervisors) > _MOST_SUPERVISORS:
+            self._leave(self._supervisors[0])
 
     def _obey(self, one: Supervisor) -> None:
         try:
@@ -260,6 +273,7 @@ class Runtime:
             for command in one.commands.feed(data) if data else ():
                 one.write(self._answer(command))
                 one.last = one.last or isinstance(command, wire.UnknownCommand)
+            one.last = one.last or one.unsent > _MOST_UNREAD
         except BadBytes:
             one.last = True
             with suppress(Closed):
@@ -267,8 +281,12 @@ class Runtime:
         except Closed:
             one.last = True
         if one.last:
-            self._watcher.forget(one.sock)
-            one.close()
+            self._leave(one)
+
+    def _leave(self, one: Supervisor) -> None:
+        self._supervisors.remove(one)
+        self._watcher.forget(one.sock)
+        one.close()
 
     def _answer(self, command: wire.Command) -> bytes:
         match command:
@@ -296,6 +314,20 @@ class Runtime:
         if self._listener is not None:
             self._listener.close()
         self._queue.close()
+
+
+def _guard(settings: RuntimeSettings) -> None:
+    """Refuse to listen where anybody could send or command, unless that is wanted.
+
+    Raises:
+        OpenNetwork: Other hosts can reach us.
+    """
+    wanted = settings.open_without_secret
+    if settings.listens is not None:
+        has = settings.secret is not None
+        guard(settings.listens, secret=has, open_without_secret=wanted)
+    if settings.service is not None:  # commands have no proof
+        guard(settings.service, secret=False, open_without_secret=wanted)
 
 
 def stop_on_signals(runtime: Runtime) -> None:

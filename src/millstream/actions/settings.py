@@ -31,6 +31,13 @@ class RuntimeSettings:
     time_limit_s: float = 60.0
     attempts: int = 3
     queue_bytes: int = 1 << 30
+    #: The file of the secret that neighbours have to prove; None: the plain protocol, in which
+    #: anybody who can connect may send.
+    secret: Path | None = None
+    #: The nodes that may send here, "scheme_node"; None: any.
+    nodes: tuple[str, ...] | None = None
+    #: Listen without a secret where other hosts can reach us.
+    open_without_secret: bool = False
 
     @property
     def source(self) -> bool:

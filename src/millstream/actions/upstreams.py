@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 from millstream.actions import wire
+from millstream.actions.bounds import MOST_NODES, MOST_SENDERS, overdrawn, surplus
 from millstream.actions.deliveries import Inputs
-from millstream.actions.log import WriteLog
+from millstream.actions.handshake import Admission
+from millstream.actions.log import Seldom, WriteLog
 from millstream.actions.matching import Input
 from millstream.actions.peers import Closed, Upstream
 from millstream.actions.queue import Queue
 from millstream.actions.serials import NONE, before, id_of
 from millstream.actions.watcher import READ, WRITE, Watcher
-from millstream.errors import ActionError
+from millstream.errors import ActionError, PeerRefused
+
+_MOST_UNSENT: Final = 1 << 20
 
 #: Called with what has arrived.
 Take = Callable[[list[Input]], None]
@@ -24,22 +30,50 @@ class Upstreams:
     """Their connections, by sender; one that is not known yet has a number."""
 
     def __init__(
-        self, queue: Queue, watcher: Watcher, take: Take, frame_bytes: int, log: WriteLog
+        self,
+        queue: Queue,
+        watcher: Watcher,
+        take: Take,
+        frame_bytes: int,
+        log: WriteLog,
+        admission: Admission,
     ) -> None:
         self.inputs = known_inputs(queue)
         self.received = self.repeated = 0
         self._queue, self._watcher, self._take_inputs = queue, watcher, take
-        self._frame_bytes, self._log = frame_bytes, log
+        self._frame_bytes, self._log, self._admission = frame_bytes, Seldom(log), admission
         self._peers: dict[str, Upstream] = {}
         self._connections = 0
 
     def accept(self, listener: socket.socket) -> None:
         try:
-            sock, _ = listener.accept()
+            sock, from_ = listener.accept()
         except OSError:
             return
         self._connections += 1
-        self._peers[f"@{self._connections}"] = Upstream(sock, self._connections, self._frame_bytes)
+        self._peers[f"@{self._connections}"] = Upstream(
+            sock, self._connections, self._frame_bytes, self._admission, str(from_[0])
+        )
+        one = surplus({up.number: up.host for up in self._waiting()})
+        if one is not None:
+            self._refuse(self._peers[f"@{one}"], "too many do not say who they are")
+
+    def _waiting(self) -> list[Upstream]:
+        return [up for up in self._peers.values() if up.sender is None]
+
+    def moments(self) -> Iterator[float]:
+        """Yield when to wait no longer for a hello."""
+        return (up.greet_by for up in self._waiting())
+
+    def keep(self, now: float) -> None:
+        """Close those who do not say in time who they are."""
+        for up in self._waiting():
+            if now >= up.greet_by:
+                self._refuse(up, "it did not say in time who it is")
+
+    def _refuse(self, up: Upstream, why: object) -> None:
+        self._log.write(f"connection closed: {why}", time.monotonic())
+        self._drop(up)
 
     def choose(self, *, more: bool) -> None:
         """Wait for messages only if there is room for `more`."""
@@ -53,13 +87,13 @@ class Upstreams:
                 up.push()
             if events & READ and (data := up.read()):
                 self._take(up, data)
-        except (Closed, ActionError) as why:
-            if not isinstance(why, Closed):
-                self._log(f"connection closed: {why}")
+        except Closed:
             self._drop(up)
+        except ActionError as why:
+            self._refuse(up, why)
 
     def _take(self, up: Upstream, data: bytes) -> None:
-        found = up.arrivals.feed(data)
+        found = up.feed(data)
         if up.sender is None and up.arrivals.sender is not None:
             self._greet(up, up.arrivals.sender)
         inputs = []
@@ -71,9 +105,23 @@ class Upstreams:
         self.received += len(inputs)
         self.repeated += len(found) - len(inputs)
         self._take_inputs(inputs)
+        if up.arrivals.unfinished:
+            self._bound()
+
+    def _bound(self) -> None:
+        unfinished = {key: (up.since, up.arrivals.unfinished) for key, up in self._peers.items()}
+        one = overdrawn(unfinished, 2 * self._frame_bytes)
+        if one is not None:
+            self._refuse(self._peers[one], "unfinished messages take too much memory")
 
     def _greet(self, up: Upstream, hello: wire.Hello) -> None:
-        """Let a sender in: it alone of its node, and known as what it was."""
+        """Let a sender in: it alone of its node, and known as what it was.
+
+        Raises:
+            PeerRefused: There are too many.
+            Fenced: It was replaced by a later life.
+        """
+        self._check_room(hello)
         sender = self.inputs.greet(hello, up.number)
         if hello.generation is not None:
             self._queue.note(f"fence:{hello.node}", str(hello.generation))
@@ -89,6 +137,16 @@ class Upstreams:
         if done != NONE:
             up.write(wire.ack(id_of(done)))
 
+    def _check_room(self, hello: wire.Hello) -> None:
+        if len(self._peers) - len(self._waiting()) >= MOST_SENDERS:
+            raise PeerRefused(f"{MOST_SENDERS} senders are connected")
+        fresh = hello.generation is not None and hello.node not in self.inputs.fences
+        if fresh and self._admission.nodes is None and len(self.inputs.fences) >= MOST_NODES:
+            raise PeerRefused(
+                f"{MOST_NODES} nodes have sent here, and none of them was expected",
+                hint="name those that may send: --from NODE",
+            )
+
     def acknowledge(self, done: Mapping[str, int]) -> None:
         """Acknowledge inputs, by sender, to those who are connected."""
         for sender, serial in done.items():
@@ -98,6 +156,8 @@ class Upstreams:
                     up.write(wire.ack(id_of(serial)))
                 except Closed:
                     self._drop(up)
+                if up.unsent > _MOST_UNSENT:
+                    self._refuse(up, f"{sender} does not read its acknowledgements")
 
     def _drop(self, up: Upstream) -> None:
         self._watcher.forget(up.sock)

@@ -55,8 +55,11 @@ class Watcher:
 
     def wait(self, timeout: float | None) -> None:
         """Wait until something happens, and deal with it; None waits without end."""
+        known = self._selector.get_map()
         for key, events in self._selector.select(timeout):
-            key.data(events)
+            # What was dealt with before may have closed this one.
+            if (now := known.get(key.fd)) is not None and now.fileobj is key.fileobj:
+                key.data(events)
 
     def close(self) -> None:
         """Close all sockets that are watched."""

@@ -4,7 +4,7 @@
     upstream ◀── ack, ack, ...                 ── downstream
     supervisor ── ping, change_out ──▶ runtime, which answers each
 
-    hello        u32 length │ scheme_node or scheme_node#generation
+    hello        u32 length │ scheme_node or scheme_node#generation; with a secret see handshake
     message      u32 id │ u16 reserved │ u16 flags │ u32 length │ payload
     ack          u32 id, for this message and all before it
     ping         01 -> 00 │ u32 oldest id in the queue, 0: none
@@ -25,6 +25,7 @@ from struct import Struct
 from typing import Final
 
 from millstream.actions.frames import LIMIT
+from millstream.actions.handshake import PROOF_BYTES, Admission, Challenge
 from millstream.errors import BadBytes, FrameTooLarge
 
 PING: Final = 1
@@ -126,13 +127,20 @@ def change_out(old: str, new: str) -> bytes:
 
 
 class Arrivals:
-    """Decodes what an upstream sends: its hello, then messages."""
+    """Decodes what an upstream sends: its hello, its proof if there is a secret, then messages."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = LIMIT, admission: Admission = Admission()) -> None:  # noqa: B008
         self.sender: Hello | None = None
-        self._limit = limit
+        self._limit, self._admission = limit, admission
         self._rest = bytearray()
         self._wanted = _U32.size
+        self._asked: tuple[Hello, Challenge] | None = None
+        self._question = b""
+
+    @property
+    def unfinished(self) -> int:
+        """The bytes that are kept of an item that is not complete."""
+        return len(self._rest)
 
     def feed(self, data: bytes) -> list[Message]:
         """Return the messages that are complete now; `sender` is known before the first of them.
@@ -140,12 +148,15 @@ class Arrivals:
         Raises:
             FrameTooLarge: A message is longer than the limit.
             BadBytes: The hello is not one.
+            PeerRefused: The sender is not expected, or does not prove who it is.
         """
         self._rest += data
         if len(self._rest) < self._wanted:
             return []
         whole = bytes(self._rest)
-        at = 0 if self.sender is not None else self._greet(whole)
+        at = 0
+        if self.sender is None:
+            at = self._greet(whole) if self._asked is None else self._admit(whole, *self._asked)
         found: list[Message] = []
         if self.sender is not None:
             found, at = self._split(whole, at)
@@ -160,9 +171,25 @@ class Arrivals:
         self._wanted = _U32.size + length
         if len(whole) < self._wanted:
             return 0
-        self.sender = parsed_hello(whole[_U32.size : self._wanted])
-        self._wanted, at = _HEADER.size, self._wanted
+        said, at = whole[_U32.size : self._wanted], self._wanted
+        hello = parsed_hello(said.partition(b" ")[0])
+        challenge = self._admission.challenge(hello.node, said)
+        if challenge is None:
+            self.sender, self._wanted = hello, _HEADER.size
+        else:
+            self._asked, self._wanted = (hello, challenge), PROOF_BYTES
+            self._question = challenge.question
         return at
+
+    def _admit(self, whole: bytes, hello: Hello, challenge: Challenge) -> int:
+        challenge.check(whole[:PROOF_BYTES])
+        self.sender, self._wanted = hello, _HEADER.size
+        return PROOF_BYTES
+
+    def reply(self) -> bytes:
+        """Return what the upstream has to be sent before it can prove who it is; once."""
+        question, self._question = self._question, b""
+        return question
 
     def _split(self, whole: bytes, at: int) -> tuple[list[Message], int]:
         found: list[Message] = []

@@ -85,7 +85,7 @@ def run(
         running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
         running.start()
     try:
-        with interrupted() as seen, _landings(running, keys):
+        with interrupted() as seen, _landings(running, keys, open_without_keys):
             at = spark.sparkContext.master or "local"
             view = _View(described.name, at, log, lambda: running.address)
             _watch(running, view, seen, until_end=until_end, json=json, terminal=terminal)
@@ -96,11 +96,13 @@ def run(
 
 
 @contextmanager
-def _landings(running: FlowRun, keys: KeyPair | None) -> Iterator[None]:
+def _landings(running: FlowRun, keys: KeyPair | None, open_: bool) -> Iterator[None]:
     """Open the landings of sources that runtimes send to."""
     from millstream.engine.inboxes.landing import landings_of
 
-    opened = [] if running.address is None else landings_of(running.host, running.folder, keys)
+    opened = []
+    if running.address is not None:
+        opened = landings_of(running.host, running.folder, keys, open_without_keys=open_)
     try:
         yield
     finally:

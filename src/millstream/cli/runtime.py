@@ -44,6 +44,22 @@ def runtime(
         int | None,
         typer.Option(min=1, help="The number of this node's life; set by its supervisor."),
     ] = None,
+    secret: Annotated[
+        Path | None,
+        typer.Option(help="The file of the secret that this runtime and its neighbours have."),
+    ] = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from", metavar="NODE", help="A node that may send here; can be repeated; else any."
+        ),
+    ] = None,
+    open_without_secret: Annotated[
+        bool,
+        typer.Option(
+            "--open-without-secret", help="Accept messages from everybody in that network."
+        ),
+    ] = False,
     contract: Annotated[
         str, typer.Option(help="one: an answer for each input; stream: several, then an empty one.")
     ] = "one",
@@ -117,6 +133,9 @@ def runtime(
         time_limit,
         attempts,
         queue_bytes,
+        secret,
+        tuple(nodes) if nodes else None,
+        open_without_secret,
     )
     one = Runtime(settings, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True))
     stop_on_signals(one)

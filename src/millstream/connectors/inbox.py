@@ -24,7 +24,8 @@ class Inbox(SourceSpec):
     """Events that programs send: `millstream send FLOW.SOURCE`, or `ms.connect`.
 
     `producers` are the names of the keys that may send over a network; None: all that the host
-    knows. At `runtimes`, host:port, runtimes send messages too, each a row of `format`.
+    knows. At `runtimes`, host:port, runtimes send messages too, each a row of `format`; `nodes` are
+    the names of those that may.
     """
 
     kind: ClassVar[str] = "inbox"
@@ -34,10 +35,11 @@ class Inbox(SourceSpec):
     producers: tuple[str, ...] | None = None
     runtimes: str | None = None
     format: Payload = "json"
+    nodes: tuple[str, ...] | None = None
 
     @property
     def intake(self) -> Intake:
-        return Intake(self.producers, self.runtimes, self.format)
+        return Intake(self.producers, self.runtimes, self.format, self.nodes)
 
     @classmethod
     def from_yaml(cls, entry: Entry) -> Inbox:
@@ -46,6 +48,7 @@ class Inbox(SourceSpec):
             producers=entry.texts("producers"),
             runtimes=entry.text("runtimes"),
             format=entry.text("format") or "json",
+            nodes=entry.texts("nodes"),
         )
 
     def to_yaml(self) -> Tree:
@@ -54,6 +57,7 @@ class Inbox(SourceSpec):
             "producers": None if self.producers is None else list(self.producers),
             "runtimes": self.runtimes,
             "format": None if self.format == "json" else self.format,
+            "nodes": None if self.nodes is None else list(self.nodes),
         }
 
 
@@ -63,6 +67,7 @@ def inbox(
     producers: Sequence[str] | None = None,
     runtimes: str | None = None,
     format: str = "json",
+    nodes: Sequence[str] | None = None,
 ) -> Inbox:
     """Events of this schema, sent by programs.
 
@@ -70,10 +75,12 @@ def inbox(
         ddl: The columns, as in Spark SQL.
         producers: The names of the keys that may send over a network; without it, all that the host
             knows.
-        runtimes: host:port, where runtimes send to (`millstream runtime --out`): plain TCP, without
-            keys.
+        runtimes: host:port, where runtimes send to (`millstream runtime --out`). They prove that
+            they have the secret of the job; on this host, they need not if `nodes` is not given.
         format: What their messages hold: "json", an object each, or "raw", the bytes of the one
             column of binary or string; a timestamp beside it gets the moment of arrival.
+        nodes: The names of the runtimes that may send (`millstream runtime --name`); without it,
+            any.
 
     >>> inbox("flight string, delay double, at timestamp").schema.names
     ('flight', 'delay', 'at')
@@ -84,7 +91,8 @@ def inbox(
     ):
         raise InvalidOption(f'runtimes cannot send to "{runtimes}"', hint="expected host:port")
     allowed = None if producers is None else tuple(producers)
-    return Inbox(schema, allowed, runtimes, _payload(schema, format))
+    named = None if nodes is None else tuple(nodes)
+    return Inbox(schema, allowed, runtimes, _payload(schema, format), named)
 
 
 def _payload(schema: Schema, format: str) -> Payload:

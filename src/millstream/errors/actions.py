@@ -57,5 +57,9 @@ class QueueFull(ActionError):
     """The disk is full; what was not written is not in the queue."""
 
 
+class PeerRefused(ActionError):
+    """The other end of a connection does not prove that it is who it says, or is not expected."""
+
+
 class Fenced(ActionError):
     """A runtime was replaced by one of a later generation and can no longer send."""

@@ -45,7 +45,7 @@ class NoSuchNetwork(LinkError):
 
 
 class OpenNetwork(LinkError):
-    """Other hosts could reach the inboxes of this host, and there are no keys."""
+    """Other hosts could reach an inbox or a runtime of this host, and there are no keys."""
 
 
 class WrongNodes(LinkError):
@@ -57,7 +57,7 @@ class LoopbackInCluster(LinkError):
 
 
 class InvalidKey(LinkError):
-    """A key file is missing, damaged or readable by others."""
+    """A file with a key or a secret is missing, damaged or readable by others."""
 
 
 class KeyExists(LinkError):

@@ -20,6 +20,8 @@ class Intake:
     producers: tuple[str, ...] | None = None
     runtimes: str | None = None
     format: Payload = "json"
+    #: The nodes that may send there; None: any.
+    nodes: tuple[str, ...] | None = None
 
 
 class SourceSpec(Spec):

@@ -36,6 +36,8 @@ class SourceSettings(msgspec.Struct, frozen=True):
     #: Where runtimes send to, host:port, and what their messages hold.
     runtimes: str | None = None
     format: Payload = "json"
+    #: The nodes that may send there, with proof of the secret; None: any.
+    nodes: list[str] | None = None
 
     @property
     def rules(self) -> Rules:
@@ -69,6 +71,7 @@ def declare(source: Source, folder: Path) -> tuple[Description, SourceSettings]:
         inbox=intake is not None,
         producers=None if options.producers is None else list(options.producers),
         runtimes=options.runtimes,
+        nodes=None if options.nodes is None else list(options.nodes),
         format=options.format,
     )
     Folder(folder).put(_FILE, msgspec.json.encode(settings))

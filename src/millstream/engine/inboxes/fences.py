@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from millstream.errors import Fenced
+from millstream.errors import Fenced, PeerRefused
 from millstream.storage import Folder
 
 
@@ -20,12 +20,18 @@ class Fences:
             {} if known is None else msgspec.json.decode(known, type=dict[str, int])
         )
 
-    def pass_(self, node: str, generation: int) -> None:
-        """Let a life of a node in, and fence those before it.
+    def pass_(self, node: str, generation: int, *, most: int | None = None) -> None:
+        """Let a life of a node in, and fence those before it; at most so many nodes.
 
         Raises:
             Fenced: It was replaced by a later one.
+            PeerRefused: It would be one node too many.
         """
+        if most is not None and node not in self._known and len(self._known) >= most:
+            raise PeerRefused(
+                f"{most} nodes have sent here, and none of them was expected",
+                hint="name those that may send: nodes=[...]",
+            )
         fence = self._known.get(node, 0)
         if generation < fence:
             hint = "it may be stopped"

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from millstream import ingest
+from millstream.actions.handshake import secret_of
 from millstream.clock import Clock
 from millstream.engine.inboxes.follow import Following
 from millstream.engine.inboxes.job_inboxes import JobInboxes
@@ -35,7 +36,7 @@ class Inboxes:
     ) -> None:
         """Take a port, the one of before if it is free; nothing is answered before `start`."""
         self._node, self._of, self._clock = node, of, clock
-        self._security = listening.security
+        self._security, self._open = listening.security, listening.open_without_keys
         self._jobs: dict[str, JobInboxes] = {}
         self._guard = threading.RLock()
         self._folder = folder
@@ -99,7 +100,7 @@ class Inboxes:
                 found = _grown(found, partitions or {}, self._clock)
             _check_places(found, places)
             opened = JobInboxes(job, self.address)
-            self._open_sources(job, opened, found, places)
+            self._open_sources(job, folder, opened, found, places)
             if driver:
                 self._follow(job, opened, found, places)
             self._jobs[job] = opened
@@ -107,7 +108,12 @@ class Inboxes:
                 opened.listen()
 
     def _open_sources(
-        self, job: str, opened: JobInboxes, found: Mapping[str, Source], places: Places
+        self,
+        job: str,
+        folder: Path,
+        opened: JobInboxes,
+        found: Mapping[str, Source],
+        places: Places,
     ) -> None:
         """Open the inboxes of sources, all of them or none, and let them be found."""
         with contextlib.ExitStack() as stack:
@@ -117,7 +123,9 @@ class Inboxes:
         for name, (description, settings) in found.items():
             self._publish(f"{job}.{name}", fresh[name], settings, places.get(name, ()))
             if settings.runtimes is not None:
-                opened.landings[name] = self._landing(job, name, description.path, settings)
+                opened.landings[name] = self._landing(
+                    job, name, description.path, settings, secret_of(folder)
+                )
                 opened.landings[name].bind()
 
     def _opened(self, source: Source, stack: contextlib.ExitStack) -> list[Inbox]:
@@ -149,7 +157,7 @@ class Inboxes:
                 return
             known = {name: one for name, one in declared_inboxes(folder).items() if name in sources}
             found = {name: one for name, one in known.items() if name not in opened.sources}
-            self._open_sources(job, opened, found, {})
+            self._open_sources(job, folder, opened, found, {})
             for name, one in found.items():
                 self._keep_level(f"{job}.{name}", one, opened.sources[name])
             if self._started:
@@ -221,7 +229,9 @@ class Inboxes:
             self._listener.sources.withdraw(f"{job}.{name}")
             self._levels.remove(f"{job}.{name}")
 
-    def _landing(self, job: str, source: str, folder: Path, settings: SourceSettings) -> Landing:
+    def _landing(
+        self, job: str, source: str, folder: Path, settings: SourceSettings, secret: bytes
+    ) -> Landing:
         """Return where runtimes send to a source; rows go by key to the inboxes of all engines."""
         keys = None if self._security is None else self._security.keys
         if settings.runtimes == ":0":  # anywhere, where others can reach it as they do the inboxes
@@ -233,9 +243,16 @@ class Inboxes:
                 here = self._jobs[job].sources[source] if job in self._jobs else []
             return max((inbox.highest(sender) for inbox in here), default=-1)
 
-        connect, clock = connecting(self.address, keys), self._clock
-        target = f"{job}.{source}"
-        return Landing(target, settings, folder, connect=connect, highest=highest, clock=clock)
+        return Landing(
+            f"{job}.{source}",
+            settings,
+            folder,
+            connect=connecting(self.address, keys),
+            highest=highest,
+            clock=self._clock,
+            secret=secret,
+            open_without_keys=self._open,
+        )
 
     def _follow(
         self, job: str, opened: JobInboxes, found: Mapping[str, Source], places: Places

@@ -9,7 +9,8 @@ nor a spare that begins at 1 is taken for a repetition. A life that was replaced
 permanently. A sender without a generation cannot be recognised: what it sends again after its
 connection broke is there twice.
 
-A message that is no row becomes a dead letter of the source, and is acknowledged.
+Runtimes prove the secret of the job (actions/handshake). A message that is no row becomes a dead
+letter of the source, and is acknowledged.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import logging
 import socket
 import struct
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,12 +30,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.actions import wire
-from millstream.actions.peers import Upstream, listen
+from millstream.actions.bounds import MOST_NODES, MOST_SENDERS, overdrawn, surplus
+from millstream.actions.handshake import Admission, secret_of
+from millstream.actions.log import Seldom
+from millstream.actions.peers import Closed, Upstream, listen, local
 from millstream.actions.serials import NONE, nearest
 from millstream.clock import Clock, SystemClock
 from millstream.engine.inboxes.fences import Fences
 from millstream.engine.inboxes.payloads import rows_of
-from millstream.errors import Ended, InvalidAddress, MillstreamError
+from millstream.errors import Ended, InvalidAddress, MillstreamError, PeerRefused
 from millstream.ingest import SourceSettings
 from millstream.links.client import Client
 from millstream.links.host import Host, declared_inboxes
@@ -47,7 +52,6 @@ _LIMIT: Final = 64 << 20
 #: How long inboxes may take nothing before a runtime is disconnected, to come again.
 _PATIENCE_S: Final = 300.0
 _ACK_S: Final = 15
-_MOST_RUNTIMES: Final = 256
 _CLOSING_S: Final = 2.0
 
 Connect = Callable[[str], Client]
@@ -66,6 +70,8 @@ class Landing:
         connect: Connect,
         highest: Callable[[str], int],
         clock: Clock,
+        secret: bytes,
+        open_without_keys: bool = False,
     ) -> None:
         """Take messages for `target`, "job.source", whose journal is in `folder`.
 
@@ -76,11 +82,18 @@ class Landing:
             connect: Makes the client of a sender.
             highest: Returns the highest number that is durable here of a sender, or -1.
             clock: Tells when a message has come.
+            secret: What runtimes prove. The plain protocol, without proof, is for this host alone
+                and for sources that do not name their nodes.
+            open_without_keys: The network is trusted as it is: the plain protocol is for all.
         """
         assert settings.runtimes is not None
         self.target, self.at, self.format = target, settings.runtimes, settings.format
         self.error: str | None = None
         self.clock = clock
+        nodes = None if settings.nodes is None else frozenset(settings.nodes)
+        plain = open_without_keys or (local(self.at) and nodes is None)
+        self.admission = Admission(secret, plain, nodes)
+        self._refused = Seldom(_log.warning)
         self._connect, self._highest = connect, highest
         self._fences = Fences(folder / "runtimes.json")
         self._guard = threading.Lock()
@@ -127,17 +140,40 @@ class Landing:
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                sock, _ = listener.accept()
+                sock, from_ = listener.accept()
             except OSError:
                 return
             with self._guard:
-                if self._closed or len(self._connections) >= _MOST_RUNTIMES:
+                if self._closed:
                     sock.close()
-                    continue
+                    return
                 self._numbers += 1
-                one = _Connection(self, sock, self._numbers)
+                one = _Connection(self, sock, self._numbers, str(from_[0]))
                 self._connections.add(one)
+                waiting = sorted(
+                    (one for one in self._connections if one.sender is None),
+                    key=lambda one: one.number,
+                )
+                too_much = surplus({one: one.host for one in waiting})
+                if too_much is not None:
+                    self._connections.discard(too_much)
+                    too_much.close()
             one.start()
+
+    def refused(self, why: object) -> None:
+        """Say that a runtime was disconnected; not more often than a log can bear."""
+        with self._guard:
+            self._refused.write(
+                f"disconnected a runtime that sends to {self.target}: {why}", time.monotonic()
+            )
+
+    def bound(self) -> None:
+        """Disconnect the slowest one if unfinished messages take too much memory together."""
+        with self._guard:
+            one = overdrawn({one: one.unfinished for one in self._connections}, 2 * _LIMIT)
+        if one is not None:
+            self.refused("unfinished messages take too much memory")
+            one.close()
 
     # senders
 
@@ -146,11 +182,16 @@ class Landing:
 
         Raises:
             Fenced: It was replaced by a later life.
+            PeerRefused: There are too many.
         """
+        with self._guard:
+            if sum(one.sender is not None for one in self._connections) >= MOST_SENDERS:
+                raise PeerRefused(f"{MOST_SENDERS} runtimes are connected")
         if hello.generation is None:
             return self._unknown(one, hello.node)
         with self._guard:
-            self._fences.pass_(hello.node, hello.generation)
+            most = MOST_NODES if self.admission.nodes is None else None
+            self._fences.pass_(hello.node, hello.generation, most=most)
             name = f"runtime:{hello}"
             ours = [key for key in self._senders if key.startswith(f"runtime:{hello.node}#")]
             gone = [self._senders.pop(key) for key in ours if key != name]
@@ -213,24 +254,24 @@ class Landing:
 class _Connection(threading.Thread):
     """One runtime that is connected."""
 
-    def __init__(self, landing: Landing, sock: socket.socket, number: int) -> None:
+    def __init__(self, landing: Landing, sock: socket.socket, number: int, host: str) -> None:
         super().__init__(name=f"landing {landing.target} {number}", daemon=True)
-        self.number = number
+        self.number, self.host = number, host
         self.sender: _Sender | None = None
         self._landing = landing
-        self._upstream = Upstream(sock, number, _LIMIT)
+        self._upstream = Upstream(sock, number, _LIMIT, landing.admission)
         sock.setblocking(True)
         # One that does not read its acknowledgements is disconnected.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _ACK_S, 0))
 
     def run(self) -> None:
         try:
-            while data := self._upstream.sock.recv(_READ):
+            while data := self._read():
                 self._take(data)
         except OSError:
             pass  # it is gone, and comes again
-        except MillstreamError as why:
-            _log.warning("disconnected a runtime that sends to %s: %s", self._landing.target, why)
+        except (MillstreamError, Closed) as why:
+            self._landing.refused(why)
         except Exception:  # noqa: BLE001 (one runtime's trouble is not the others')
             _log.exception("disconnected a runtime that sends to %s", self._landing.target)
         finally:
@@ -238,10 +279,24 @@ class _Connection(threading.Thread):
             self._landing.left(self)
             self._upstream.close()
 
+    def _read(self) -> bytes:
+        sock = self._upstream.sock
+        if self.sender is None:  # only so long
+            sock.settimeout(max(0.001, self._upstream.greet_by - time.monotonic()))
+        return sock.recv(_READ)
+
+    @property
+    def unfinished(self) -> tuple[float, int]:
+        """Since when it has completed no message, and what is here of one."""
+        return self._upstream.since, self._upstream.arrivals.unfinished
+
     def _take(self, data: bytes) -> None:
-        messages = self._upstream.arrivals.feed(data)
+        messages = self._upstream.feed(data)
+        if self._upstream.arrivals.unfinished:
+            self._landing.bound()
         if self.sender is None and self._upstream.arrivals.sender is not None:
             self.sender = self._landing.greeted(self, self._upstream.arrivals.sender)
+            self._upstream.sock.settimeout(None)
         if messages:
             assert self.sender is not None
             self.sender.take(messages)
@@ -372,7 +427,9 @@ class _Sender:
             self._client.abort()
 
 
-def landings_of(host: Host, folder: Path, keys: KeyPair | None = None) -> list[Landing]:
+def landings_of(
+    host: Host, folder: Path, keys: KeyPair | None = None, *, open_without_keys: bool = False
+) -> list[Landing]:
     """Open the landings of the flow whose inboxes `host` has, with its data in `folder`."""
     opened = []
     for name, (description, settings) in declared_inboxes(folder).items():
@@ -385,6 +442,8 @@ def landings_of(host: Host, folder: Path, keys: KeyPair | None = None) -> list[L
                 connect=connecting(host.address, keys),
                 highest=partial(_highest, inboxes),
                 clock=SystemClock(),
+                secret=secret_of(folder),
+                open_without_keys=open_without_keys,
             )
             landing.tick()
             opened.append(landing)

@@ -12,6 +12,7 @@ have acknowledged stays.
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import threading
@@ -20,10 +21,13 @@ from pathlib import Path
 from typing import Final
 
 from millstream.actions import wire
+from millstream.actions.handshake import HELLO_S, Introduction
 from millstream.actions.peers import Closed, Peer, split
 from millstream.actions.serials import id_of, nearest
+from millstream.errors import PeerRefused
 from millstream.journal import journal_at
 
+_log = logging.getLogger(__name__)
 _FULL: Final = (1 << 32) - 1
 _ROWS: Final = 4096
 _UNSENT: Final = 1 << 20
@@ -57,10 +61,13 @@ def position_of(serial: int) -> int:
 class Egress:
     """The rows of a journal of one partition on their way to runtimes."""
 
-    def __init__(self, name: str, path: Path) -> None:
-        """Send what is in the journal at `path` under the name of a node, "scheme_node"."""
+    def __init__(self, name: str, path: Path, secret: bytes | None = None) -> None:
+        """Send what is in the journal at `path` under the name of a node, "scheme_node".
+
+        The runtimes have to prove the secret, if there is one.
+        """
         self._path, self._reader_name = path, f"{name}.runtimes"
-        self._who = wire.Hello(name, 1)
+        self._who, self._secret = wire.Hello(name, 1), secret
         self._ways: dict[str, _Way] = {}
         self._commit_at = 0.0
         self._partition = journal_at(path).reader().partition(0)
@@ -78,7 +85,7 @@ class Egress:
         fresh = [one for one in addresses if one not in self._ways]
         for number, address in enumerate(fresh):
             at = gone[number].acked if number < len(gone) else self._position
-            self._ways[address] = _Way(self._who, self._path, address, at)
+            self._ways[address] = _Way(self._who, self._secret, self._path, address, at)
         for way in gone:
             way.stop()
 
@@ -108,10 +115,12 @@ class Egress:
 class _Way(threading.Thread):
     """The way to one runtime; connected again whenever the connection breaks."""
 
-    def __init__(self, who: wire.Hello, path: Path, address: str, acked: int) -> None:
+    def __init__(
+        self, who: wire.Hello, secret: bytes | None, path: Path, address: str, acked: int
+    ) -> None:
         super().__init__(name=f"egress to {address}", daemon=True)
         self.acked = acked
-        self._who, self._address = who, address
+        self._who, self._secret, self._address = who, secret, address
         self._partition = journal_at(path).reader().partition(0)
         self._sent = acked
         #: The position after the last row that was sent; instructions are not sent.
@@ -127,14 +136,32 @@ class _Way(threading.Thread):
         while not self._stopped.is_set():
             with contextlib.suppress(OSError, Closed):
                 sock = socket.create_connection(split(self._address), timeout=_CONNECT_S)
-                pause = _SHORTEST_S
                 with contextlib.closing(Peer(sock)) as peer:
-                    self._talk(peer)
+                    try:
+                        self._introduce(peer)
+                        pause = _SHORTEST_S
+                        self._talk(peer)
+                    except PeerRefused as why:
+                        _log.warning("%s does not send to %s: %s", self._who, self._address, why)
+                        pause = _LONGEST_S
             self._stopped.wait(pause)
             pause = min(_LONGEST_S, 2 * pause)
 
+    def _introduce(self, peer: Peer) -> None:
+        """Say who we are, and see that the other side is the right one.
+
+        Raises:
+            PeerRefused: It does not have our secret.
+        """
+        ours, until = Introduction(str(self._who), self._secret), time.monotonic() + HELLO_S
+        peer.write(ours.hello)
+        while not ours.over:
+            if self._stopped.is_set() or time.monotonic() >= until:
+                raise Closed("it did not answer our hello")
+            if select.select([peer.sock], [], [], _LOOK_S)[0]:
+                peer.write(ours.feed(peer.read() or b"")[0])
+
     def _talk(self, peer: Peer) -> None:
-        peer.write(wire.hello(self._who))
         acks = wire.Acks()
         self._sent = self._last = self.acked
         while not self._stopped.is_set():

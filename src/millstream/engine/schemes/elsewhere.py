@@ -40,8 +40,9 @@ _KILLED: Final = -9
 class Elsewhere:
     """The runtimes of a job on another engine."""
 
-    def __init__(self, url: str, token: str, job: str, on_exit: Exited) -> None:
-        self._job, self._on_exit = job, on_exit
+    def __init__(self, url: str, token: str, job: str, secret: bytes, on_exit: Exited) -> None:
+        """Order the engine at `url`; `secret` is what the job's runtimes prove to each other."""
+        self._job, self._on_exit, self._secret = job, on_exit, secret.decode()
         self._http = httpx.Client(
             base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=_ORDER_S
         )
@@ -62,7 +63,9 @@ class Elsewhere:
     def _start(self, order: Start, *, drain: bool) -> None:
         if self._wanted.get(order.node) != order.generation:
             return
-        asked = GuestOrder("start", order.address, order.generation, list(order.outs), drain)
+        asked = GuestOrder(
+            "start", order.address, order.generation, list(order.outs), drain, self._secret
+        )
         if self._post(order.node, asked, _ORDER_S) is not None:
             self._started[order.node] = order.generation
 

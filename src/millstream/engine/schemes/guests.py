@@ -15,6 +15,7 @@ from typing import IO, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from millstream.actions.handshake import keep_secret, secret_file
 from millstream.actions.scheme import Scheme
 from millstream.actions.supervision import Start
 from millstream.engine.schemes.runtimes import Runtimes
@@ -23,7 +24,7 @@ from millstream.errors import RequestRefused
 BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
-class GuestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GuestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What to do with the runtime of a node: start it at an address, end it, drain it or ask it."""
 
     do: Literal["start", "kill", "drain", "ask"]
@@ -31,6 +32,8 @@ class GuestOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generation: int = 0
     outs: list[str] = []
     drain: bool = False
+    #: What the runtimes of the scheme prove to each other, to start.
+    secret: str = ""
     #: A command of the runtimes' protocol, to ask.
     command: Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})] = b""
 
@@ -58,7 +61,7 @@ class Guest:
         engine: Path,
     ) -> None:
         """Host nodes of `scheme` for the engine with the folder `engine`; see also `Runtimes`."""
-        self._scheme = scheme
+        self._scheme, self._data = scheme, folder.parent
         self._ends: dict[str, tuple[int, int]] = {}
         self._lives: dict[str, int] = {}
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +74,7 @@ class Guest:
             programs=programs,
             log=self._log,
             env=_marked(engine),
+            secret=secret_file(self._data),
         )
 
     def _exited(self, node: str, generation: int, code: int) -> None:
@@ -92,6 +96,7 @@ class Guest:
             case "start":
                 self._ends.pop(node, None)
                 self._lives[node] = order.generation
+                keep_secret(self._data, order.secret.encode())
                 start = Start(node, order.address, order.generation, tuple(order.outs))
                 self._runtimes.start(start, drain=order.drain)
             case "kill":

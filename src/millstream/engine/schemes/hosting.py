@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from millstream.actions import scheme as schemes
+from millstream.actions.handshake import secret_file, secret_of
 from millstream.actions.scheme import Node, Scheme
 from millstream.engine.driver import protocol
 from millstream.engine.jobs.status import RuntimeStatus
@@ -119,10 +120,20 @@ def _supervised(
     }
     supervisor = SchemeSupervisor(placed, _memory(folder), wake, fixed)
     exited = supervisor.exited
-    own = Runtimes(placed, folder=folder / "runtimes", root=root, on_exit=exited, programs=programs)
+    secret = secret_of(folder)
+    own = Runtimes(
+        placed,
+        folder=folder / "runtimes",
+        root=root,
+        on_exit=exited,
+        programs=programs,
+        secret=secret_file(folder),
+    )
     token = read_token(Path(how.data).parents[1] / "token") if len(how.engines) > 1 else ""
     others = {
-        n: Elsewhere(one.url, token, how.name, exited) for n, one in enumerate(how.engines) if n
+        n: Elsewhere(one.url, token, how.name, secret, exited)
+        for n, one in enumerate(how.engines)
+        if n
     }
     return supervisor, Places(own, others, owners)
 
@@ -138,9 +149,12 @@ class Beside:
         """Start them; the journals of the stages have to be there."""
         self._supervisor, places = _supervised(scheme, how, _nothing)
         self._look_at = 0.0
-        journals = Path(how.data) / how.name / "journals"
+        folder = Path(how.data) / how.name
+        journals, secret = folder / "journals", secret_of(folder)
         self._egress = {
-            name: Egress(f"{scheme.name}_{name}", (journals / mixing.journal_of(name)).resolve())
+            name: Egress(
+                f"{scheme.name}_{name}", (journals / mixing.journal_of(name)).resolve(), secret
+            )
             for name in mixing.sending(scheme)
         }
         self._flushing = False

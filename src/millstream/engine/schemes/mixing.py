@@ -84,6 +84,7 @@ class _Building:
         upstreams = self._scheme.upstreams(name)
         inputs = [self.stream(one) for one in upstreams if one in self._inside]
         if any(one not in self._inside for one in upstreams):
-            messages = inbox("value binary", runtimes=":0", format="raw")
+            nodes = [f"{self._scheme.name}_{one}" for one in upstreams if one not in self._inside]
+            messages = inbox("value binary", runtimes=":0", format="raw", nodes=nodes)
             inputs.append(self.flow.source(source_of(name), messages))
         return inputs[0] if len(inputs) == 1 else self.flow.merge(f"{name}_all", *inputs)

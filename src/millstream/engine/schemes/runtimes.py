@@ -53,6 +53,7 @@ class Runtimes:
         programs: Mapping[str, Path] | None = None,
         log: IO[bytes] | None = None,
         env: Mapping[str, str] | None = None,
+        secret: Path | None = None,
     ) -> None:
         """Host the nodes of a scheme.
 
@@ -65,10 +66,11 @@ class Runtimes:
                 for them.
             log: Where they and their programs say what they have to; None: where this process does.
             env: Their environment; None: that of this process. Programs have their own.
+            secret: The file of the secret that they prove to each other.
         """
         self._scheme, self._folder, self._root = scheme, folder.resolve(), root.resolve()
         self._on_exit, self._programs = on_exit, dict(programs or {})
-        self._log, self._env = log, env
+        self._log, self._env, self._secret = log, env, secret
         self._processes: dict[str, tuple[int, subprocess.Popen[bytes]]] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._place = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -83,6 +85,7 @@ class Runtimes:
             root=self._root,
             service=self._service(order.node),
             program=self._programs.get(self._scheme.node(order.node).action),
+            secret=self._secret,
         )
         source = self._scheme.role(order.node) == "source"
         command = hosted.command(replace(settings, once=source, drain=source and drain))
