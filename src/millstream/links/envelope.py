@@ -243,7 +243,7 @@ def decode_batch(
     """
     buffer = pa.py_buffer(body)
     try:
-        if _compressed(pa.ipc.read_message(buffer)):
+        if compressed(pa.ipc.read_message(buffer)):
             # A few kilobytes can swell to all the memory there is.
             raise BadFrame("a batch is compressed", hint="send it as it is")
         batch = pa.ipc.read_record_batch(buffer, schema)
@@ -260,8 +260,13 @@ def decode_batch(
     return batch, buffer if plain else None
 
 
-def _compressed(message: Any) -> bool:
-    """Tell whether a record batch is compressed, by its metadata, which is a FlatBuffer."""
+def compressed(message: Any) -> bool:
+    """Tell whether a record batch is compressed, by its metadata, which is a FlatBuffer.
+
+    Raises:
+        BadFrame: It is no record batch.
+        struct.error: Its metadata are cut off.
+    """
     raw = memoryview(message.metadata)
 
     def field(table: int, number: int) -> int:

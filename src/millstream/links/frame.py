@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
+MOST_NAME: Final = 512
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Number = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
 Moment = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)]
 Checksum = Annotated[int, msgspec.Meta(ge=0)]
 
 

@@ -253,3 +253,50 @@ def test_a_line_that_is_nested_deeply_is_a_dead_letter(served: Served) -> None:
         "malformed record: it is nested more than 200 deep",
         "malformed record: not UTF-8 at byte 21",
     ]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_compressed_stream_is_refused(served: Served, codec: str) -> None:
+    zeros = pa.record_batch([pa.array(["k" * 1000] * 50_000)], names=["origin"])
+    found = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(found, zeros.schema, options=options) as stream:
+        stream.write_batch(zeros)
+    answer = send(served, found.getvalue(), ARROW)
+    assert (answer.status_code, answer.json()["message"]) == (400, "the Arrow stream is compressed")
+    assert there(served) == []
+
+
+def test_a_text_that_is_written_once_for_many_rows_is_refused(served: Served) -> None:
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 50_000, pa.int32()), pa.array(["k" * 100_000])
+    )
+    answer = send(served, arrow(pa.record_batch([texts], names=["origin"])), ARROW)
+    assert answer.status_code == 400
+    assert "dictionary" in answer.json()["message"]
+    assert there(served) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/jobs/f/sources/%00/events",
+        "/jobs/%FF/sources/s/events",
+        f"/jobs/f/sources/{'x' * 5000}/events",
+    ],
+)
+def test_a_name_that_cannot_be_is_not_found(served: Served, path: str) -> None:
+    assert EVENTS.count("/") == path.count("/"), EVENTS
+    answer = served.http.post(path, content=lines([1]), headers={"Content-Type": NDJSON})
+    assert 400 <= answer.status_code < 500, answer.text
+
+
+@pytest.mark.parametrize("sender", ["x" * 513, "a\tb", "", "\x80"])
+def test_a_sender_has_a_name_that_can_be_printed(served: Served, sender: str) -> None:
+    headers = {"Content-Type": NDJSON, "Millstream-First-Number": "0"}
+    answer = served.http.post(
+        EVENTS,
+        content=lines([1]) + b"nonsense\n",
+        headers=[*headers.items(), ("Millstream-Sender", sender.encode("latin-1"))],  # type: ignore[arg-type]
+    )
+    assert answer.status_code == 400, answer.text

@@ -13,6 +13,7 @@ own, and is new each time.
 from __future__ import annotations
 
 import queue
+import struct
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,10 +25,12 @@ import msgspec
 import pyarrow as pa
 
 from millstream import ingest
-from millstream.errors import Ended, RequestRefused
+from millstream.errors import Ended, NotThere, RequestRefused
 from millstream.ingest import Rows
 from millstream.ingest.rows import numbered
+from millstream.links import envelope
 from millstream.links.client import Client
+from millstream.links.frame import MOST_NAME
 from millstream.links.keys import KeyPair
 from millstream.links.network import Address
 from millstream.links.rows import to_batch
@@ -95,9 +98,14 @@ class Intake:
                 taken.
             NoAnswer: The inboxes had no room for too long; some of the rows may be there.
         """
+        if len(target) > MOST_NAME or not target.isprintable():
+            raise NotThere("there is no such source", hint="its name is too long, or no text")
         if numbering is None:
             with self._borrowed() as own:
                 return self._send(target, media, body, own, timeout)
+        if not numbering.sender.isprintable() or not 0 < len(numbering.sender) <= MOST_NAME:
+            hint = f"1 to {MOST_NAME} characters that can be printed"
+            raise RequestRefused("this is not a name for a sender", hint=hint)
         # Of one sender one at a time: rows that come after others of a higher number would be taken
         # for repeated.
         with self._locks[hash(numbering.sender) % _LOCKS]:
@@ -192,9 +200,10 @@ def _elements(body: bytes) -> list[bytes]:
 
 def _arrow(body: bytes, schema: pa.Schema, first: int, target: str) -> list[Rows]:
     try:
+        _check_plain(body)
         with pa.ipc.open_stream(body) as stream:
             batches = [_validated(batch) for batch in stream if batch.num_rows]
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, struct.error) as exc:
         hint = "write it with pa.ipc.new_stream"
         raise RequestRefused(f"the body is not an Arrow stream: {exc}", hint=hint) from exc
     rows = []
@@ -206,6 +215,21 @@ def _arrow(body: bytes, schema: pa.Schema, first: int, target: str) -> list[Rows
         ]
         first += fitting.num_rows
     return rows
+
+
+def _check_plain(body: bytes) -> None:
+    """Refuse a stream that is larger once it is read than it is here.
+
+    Raises:
+        RequestRefused: It is compressed, or its texts are written once for many rows.
+    """
+    for message in pa.ipc.MessageReader.open_stream(body):
+        if message.type not in ("schema", "record batch"):
+            raise RequestRefused(
+                "the Arrow stream has a dictionary", hint="send its columns decoded"
+            )
+        if message.type == "record batch" and envelope.compressed(message):
+            raise RequestRefused("the Arrow stream is compressed", hint="send it as it is")
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
