@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from millstream import __version__
+from millstream.cli.ca import with_ca
 
 NAME: Final = "millstream"
 
@@ -76,10 +77,13 @@ def commands(names: Collection[str]) -> typer.Typer:
     app.callback()(_options)
     for name, file in COMMANDS.items():
         if name in names:
-            app.command(name)(getattr(_loaded(file), name))
+            app.command(name)(with_ca(getattr(_loaded(file), name)))
     for name, about in GROUPS.items():
         if name in names:
-            app.add_typer(_loaded(name).app, name=name, help=about)
+            group = _loaded(name).app
+            for one in group.registered_commands:
+                one.callback = with_ca(one.callback)
+            app.add_typer(group, name=name, help=about)
     return app
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from millstream import errors
 from millstream.engine import tokens
+from millstream.engine.access.trust import trusted
 from millstream.engine.http.openapi import JSON, OCTETS
 from millstream.engine.jobs.status import EngineStatus, JobStatus
 from millstream.engine.programs.contents import Content
@@ -48,18 +49,31 @@ Sent = Callable[[int, int], None]
 class EngineClient:
     """One engine, asked over HTTP."""
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        ca: Path | None = None,
+    ) -> None:
         """Ask the engine at `url`; nothing is sent yet.
 
         Without a token, that of an engine of ours on this host is looked up when it is first
-        needed.
+        needed. `ca` has the certificates that verify the engine; without it, MILLSTREAM_CA names
+        them, or the machine's are trusted.
+
+        Raises:
+            EngineError: `ca` holds no certificate.
         """
         self.url = _checked(url)
         self._token = token
         self._timeout = timeout
         # Proxies of the environment are not for this host; its certificates are.
         direct = {f"all://{urlsplit(self.url).hostname}": None} if self.local else None
-        self._http = httpx.Client(base_url=self.url, timeout=timeout, mounts=direct)
+        self._http = httpx.Client(
+            base_url=self.url, timeout=timeout, mounts=direct, verify=trusted(ca)
+        )
 
     @property
     def local(self) -> bool:

@@ -36,6 +36,7 @@ from millstream.links.keys import KeyPair
 from millstream.links.network import Address
 from millstream.switch.request import SwitchRequest
 
+HTML: Final = "text/html"
 _SLICE_S: Final = 1.0
 _THREADS: Final = 32
 _SENDING: Final = 16

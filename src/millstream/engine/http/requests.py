@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 from millstream.engine.access.audit import AuditEntry
 from millstream.engine.access.caller import Caller
 from millstream.engine.access.token_book import TokenBook
-from millstream.engine.http.api import Api, Asked, Text
+from millstream.engine.http.api import HTML, Api, Asked, Text
 from millstream.engine.http.gate import Gate
 from millstream.engine.http.limits import Held, Rate, RequestLimits
 from millstream.engine.http.messages import Ready
@@ -38,6 +38,12 @@ from millstream.errors import InternalError, MillstreamError, RequestRefused
 _log = logging.getLogger(__name__)
 _DISCARD_S: Final = 2.0
 _LONGEST: Final = 300
+#: A page of ours has no script and loads nothing; nobody may show it in a frame.
+_PAGE: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 def application(
@@ -269,7 +275,8 @@ class _Body:
 
 def _response(operation: Operation, answer: Any) -> Response:
     if isinstance(answer, Text):
-        return Response(answer.body, media_type=answer.media)
+        headers = _PAGE if answer.media == HTML else None
+        return Response(answer.body, media_type=answer.media, headers=headers)
     status = 503 if isinstance(answer, Ready) and not answer.ready else operation.status
     return Response(
         msgspec.json.encode(answer, enc_hook=_encoded), status_code=status, media_type=JSON

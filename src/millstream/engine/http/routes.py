@@ -1,6 +1,6 @@
 """The table of the HTTP API: every route, what it needs, takes and answers.
 
-    GET     /health /ready /engine /metrics /openapi.json /audit
+    GET     / /docs /health /ready /engine /metrics /openapi.json /audit
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
     GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
     POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
@@ -24,8 +24,8 @@ from msgspec import Meta
 from millstream import __version__
 from millstream.engine.access.audit import AuditEntry
 from millstream.engine.access.permissions import Need
-from millstream.engine.http import operations
-from millstream.engine.http.api import Api, Asked
+from millstream.engine.http import docs_page, operations
+from millstream.engine.http.api import HTML, Api, Asked, Text
 from millstream.engine.http.messages import (
     Beginning,
     Deployment,
@@ -59,6 +59,16 @@ from millstream.flow.binary import NAME
 
 #: The most bytes of a program in one answer.
 PIECE_BYTES: Final = 8 << 20
+
+
+def home(api: Api, asked: Asked) -> Text:  # noqa: ARG001
+    """Return a page that leads to the others."""
+    return Text(docs_page.home(), HTML)
+
+
+def docs(api: Api, asked: Asked) -> Text:  # noqa: ARG001
+    """Return this description as a page."""
+    return Text(_DOCS, HTML)
 
 
 def openapi(api: Api, asked: Asked) -> dict[str, Any]:  # noqa: ARG001
@@ -121,6 +131,8 @@ def _route(
 
 
 OPERATIONS: Final[Sequence[Operation]] = (
+    _route("GET /", home, Need.NOTHING, HTML),
+    _route("GET /docs", docs, Need.NOTHING, HTML),
     _route("GET /health", operations.health, Need.NOTHING, Health),
     _route("GET /ready", operations.ready, Need.NOTHING, Ready),
     _route("GET /engine", operations.engine, Need.TOKEN, EngineStatus),
@@ -261,3 +273,4 @@ OPERATIONS: Final[Sequence[Operation]] = (
 )
 
 DESCRIPTION: Final = describe(OPERATIONS, version=__version__)
+_DOCS: Final = docs_page.page(DESCRIPTION)

@@ -14,7 +14,7 @@ import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -26,10 +26,11 @@ import msgspec
 from millstream.actions.peers import split
 from millstream.actions.scheme import Scheme
 from millstream.actions.supervision import Start
+from millstream.engine.access.trust import trusted
 from millstream.engine.jobs.status import Peer
 from millstream.engine.schemes.guests import GuestOrder, GuestStatus
 from millstream.engine.schemes.runtimes import Exited, RuntimeHost, Runtimes
-from millstream.errors import InvalidScheme
+from millstream.errors import InvalidScheme, TokenRefused
 
 _ASK_S: Final = 4.5
 _ORDER_S: Final = 20.0
@@ -40,12 +41,13 @@ _KILLED: Final = -9
 class Elsewhere:
     """The runtimes of a job on another engine."""
 
-    def __init__(self, url: str, token: str, job: str, secret: bytes, on_exit: Exited) -> None:
+    def __init__(
+        self, url: str, token: Callable[[], str], job: str, secret: bytes, on_exit: Exited
+    ) -> None:
         """Order the engine at `url`; `secret` is what the job's runtimes prove to each other."""
-        self._job, self._on_exit, self._secret = job, on_exit, secret.decode()
-        self._http = httpx.Client(
-            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=_ORDER_S
-        )
+        self._token, self._job, self._on_exit = token, job, on_exit
+        self._secret = secret.decode()
+        self._http = httpx.Client(base_url=url, timeout=_ORDER_S, verify=trusted())
         self._wanted: dict[str, int] = {}
         self._started: dict[str, int] = {}
         self._pids: dict[str, int | None] = {}
@@ -113,12 +115,16 @@ class Elsewhere:
             answer = self._http.post(
                 path,
                 content=msgspec.json.encode(order),
-                headers={"Content-Type": "application/json"},
+                # Read each time: it may have been rotated.
+                headers={
+                    "Content-Type": "application/json",
+                    "Authorization": f"Bearer {self._token()}",
+                },
                 timeout=httpx.Timeout(timeout, connect=min(2.0, timeout)),
             )
             if answer.is_success:
                 return msgspec.json.decode(answer.content, type=GuestStatus)
-        except (httpx.HTTPError, msgspec.MsgspecError):
+        except (httpx.HTTPError, msgspec.MsgspecError, TokenRefused):
             return None
         return None
 

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -129,7 +130,7 @@ def _supervised(
         programs=programs,
         secret=secret_file(folder),
     )
-    token = read_token(Path(how.data).parents[1] / "token") if len(how.engines) > 1 else ""
+    token = partial(read_token, Path(how.data).parents[1] / "token")
     others = {
         n: Elsewhere(one.url, token, how.name, secret, exited)
         for n, one in enumerate(how.engines)
