@@ -307,9 +307,8 @@ class Engine(JobQueries):
         running = [managed.name for managed in jobs if managed.job.state in life.ALIVE]
         if running and not force:
             verb = "job runs" if len(running) == 1 else "jobs run"
-            hint = (
-                "drain them first, or use --force: they continue when the engine is started again"
-            )
+            later = "they continue when the engine is started again"
+            hint = f"drain them first, or use --force: {later}"
             raise JobsRunning(f"{len(running)} {verb}: {', '.join(sorted(running))}", hint=hint)
         self.stopped.set()
 

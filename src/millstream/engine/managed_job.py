@@ -9,6 +9,7 @@ from millstream.engine.driver.process import DriverProcess
 from millstream.engine.jobs.lifecycle import DriverDied, Job
 from millstream.engine.jobs.store import Stored, Version
 from millstream.engine.jobs.switch_record import Switch
+from millstream.errors import DriverFailed
 
 
 @dataclass(slots=True)
@@ -50,6 +51,18 @@ class ManagedJob:
             committed=sum(group["batch"] + 1 for group in groups) if groups else None,
             caught_up=bool(groups) and not any(group["lag_rows"] for group in groups),
         )
+
+    @property
+    def present_driver(self) -> DriverProcess:
+        """The driver.
+
+        Raises:
+            DriverFailed: There is none now.
+        """
+        if self.driver is None:
+            hint = "ask again when it runs"
+            raise DriverFailed(f'job "{self.name}" has no driver now', hint=hint)
+        return self.driver
 
     @property
     def current(self) -> int:

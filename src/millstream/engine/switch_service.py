@@ -42,7 +42,6 @@ from millstream.engine.jobs.switch_record import (
 from millstream.engine.probation_watch import ProbationWatch
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import (
-    DriverFailed,
     EngineError,
     InvalidTransition,
     MillstreamError,
@@ -153,10 +152,7 @@ class Switches:
         if switch.cut_us is None and request.share is None:
             self.abort(managed)
             return
-        if managed.driver is None:
-            hint = "ask again when it runs"
-            raise DriverFailed(f'job "{managed.name}" has no driver now', hint=hint)
-        progress = managed.driver.ask(Share(request), KeysShared, PLAN_S).switch
+        progress = managed.present_driver.ask(Share(request), KeysShared, PLAN_S).switch
         self._runner.call(lambda: self.reported(managed, progress))
 
     def abort(self, managed: ManagedJob) -> None:
@@ -194,12 +190,9 @@ class Switches:
         self._save(managed, version, [Noted(self._now(), f"switch {switch.phase}", text)])
 
     def _planned(self, managed: ManagedJob, request: SwitchRequest, new: _New) -> Planned:
-        driver = managed.driver
-        if driver is None:
-            hint = "ask again when it runs"
-            raise DriverFailed(f'job "{managed.name}" has no driver now', hint=hint)
         compare = Compare(str(new.flow), _unpacked(request))
-        return _with_notes(managed, request, driver.ask(compare, SwitchPlanned, PLAN_S).plan)
+        planned = managed.present_driver.ask(compare, SwitchPlanned, PLAN_S).plan
+        return _with_notes(managed, request, planned)
 
     def _settings(self, managed: ManagedJob, new: _New, planned: Planned) -> JobSettings:
         now = managed.stored.settings
@@ -232,10 +225,7 @@ class Switches:
         self, managed: ManagedJob, request: SwitchRequest, new: _New, settings: JobSettings
     ) -> None:
         _check_idle(managed)
-        if managed.driver is None:
-            hint = "ask again when it runs"
-            raise DriverFailed(f'job "{managed.name}" has no driver now', hint=hint)
-        now, number = self._now(), managed.next_version
+        driver, now, number = managed.present_driver, self._now(), managed.next_version
         switch = Switch(
             version=number,
             previous=managed.current,
@@ -261,7 +251,7 @@ class Switches:
         )
         kept = {known: one for known, one in managed.versions.items() if known < number}
         managed.versions = {**kept, number: version}
-        managed.driver.send(
+        driver.send(
             Begin(
                 version=str(number),
                 flow=str(new.flow),

@@ -12,30 +12,29 @@ answer says so: the sender holds the rest.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, LinkError, NotAllowed, WriterBroken
+from millstream.errors import AlreadyWriting, LinkError, WriterBroken
 from millstream.flow import durations
 from millstream.ingest import Progress, Refused, SourceSettings
 from millstream.ingest import Rows as Numbered
-from millstream.ingest.checks import check, moment
+from millstream.ingest.checks import moment
 from millstream.journal import DeadLetter, Description, Kind
 from millstream.journal.base import Accepted
 from millstream.links.admission import NOTHING, Admission, Numbers, admit, array
 from millstream.links.claims import Turn
-from millstream.links.grants import Grant, may_send_as
+from millstream.links.inbox_appends import InboxAppends
 from millstream.links.inbox_epochs import InboxEpochs
+from millstream.links.inbox_rights import InboxRights
 from millstream.links.inbox_store import Capacity, InboxStore, Sender
 
 _log = logging.getLogger(__name__)
-_DEAD_LETTERS_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,9 @@ class Inbox:
         self.on_durable: Callable[[], None] = lambda: None
         #: What groups elsewhere stage and publish.
         self.epochs = InboxEpochs(self._store, self._rules)
+        #: Who may send under which name.
+        self.rights = InboxRights(self.name, self._store)
+        self._appends = InboxAppends(self._store, self._rules, self._clock, self.put_dead_letters)
         self._paused = False
 
     def _rows_are_durable(self) -> None:
@@ -188,7 +190,7 @@ class Inbox:
             if known is None:
                 return self._answer(0, self._store.senders.get(sender))
             room = 0 if self._paused else self._store.room(batch)
-            self._check_jump(sender, known, incarnation, int(numbers[0]))
+            self.rights.check_jump(sender, known, incarnation, int(numbers[0]))
             admission = admit(known.highest, after, numbers, room)
             if not self._claimed(sender, incarnation, turn, admission):
                 return _resolved(TakenRows(0, known.durable, 0))
@@ -199,7 +201,7 @@ class Inbox:
                 whole = admission.fresh == batch.num_rows
                 rows = Numbered(batch[begin:end], array(numbers[begin:end]))
                 refused = self._unless_refused(
-                    lambda: self._append(sender, known, rows, message if whole else None)
+                    lambda: self._appends.append(sender, known, rows, message if whole else None)
                 )
             if refused is None:
                 return _resolved(TakenRows(0, known.durable, 0))
@@ -236,55 +238,10 @@ class Inbox:
             admission = admit(known.highest, after, [number], self.free)
             if not self._claimed(sender, incarnation, turn, admission) or admission.taken == 0:
                 return self._answer(0, known)
-            instruct = partial(self._instruct, sender, known, number, kind, floor)
+            instruct = partial(self._appends.instruct, sender, known, number, kind, floor)
             if admission.fresh and self._unless_refused(instruct) is None:
                 return _resolved(TakenRows(0, known.durable, 0))
             return self._when_durable(known, number, admission, 0)
-
-    def claim(self, sender: str, incarnation: int) -> int:
-        """Let a client have a sender's name, if no newer one has; return whose it is, durably.
-
-        Raises:
-            WriterBroken: The disk refuses; ask again.
-        """
-        try:
-            with self._guard:
-                return self._store.claims.take(sender, incarnation)
-        except OSError as error:
-            raise WriterBroken(f'inbox "{self.name}": {error}', hint="ask again") from error
-
-    def _check_jump(self, sender: str, known: Sender, incarnation: int, number: int) -> None:
-        """Refuse numbers far beyond those before them, unless another client begins there."""
-        jump = self._store.capacity.jump
-        same = known.incarnation == incarnation
-        if same and known.highest > NOTHING and number - known.highest > jump:
-            raise LinkError(
-                f'a row of "{sender}" has the number {number}, and the one before it has '
-                f"{known.highest}",
-                hint=f"numbers rise by at most {jump:,} at a time; connect again to go on there",
-            )
-        known.incarnation = incarnation
-
-    def authorise(self, sender: str, key: str, grant: Grant, keys: Collection[str]) -> None:
-        """Let a key use a sender's name, if it is its own; `keys` are the names of all.
-
-        Raises:
-            NotAllowed: It is not.
-        """
-        with self._guard:
-            claims, allowed = self._store.claims, partial(may_send_as, key, grant, sender, keys)
-            stored, bound = self._store.writer.highest(sender) > NOTHING, claims.key(sender)
-            if not allowed(stored=stored, bound=bound):
-                raise NotAllowed(
-                    f'producer "{key}" may not send as "{sender}"',
-                    hint=f'begin the sender\'s name with "{key}", '
-                    f'or list it as senders in "{key}.pub" at the engine',
-                )
-            if bound is None and not allowed(stored=False, bound=None):
-                _log.warning(
-                    'inbox %s: sender "%s" belongs to key "%s" now', self.name, sender, key
-                )
-                claims.bind(sender, key)
 
     def _claimed(self, sender: str, incarnation: int, turn: Turn, admission: Admission) -> bool:
         """Give a name to whom sends something new under it; False if the disk refuses."""
@@ -366,51 +323,6 @@ class Inbox:
             self._store.broke(error)
         return None
 
-    def _append(self, sender: str, known: Sender, rows: Numbered, message: pa.Buffer | None) -> int:
-        """Append the rows that keep to the rules, and return how many others there are."""
-        last = int(rows.numbers[-1])
-        good = check(rows, self._rules, self._clock.now_us())
-        if good.refused:
-            message = None
-            self.put_dead_letters(sender, good.refused, timeout=_DEAD_LETTERS_S)
-        if len(good):
-            # One entry, numbered backwards from its last row: the highest number is right, whatever
-            # lies between.
-            first = int(good.numbers[-1]) - len(good) + 1
-            self._store.append(
-                known,
-                len(good),
-                good.batch.nbytes,
-                last,
-                self._store.writer.append_nowait(sender, first, good.batch, message=message),
-            )
-        elif known.tail is None:
-            known.durable = max(known.durable, last)
-        known.highest = last
-        return len(good.refused)
-
-    def _instruct(
-        self, sender: str, known: Sender, number: int, kind: Kind, floor: int | None
-    ) -> int | None:
-        if kind is Kind.END_OF_STREAM:
-            ends = self._store.ends.after(sender)
-            if not ends.complete:
-                if known.tail is not None:
-                    return None  # noted before its rows are safe, the end could outlive them
-                self._store.note_end(sender)
-                known.highest = known.durable = number
-                return 1
-            self._store.ends = ends
-        self._store.append(
-            known,
-            0,
-            0,
-            number,
-            self._store.writer.instruct_nowait(kind, floor, sender=sender, seq=number),
-        )
-        known.highest = number
-        return 1
-
     # answering
 
     def _when_durable(
@@ -430,7 +342,7 @@ class Inbox:
                     TakenRows(taken, max(number, known.durable), self.free, repeated, refused)
                 )
 
-        # After its own callback in `_append`: callbacks run in the order in which they were added.
+        # After its own callback in `append`: callbacks run in the order in which they were added.
         known.tail.add_done_callback(settled)
         return answer
 

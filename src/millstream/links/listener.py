@@ -174,7 +174,7 @@ class Listener:
         inbox = self.sources.inbox(request.source, getattr(request, "partition", 0), peer.name)
         seen = (peer, sender, inbox.name, self._names)
         if seen not in self._authorised:
-            inbox.authorise(sender, peer.name, peer.grant, self._names)
+            inbox.rights.authorise(sender, peer.name, peer.grant, self._names)
             if len(self._authorised) >= _REMEMBERED:
                 self._authorised.clear()
             self._authorised.add(seen)
@@ -240,7 +240,7 @@ class Listener:
         self, inbox: Inbox, request: envelope.Ask, producer: str | None
     ) -> envelope.SourceInfo:
         assert request.sender is not None
-        mine = inbox.claim(request.sender, request.incarnation)
+        mine = inbox.rights.claim(request.sender, request.incarnation)
         return self.sources.info(request.source, request.request, producer, incarnation=mine)
 
     def _put_dead_letters(

@@ -78,10 +78,10 @@ def test_an_older_client_is_refused_even_what_is_there(tmp_path: Path) -> None:
     inbox = Inbox(description, 0, settings)
     first, second = above(0), above(above(0))
     inbox.enqueue_nowait("a", range(5), batch(0, 5), incarnation=first).result()
-    assert inbox.claim("a", second) == second
+    assert inbox.rights.claim("a", second) == second
     with pytest.raises(SenderReplaced):
         inbox.enqueue_nowait("a", range(5), batch(0, 5), incarnation=first)
-    assert inbox.claim("a", first) == second
+    assert inbox.rights.claim("a", first) == second
     taken = inbox.enqueue_nowait("a", range(6), batch(0, 6), incarnation=second).result()
     assert (taken.taken, taken.repeated) == (6, 5)
     inbox.close()
@@ -92,7 +92,7 @@ def test_a_client_of_the_version_before_goes_on(tmp_path: Path) -> None:
     description, settings = declare(tmp_path)
     inbox = Inbox(description, 0, settings)
     inbox.enqueue("a", range(5), batch(0, 5))
-    mine = inbox.claim("a", above(0))
+    mine = inbox.rights.claim("a", above(0))
     inbox.enqueue("a", range(5), batch(0, 5))  # what is there changes nothing
     inbox.enqueue_nowait("a", range(5, 6), batch(5, 6), incarnation=mine).result()
     inbox.enqueue("a", range(6, 7), batch(6, 7))

@@ -22,7 +22,7 @@ from millstream.journal.kinds.files.dead import DeadLetters
 from millstream.journal.kinds.files.description import create
 from millstream.journal.kinds.files.log import PartitionLog
 from millstream.journal.kinds.files.writer import Writer
-from millstream.links import inbox as module
+from millstream.links import inbox_appends as module
 from millstream.links import inbox_store
 from millstream.links.inbox import Inbox
 from millstream.links.inbox_store import Capacity
