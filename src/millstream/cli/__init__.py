@@ -11,8 +11,15 @@ AWAY = 3
 
 
 def main() -> None:
+    """Run a command; no text of others controls the terminal."""
+    from millstream.terminal import guarded
+
+    with guarded():
+        _run(sys.argv[1:])
+
+
+def _run(arguments: list[str]) -> None:
     """Run a command; print errors in a few words, without a traceback."""
-    arguments = sys.argv[1:]
     try:
         from millstream.cli.app import called
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from millstream.cli.jobs import at, cluster
 from millstream.cli.options import Engines, Json, TokenFile
 from millstream.cli.output import show as show_result
 from millstream.errors import NoSuchAction
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.engine.jobs.status import BinaryStatus

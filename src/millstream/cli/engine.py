@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
 from millstream.cli.environment import secrets_beside
 from millstream.cli.options import InboxPort, Key, Master, Network, OpenWithoutKeys, Producers
 from millstream.cli.output import interrupted
 from millstream.cli.run import listening_at
 from millstream.errors import WrongNodes
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from millstream.cli.environment import engines_of_environment
 from millstream.cli.options import Engines, Json, State, Timeout, TokenFile
 from millstream.cli.output import encoded, group_cells, seconds_of, show, table
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster

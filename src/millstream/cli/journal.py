@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -40,6 +39,7 @@ from millstream.journal import (
 )
 from millstream.journal.health import PartitionSummary, Summary, Verification
 from millstream.journal.plain import as_json, rows_of
+from millstream.terminal.console import Console
 
 app = typer.Typer(no_args_is_help=True)
 

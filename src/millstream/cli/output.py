@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
+
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.engine.jobs.status import GroupStatus, JobStatus, SwitchStatus

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from millstream.flow.load import load
 from millstream.plan import draw
 from millstream.plan.groups import plan as plan_flow
 from millstream.plan.objections import check_new
+from millstream.terminal.console import Console
 
 
 def plan(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +29,7 @@ from millstream.cli.options import (
     State,
 )
 from millstream.cli.output import group_cells, interrupted, table
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.links.host import Listening

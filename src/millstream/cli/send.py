@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from rich.console import Console
 
 from millstream import ingest
 from millstream.cli.environment import engines_of_environment
@@ -24,6 +23,7 @@ from millstream.errors import Ended, NotAllowed, NotThere
 from millstream.flow.load import load
 from millstream.flow.stages import Source
 from millstream.links.client import Client, connect
+from millstream.terminal.console import Console
 
 _BYTES: Final = 1 << 20
 _ROWS: Final = 8192

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
-from rich.console import Console
 
 from millstream.cli.jobs import TIME_OVER
 from millstream.cli.output import show, status_line
 from millstream.errors import SwitchRefused
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster

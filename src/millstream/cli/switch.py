@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from millstream.cli import shadow as shadows
 from millstream.cli.jobs import TIME_OVER, checked, cluster
@@ -18,6 +17,7 @@ from millstream.cli.options import Engines, Json, Timeout, TokenFile
 from millstream.cli.output import encoded, seconds_of, status_line
 from millstream.cli.output import show as show_result
 from millstream.errors import InvalidOption, SwitchRefused
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from millstream.cli.engine import DATA
 from millstream.cli.options import Json
 from millstream.engine.access.permissions import May
 from millstream.errors import MillstreamError, TokenRefused
+from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.engine.access.permissions import Token

@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Final
 
 from pyspark.sql import DataFrame
-from rich.console import Console as Terminal
 from rich.table import Table as Grid
 from rich.text import Text
 
 from millstream.connectors.console import Console
 from millstream.spark.io.targets import Epoch, SinkContext, Target
 from millstream.spark.io.unwritable import in_python
+from millstream.terminal.console import Console as Terminal
 
 
 class ConsoleTarget(Target):

@@ -177,11 +177,10 @@ class Driver:
         return self._spark
 
     def _run(self, how: protocol.Run) -> None:
-        from rich.console import Console
-
         from millstream.engine.driver.driver_versions import DriverVersions
         from millstream.spark.flow_run import FlowRun, Options
         from millstream.spark.run.query import ship_modules
+        from millstream.terminal.console import Console
 
         flow = self._known
         binaries = {name: Path(file) for name, file in how.binaries.items()}
