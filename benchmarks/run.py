@@ -19,6 +19,7 @@ SMALL = {
     "patterns_spark": [],
     "actions": ["--rows", "200000", "--runtime-rows", "50000"],
     "switch": [],
+    "backpressure": ["--minutes", "0.5"],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -32,6 +33,7 @@ FULL = {
     "patterns_spark": ["--full"],
     "actions": [],
     "switch": ["--full"],
+    "backpressure": ["--full"],
 }
 
 

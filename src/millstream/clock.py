@@ -17,6 +17,10 @@ class Clock(Protocol):
         """Return microseconds since 1970 in UTC."""
         ...
 
+    def elapsed_us(self) -> int:
+        """Return microseconds since some moment: these only rise, and do not jump."""
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
@@ -24,17 +28,28 @@ class SystemClock:
     def now_us(self) -> int:
         return time.time_ns() // 1000
 
+    def elapsed_us(self) -> int:
+        return time.monotonic_ns() // 1000
+
 
 class ManualClock:
     """A clock that a test advances."""
 
     def __init__(self, now_us: int = 0) -> None:
-        self._now = now_us
+        self._now = self._elapsed = now_us
 
     def now_us(self) -> int:
         return self._now
 
+    def elapsed_us(self) -> int:
+        return self._elapsed
+
     def advance_us(self, step: int) -> None:
+        self._now += step
+        self._elapsed += step
+
+    def jump_us(self, step: int) -> None:
+        """Set it forward, or back, as somebody does to a machine's clock."""
         self._now += step
 
 

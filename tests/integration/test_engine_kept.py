@@ -563,3 +563,19 @@ def added(engine: Engine, program: bytes) -> None:
     sha256 = hashlib.sha256(program).hexdigest()
     engine.binaries.contents.receive(sha256, program, offset=0, total=len(program))
     engine.binaries.add("score", sha256)
+
+
+def test_senders_wait_while_more_rows_are_unread_than_a_job_lets_wait(
+    engine: Engine, tmp_path: Path
+) -> None:
+    root = tmp_path / "flow"
+    package = pack(flow_file(root, "counts"))
+    (root / "slow").touch()
+    engine.deploy(package, root=str(root), options={"most_unread": 10})
+    assert engine.send("counts.events", rows(0, 10)) == 10
+    wait_until(lambda: engine.status("counts").inboxes[0].free == 0)
+    with pytest.raises(NoAnswer):
+        engine.send("counts.events", rows(10, 11), timeout=0.3)
+    (root / "slow").unlink()
+    wait_until(lambda: engine.status("counts").inboxes[0].free > 0)
+    assert engine.send("counts.events", rows(11, 12), timeout=60) == 1

@@ -43,6 +43,10 @@ def deploy(
         int | None,
         typer.Option(min=1, help="The most rows that a micro-batch reads from a journal."),
     ] = None,
+    most_unread: Annotated[
+        int | None,
+        typer.Option(min=1, help="Let senders wait while about this many rows are not processed."),
+    ] = None,
     state: State = None,
     engine: Engines = None,
     token_file: TokenFile = None,
@@ -50,7 +54,7 @@ def deploy(
 ) -> None:
     """Deploy a flow or a scheme, on one engine or a cluster."""
     _check(flow)
-    options = {"rows_per_batch": rows_per_batch, "state": state}
+    options = {"rows_per_batch": rows_per_batch, "most_unread": most_unread, "state": state}
     with cluster(engine, token_file) as found:
         with Console(stderr=True).status(f"deploying {flow}"):
             job = found.deploy(

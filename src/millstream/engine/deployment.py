@@ -29,7 +29,7 @@ from millstream.engine.jobs import package as packages
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
 from millstream.engine.jobs.status import Peer, Places, Prepared
-from millstream.engine.jobs.store import JobSettings, Store, Stored
+from millstream.engine.jobs.store import MOST_UNREAD, JobSettings, Store, Stored
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import InvalidOption, JobExists
@@ -196,7 +196,7 @@ class Deployments:
 
 def _check(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        rows = name == "rows_per_batch" and type(value) is int and value > 0
+        rows = name in ("rows_per_batch", MOST_UNREAD) and type(value) is int and value > 0
         if not rows and not (name == "state" and value in (None, "memory", "rocksdb")):
-            hint = 'options are "rows_per_batch", a number, and "state": "memory" or "rocksdb"'
+            hint = 'options are "rows_per_batch" and "most_unread", numbers, and "state": "memory" or "rocksdb"'
             raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)

@@ -27,6 +27,7 @@ from millstream.engine.driver import protocol
 from millstream.engine.driver.process import DriverPool, DriverProcess
 from millstream.engine.driver.protocol import Report
 from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.job_status import too_far_behind
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Event, Job, JobState, Order
@@ -176,7 +177,7 @@ class JobRunner:
             self._inboxes.tick()
         now, real = self._now(), time.monotonic()
         for managed in list(self.jobs.values()):
-            if managed.job.paused_until is not None and now >= managed.job.paused_until:
+            if life.pause_is_over(managed.job, now):
                 self.happened(managed, life.PauseOver())
             if managed.leaving is not None and real >= managed.leave_by:
                 _log.warning(
@@ -192,6 +193,8 @@ class JobRunner:
             self._retry()
             for managed in list(self.jobs.values()):
                 self.switches.tick(managed)
+                behind = too_far_behind(managed, self._folders)
+                self._inboxes.job(managed.name).hold_back(behind)
                 if managed.job.state is JobState.UNDEPLOYED:  # the store would not forget it
                     self._orders.carry_out(managed, [life.RemoveFiles(managed.job.purge)])
             if not self._closing:

@@ -18,6 +18,7 @@ from millstream.engine.jobs.status import (
     RuntimeStatus,
     SourceStatus,
 )
+from millstream.engine.jobs.store import MOST_UNREAD
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.switch_service import switch_status
 from millstream.errors import JournalError
@@ -66,6 +67,15 @@ def job_status(
         switch=switch_status(managed.switch),
         runtimes=numbers.runtimes if managed.running else tuple(map(_stopped, numbers.runtimes)),
     )
+
+
+def too_far_behind(managed: ManagedJob, folders: Folders) -> bool:
+    """Tell whether more rows wait than the job was deployed to let wait."""
+    most = managed.stored.settings.options.get(MOST_UNREAD)
+    if most is None:
+        return False
+    numbers = msgspec.convert(managed.statistics, _Numbers)
+    return _unprocessed(managed, numbers, folders.flow(managed.name)) >= int(most)
 
 
 def _unprocessed(managed: ManagedJob, numbers: _Numbers, folder: Path) -> int:

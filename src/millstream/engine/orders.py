@@ -23,7 +23,7 @@ from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs import package
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Event, Order
-from millstream.engine.jobs.store import Store
+from millstream.engine.jobs.store import MOST_UNREAD, Store
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import Guest, Guests
@@ -217,7 +217,7 @@ class Orders:
                 data=str(self._folders.job(managed.name)),
                 root=str(self._folders.root(settings)),
                 log=str(self._folders.log(managed.name)),
-                options=settings.options,
+                options={k: v for k, v in settings.options.items() if k != MOST_UNREAD},
                 engines=settings.engines,
                 landings=self._inboxes.job(managed.name).open_landings(),
                 binaries={

@@ -56,8 +56,8 @@ class Feed:
         self._clock = clock
         # A journal of one partition has nobody to wait for.
         self._idleness = idleness if len(self._writers) > 1 and rules.time is not None else None
-        self._rows_at = [clock.now_us()] * len(self._writers)
-        self._ticked_at = clock.now_us()
+        self._rows_at = [clock.elapsed_us()] * len(self._writers)
+        self._ticked_at = clock.elapsed_us()
         self._waiting: deque[Future[Accepted]] = deque()
         self.rows = 0
         self.repeated = 0
@@ -104,7 +104,7 @@ class Feed:
         self._waiting.append(
             self._writers[partition].append_nowait(sender, first_sequence(rows), rows.batch)
         )
-        self._rows_at[partition] = self._clock.now_us()
+        self._rows_at[partition] = self._clock.elapsed_us()
         self.bytes += rows.batch.nbytes
 
     def _settle(self) -> None:
@@ -117,7 +117,7 @@ class Feed:
 
     def tick(self) -> None:
         """Bring idle partitions level with the others, about once a second."""
-        now = self._clock.now_us()
+        now = self._clock.elapsed_us()
         if self._idleness is None or now - self._ticked_at < _TICK_US:
             return
         self._ticked_at = now

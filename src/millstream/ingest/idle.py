@@ -19,7 +19,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a partition is written, and when its last rows came or the watch began."""
+    """How far a partition is written, and when its last rows came or the watch began.
+
+    `rows_at_us` is by a clock that does not jump: a machine whose clock is set is not idle.
+    """
 
     partition: int
     running_max: int | None

@@ -111,7 +111,7 @@ class Follower:
         self._behind = 0
         self._live = False
         self._error: str | None = None
-        self._rows_at_us = self._clock.now_us()
+        self._rows_at_us = self._clock.elapsed_us()
         self._pause_s = _SHORTEST_S
         self._housekeeping_at = 0.0
         self._told: tuple[dict[str, int], int] | None = None
@@ -173,7 +173,7 @@ class Follower:
         and must not be late then.
         """
         state = self._state
-        rows_at = self._rows_at_us if self._live else self._clock.now_us()
+        rows_at = self._rows_at_us if self._live else self._clock.elapsed_us()
         return Progress(self.partition, state.running_max, state.floor, state.ended, rows_at)
 
     def level(self, floor: int) -> None:
@@ -288,7 +288,7 @@ class Follower:
         self._error, self._pause_s = None, _SHORTEST_S
         live = piece.behind == 0
         if rows or live != self._live:
-            self._rows_at_us = self._clock.now_us()
+            self._rows_at_us = self._clock.elapsed_us()
         woke, self._live = live and not self._live, live
         if woke or not piece.empty:
             self.on_rows()

@@ -109,7 +109,7 @@ class Inbox:
         #: Who may send under which name.
         self.rights = InboxRights(self.name, self._store)
         self._appends = InboxAppends(self._store, self._rules, self._clock, self.put_dead_letters)
-        self._paused = False
+        self._paused = self._held_back = False
 
     def _rows_are_durable(self) -> None:
         self.on_rows()
@@ -127,8 +127,8 @@ class Inbox:
 
     @property
     def free(self) -> int:
-        """How many more rows may come: none while the inbox is paused."""
-        return 0 if self._paused else self._store.space
+        """How many more rows may come: none while the inbox is paused, or its senders held back."""
+        return 0 if self._paused or self._held_back else self._store.space
 
     def statistics(self) -> InboxStatistics:
         """Return the numbers as they are now."""
@@ -147,9 +147,9 @@ class Inbox:
     def progress(self) -> Progress:
         """Return how far the partition is written, for those who look for idle ones."""
         writer = self._store.writer
-        return Progress(
-            self.partition, writer.running_max, writer.floor, writer.ended, self._store.rows_at_us
-        )
+        # Those who are held back have rows: it is not idle.
+        at = self._clock.elapsed_us() if self._held_back else self._store.rows_at_us
+        return Progress(self.partition, writer.running_max, writer.floor, writer.ended, at)
 
     def highest(self, sender: str) -> int:
         """Return the highest number that is durable of a sender, or -1."""
@@ -189,7 +189,7 @@ class Inbox:
             known = self._store.opened(sender)
             if known is None:
                 return self._answer(0, self._store.senders.get(sender))
-            room = 0 if self._paused else self._store.room(batch)
+            room = 0 if self._paused or self._held_back else self._store.room(batch)
             self.rights.check_jump(sender, known, incarnation, int(numbers[0]))
             admission = admit(known.highest, after, numbers, room)
             if not self._claimed(sender, incarnation, turn, admission):
@@ -290,7 +290,12 @@ class Inbox:
         with self._guard:
             self._paused = False
             # Those who waited get their turn before the partition can be called idle.
-            self._store.rows_at_us = self._clock.now_us()
+            self._store.rows_at_us = self._clock.elapsed_us()
+
+    def hold_back(self, wanted: bool) -> None:
+        """Let senders wait, or go on: whoever reads the journal is too far behind."""
+        with self._guard:
+            self._held_back = wanted
 
     @property
     def paused(self) -> bool:

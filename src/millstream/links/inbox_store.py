@@ -83,7 +83,7 @@ class InboxStore:
         self.closed = False
         self.rows = self.repeated = self.refused = self.waiting_rows = 0
         #: When the last rows came.
-        self.rows_at_us = clock.now_us()
+        self.rows_at_us = clock.elapsed_us()
         self._on_rows, self._on_durable = on_rows, on_durable
         self.writer.on_durable = on_durable
         self.capacity = capacity
@@ -211,7 +211,7 @@ class InboxStore:
         """Settle an append that is held once it is durable, or has failed."""
         known.tail = pending
         if rows:
-            self.rows_at_us = self.clock.now_us()
+            self.rows_at_us = self.clock.elapsed_us()
         pending.add_done_callback(lambda done: self._settle(known, rows, size, last, done))
 
     def _settle(

@@ -97,7 +97,9 @@ class Levels:
         while not self._stopping.wait(_LEVEL_EVERY_S):
             self._news.clear()
             due = self.level()
-            self._news.wait(None if due is None else max(0.0, (due - self._clock.now_us()) / 1e6))
+            self._news.wait(
+                None if due is None else max(0.0, (due - self._clock.elapsed_us()) / 1e6)
+            )
 
     def level(self) -> int | None:
         """Give idle partitions the floors that are due; return when the next can become idle."""
@@ -114,7 +116,7 @@ class Levels:
         wanted: int | None = None,
     ) -> int | None:
         microsecond = timedelta(microseconds=1)
-        now, idle_us = self._clock.now_us(), settings.idle // microsecond
+        now, idle_us = self._clock.elapsed_us(), settings.idle // microsecond
         late_us = settings.lateness // microsecond
         states = [inbox.progress() for inbox in inboxes]
         floors = proposals(states, now_us=now, idle_us=idle_us, lateness_us=late_us, wanted=wanted)

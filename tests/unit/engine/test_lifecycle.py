@@ -100,6 +100,8 @@ def test_a_pause_is_over_only_when_it_is() -> None:
     over, orders = advance(one, life.PauseOver(), 11.0)
     assert (over.state, orders) == (JobState.STARTING, [life.StartDriver()])
     assert advance(over, life.PauseOver(), 12.0) == (over, []), "a second one changes nothing"
+    _, orders = advance(one, life.PauseOver(), -3600.0)
+    assert orders == [life.StartDriver()], "whoever set the clock back does not wait for an hour"
 
 
 def test_a_hopeless_mistake_is_given_up_at_once_and_can_be_resumed() -> None:

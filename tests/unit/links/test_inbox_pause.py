@@ -86,3 +86,16 @@ def test_idle_partitions_are_brought_level_while_their_inboxes_are_paused(tmp_pa
 def _source(data: Path) -> tuple:  # type: ignore[type-arg]
     description, settings = declare(data)
     return description, 0, settings
+
+
+def test_senders_that_are_held_back_wait_and_their_partition_is_not_idle(tmp_path: Path) -> None:
+    clock = ManualClock(micros(NOON))
+    inbox = Inbox(*_source(tmp_path), clock=clock)
+    inbox.hold_back(True)
+    assert inbox.free == 0
+    assert inbox.enqueue("me", range(2), batch(0, 2)) == 0
+    clock.advance_us(11_000_000)
+    assert inbox.progress().rows_at_us == clock.now_us()
+    inbox.hold_back(False)
+    assert inbox.enqueue("me", range(2), batch(0, 2)) == 2
+    inbox.close()

@@ -65,3 +65,21 @@ def test_a_source_that_is_waited_for_passes_its_time_on_when_it_is_idle(
         view = Reader(journal).partition(number)
         assert view.state_at(view.end).floor == later
         assert kinds_of(journal, number).count(Kind.IDLE) == 1
+
+
+def test_a_clock_that_is_set_forward_makes_no_partition_idle(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    journal = tmp_path / "f/journals/events"
+    description, _ = ingest.declare(source(ms.inbox("n long, at timestamp"), partitions=2), journal)
+    host = Host(tmp_path / "f", declared_inboxes(tmp_path / "f"), clock=clock)
+    batch = pa.RecordBatch.from_pylist([{"n": 0, "at": NOON}], schema=description.schema)
+    assert host.inbox("events", 0).enqueue("me", range(1), batch) == 1
+    clock.jump_us(3_600_000_000)
+    host.level()
+    assert kinds_of(journal, 1) == []
+    clock.jump_us(-7_200_000_000)
+    clock.advance_us(STEP_US)
+    host.level()
+    host.close()
+    assert kinds_of(journal, 1) == [Kind.IDLE], "nor does one that is set back keep it awake"

@@ -48,6 +48,11 @@ class JobInboxes:
         for inbox in self.all:
             inbox.resume()
 
+    def hold_back(self, wanted: bool) -> None:
+        """Let senders wait, or go on."""
+        for inbox in self.all:
+            inbox.hold_back(wanted)
+
     @property
     def settled(self) -> bool:
         """Whether all that was taken here is durable."""

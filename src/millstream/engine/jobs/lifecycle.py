@@ -372,8 +372,14 @@ def _died(job: Job, event: DriverDied, now: float) -> Step:
     return _to(dead, state, now, paused_until=now + pause), [StartDriver(pause)]
 
 
+def pause_is_over(job: Job, now: float) -> bool:
+    """Tell whether the pause before the next start is over; if the clock was set back, it is."""
+    until = job.paused_until
+    return until is not None and not now < until <= now + LONGEST_PAUSE_S
+
+
 def _pause_over(job: Job, now: float) -> Step:
-    if job.state not in ALIVE or job.stopping or job.paused_until is None or now < job.paused_until:
+    if job.state not in ALIVE or job.stopping or not pause_is_over(job, now):
         return job, []
     state = JobState.DRAINING if job.state is JobState.DRAINING else JobState.STARTING
     return _to(job, state, now, paused_until=None), [StartDriver()]

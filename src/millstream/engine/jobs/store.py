@@ -58,6 +58,10 @@ DROP TABLE packages;
 _SCHEMAS: Final = (_JOBS, _BINARIES, _VERSIONS)
 
 
+#: The option of a job that limits how many rows may wait for its driver.
+MOST_UNREAD: Final = "most_unread"
+
+
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a job was deployed with."""
 
