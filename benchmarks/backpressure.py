@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -52,12 +53,13 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import millstream as ms
 
-where, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-size, sent, begin = max(1, int(rate / 20)), 0, time.monotonic()
+where, rate, seconds, rows = sys.argv[1], *map(float, sys.argv[2:])
+size, sent = max(1, int(rate / 20)), 0
 keys = pa.array([f"k{i % 100}" for i in range(size)])
 text = pa.array(["x" * 100] * size)
 with ms.connect(where, time_limit_s=600) as client:
-    while time.monotonic() - begin < seconds:
+    begin = time.monotonic()
+    while sent < rows and time.monotonic() - begin < seconds:
         at = pa.array([datetime.now(UTC)] * size, pa.timestamp("us", "UTC"))
         n = pa.array(range(sent, sent + size))
         client.send("load.events", pa.record_batch([keys, n, text, at], names=["k", "n", "text", "at"]))
@@ -99,8 +101,11 @@ def disk_mb(place: Path) -> float:
     return sizes / 2**20
 
 
-def produce(where: str, rate: float, seconds: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PRODUCE, where, str(rate), str(seconds)]
+def produce(
+    where: str, rate: float, *, seconds: float = math.inf, rows: float = math.inf
+) -> subprocess.Popen[str]:
+    """Start a process that sends so many rows a second, for so long or until it has sent `rows`."""
+    command = [sys.executable, "-c", PRODUCE, where, *map(str, (rate, seconds, rows))]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -109,10 +114,10 @@ def pace(place: Path) -> float:
     (place / "flow.py").write_text(FLOW)
     with engine(place) as (_, cluster):
         where = _deployed(cluster, place)
-        produce(where, BATCH, 1.0).wait()
+        produce(where, BATCH, rows=BATCH).wait()
         wait_for(lambda: _read(cluster) and not cluster.status("load").unprocessed, 600)  # warm
         before = _read(cluster)
-        produce(where, PACE_ROWS, 1.0).wait()
+        produce(where, PACE_ROWS, rows=PACE_ROWS).wait()
         # From the end of one batch to the end of the last.
         wait_for(lambda: _read(cluster) > before, 600)
         began, first = time.monotonic(), _read(cluster)
@@ -132,7 +137,7 @@ def pressed(place: Path, rate: float, seconds: float, most: int | None) -> dict[
     noted = Noted()
     with engine(place) as (process, cluster):
         where = _deployed(cluster, place, **({} if most is None else {"most_unread": most}))
-        producer = produce(where, rate, seconds)
+        producer = produce(where, rate, seconds=seconds)
         while producer.poll() is None:
             _note(noted, process.pid, cluster, place)
             time.sleep(1.0)

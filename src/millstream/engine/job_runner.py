@@ -27,7 +27,6 @@ from millstream.engine.driver import protocol
 from millstream.engine.driver.process import DriverPool, DriverProcess
 from millstream.engine.driver.protocol import Report
 from millstream.engine.inboxes.inboxes import Inboxes
-from millstream.engine.job_status import too_far_behind
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Event, Job, JobState, Order
@@ -37,6 +36,7 @@ from millstream.engine.orders import STOP_S, Orders
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import Guests
 from millstream.engine.switch_service import Switches, first_version
+from millstream.engine.unread import too_far_behind
 from millstream.errors import EngineClosed, StoreBroken
 
 _log = logging.getLogger(__name__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -18,11 +17,9 @@ from millstream.engine.jobs.status import (
     RuntimeStatus,
     SourceStatus,
 )
-from millstream.engine.jobs.store import MOST_UNREAD
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.switch_service import switch_status
-from millstream.errors import JournalError
-from millstream.journal import journal_at
+from millstream.engine.unread import unread
 
 
 class _Numbers(msgspec.Struct, frozen=True):
@@ -60,35 +57,13 @@ def job_status(
         sources=_with_inboxes(numbers.sources, here),
         late=numbers.late,
         dead=numbers.dead,
-        unprocessed=0 if gone else _unprocessed(managed, numbers, folders.flow(managed.name)),
+        unprocessed=0 if gone else unread(managed, folders.flow(managed.name)),
         inboxes=here,
         copies=() if gone else opened.copies(),
         version=str(managed.current),
         switch=switch_status(managed.switch),
         runtimes=numbers.runtimes if managed.running else tuple(map(_stopped, numbers.runtimes)),
     )
-
-
-def too_far_behind(managed: ManagedJob, folders: Folders) -> bool:
-    """Tell whether more rows wait than the job was deployed to let wait."""
-    most = managed.stored.settings.options.get(MOST_UNREAD)
-    if most is None:
-        return False
-    numbers = msgspec.convert(managed.statistics, _Numbers)
-    return _unprocessed(managed, numbers, folders.flow(managed.name)) >= int(most)
-
-
-def _unprocessed(managed: ManagedJob, numbers: _Numbers, folder: Path) -> int:
-    """Return how many rows are not processed: by the driver's numbers, or the journals.
-
-    The driver's engine, which has copies of all partitions, counts them; the others count nothing
-    twice.
-    """
-    if not managed.job.driver:
-        return 0
-    if managed.job.ready_at is not None and managed.fresh:
-        return max((group.lag_rows for group in numbers.groups), default=0)
-    return sum(_behind(file.parent) for file in sorted(folder.glob("journals/*/source.json")))
 
 
 def _stopped(runtime: RuntimeStatus) -> RuntimeStatus:
@@ -119,22 +94,3 @@ def _with_inboxes(
             error=next((one.error for one in ours if one.error is not None), None),
         )
     return found
-
-
-def _behind(path: Path) -> int:
-    """Return how many rows of a source some group has not processed."""
-    try:
-        read = journal_at(path)
-        reader = read.reader()
-        views = [reader.partition(number) for number in range(reader.description.partitions)]
-        readers = [one.positions for one in read.committed()]
-        done = [
-            min((r.get(n, view.begin) for r in readers), default=view.begin)
-            for n, view in enumerate(views)
-        ]
-        return sum(
-            view.rows(max(passed, view.begin), view.end)
-            for passed, view in zip(done, views, strict=True)
-        )
-    except (JournalError, OSError):
-        return 0
