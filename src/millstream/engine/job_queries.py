@@ -22,7 +22,10 @@ from millstream.links.network import Address
 
 
 class JobQueries:
-    """The questions; nothing changes by them. Any thread may ask."""
+    """The questions; nothing changes by them. Any thread may ask.
+
+    `Engine` inherits them beside what changes jobs: whoever has an engine asks it, in one place.
+    """
 
     node: int
     of: int

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Final
 
 from millstream.errors import LinkBroken, LinkClosed
-from millstream.journal.kinds.files.replica_chunk import NOWHERE, ReplicaChunk
-from millstream.journal.kinds.files.replica_source import ReplicaSource
+from millstream.journal.copies import NOWHERE, ReplicaChunk, ReplicaSource
 from millstream.links.follow import Follow
 from millstream.links.inbox import Inbox
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from millstream.journal.kinds.files.replica_chunk import Reached, ReplicaChunk
+from millstream.journal.copies import Reached, ReplicaChunk
 from millstream.links.frame import Checksum, Count, Frame, Moment, Name, Number
 
 LONGEST_S = 60.0

@@ -25,9 +25,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.errors import JournalError, LinkBroken, MillstreamError, NoAnswer
 from millstream.ingest import Progress
 from millstream.journal import journal_at
-from millstream.journal.kinds.files.index import State
-from millstream.journal.kinds.files.mirror import Mirror
-from millstream.journal.kinds.files.replica_chunk import Reached, ReplicaChunk
+from millstream.journal.copies import CopyState, Mirror, Reached, ReplicaChunk
 from millstream.links import envelope, follow
 from millstream.links.keys import KeyPair
 from millstream.links.link import Link, open_link
@@ -106,7 +104,7 @@ class Follower:
             target=self._run, name=f"follow {source}/{partition}", daemon=True
         )
         self._met = threading.Event()
-        self._state = State()
+        self._state = CopyState()
         self._reached = Reached()
         self._behind = 0
         self._live = False

@@ -25,7 +25,7 @@ from millstream.errors import (
 )
 from millstream.ingest import Refused
 from millstream.journal import Kind, journal_at
-from millstream.journal.kinds.files.replica_chunk import ReplicaChunk
+from millstream.journal.copies import ReplicaChunk
 from millstream.links import envelope, follow, peers
 from millstream.links.feeds import Feeds
 from millstream.links.hosted import HostedSources
