@@ -96,9 +96,8 @@ class Admission:
                 raise PeerRefused(f'"{node}" has no secret', hint="start it with --secret")
             return None
         if self.secret is None:
-            raise PeerRefused(
-                f'"{node}" has a secret, and this end has none', hint="start it with --secret"
-            )
+            hint = "start it with --secret"
+            raise PeerRefused(f'"{node}" has a secret, and this end has none', hint=hint)
         return Challenge(self.secret, hello, nonce, secrets.token_bytes(NONCE_BYTES))
 
 
@@ -108,9 +107,8 @@ def _nonce(text: bytes) -> bytes:
     except ValueError:
         found = b""
     if len(found) != NONCE_BYTES:
-        raise BadBytes(
-            f"a hello has the nonce {text[:80]!r}", hint="expected 64 hexadecimal digits"
-        )
+        hint = "expected 64 hexadecimal digits"
+        raise BadBytes(f"a hello has the nonce {text[:80]!r}", hint=hint)
     return found
 
 
@@ -164,10 +162,8 @@ def read_secret(file: Path) -> bytes:
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidKey(f'others can read the secret "{file}"', hint=f"chmod 600 {file}")
     if len(text) < _LEAST:
-        raise InvalidKey(
-            f'"{file}" holds no secret',
-            hint="make one: openssl rand -hex 32 > FILE; chmod 600 FILE",
-        )
+        hint = "make one: openssl rand -hex 32 > FILE; chmod 600 FILE"
+        raise InvalidKey(f'"{file}" holds no secret', hint=hint)
     return text
 
 

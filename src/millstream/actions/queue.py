@@ -549,10 +549,8 @@ def _senders_after(body: bytes, known: list[str]) -> list[str]:
 
 
 def _damaged(path: Path, offset: int) -> QueueDamaged:
-    return QueueDamaged(
-        f'"{path}" is damaged at byte {offset:,}',
-        hint="move it away to continue without its content, and let the upstreams send again",
-    )
+    hint = "move it away to continue without its content, and let the upstreams send again"
+    return QueueDamaged(f'"{path}" is damaged at byte {offset:,}', hint=hint)
 
 
 def set_aside(folder: Path, disk: Disk = REAL) -> Path:

@@ -142,10 +142,8 @@ class Upstreams:
             raise PeerRefused(f"{MOST_SENDERS} senders are connected")
         fresh = hello.generation is not None and hello.node not in self.inputs.fences
         if fresh and self._admission.nodes is None and len(self.inputs.fences) >= MOST_NODES:
-            raise PeerRefused(
-                f"{MOST_NODES} nodes have sent here, and none of them was expected",
-                hint="name those that may send: --from NODE",
-            )
+            msg = f"{MOST_NODES} nodes have sent here, and none of them was expected"
+            raise PeerRefused(msg, hint="name those that may send: --from NODE")
 
     def acknowledge(self, done: Mapping[str, int]) -> None:
         """Acknowledge inputs, by sender, to those who are connected."""

@@ -33,8 +33,7 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="The name or id of the j
 
 def deploy(
     flow: Annotated[
-        Path,
-        typer.Argument(metavar="FLOW", help="A flow (.py, .yaml) or a scheme (.yaml, .json)."),
+        Path, typer.Argument(metavar="FLOW", help="A flow (.py, .yaml) or a scheme (.yaml, .json).")
     ],
     name: Annotated[
         str | None, typer.Option(help="The name of the job; by default, that of the flow.")

@@ -50,12 +50,7 @@ class EngineClient:
     """One engine, asked over HTTP."""
 
     def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: float = 60.0,
-        ca: Path | None = None,
+        self, url: str, token: str | None = None, *, timeout: float = 60.0, ca: Path | None = None
     ) -> None:
         """Ask the engine at `url`; nothing is sent yet.
 

@@ -52,11 +52,8 @@ def check_types(
         plain = {*kinds} <= {str, int, float, NoneType} and value is not None
         if kinds and (plain or strictly) and not any(_fits(value, kind) for kind in kinds):
             words = dict.fromkeys(_word(kind) for kind in kinds if kind is not NoneType)
-            raise InvalidOption(
-                f"{title(function)} is given {_shown(value)} as {name}=",
-                hint=f"give {' or '.join(words) or 'None'}",
-                where=here(),
-            )
+            msg = f"{title(function)} is given {_shown(value)} as {name}="
+            raise InvalidOption(msg, hint=f"give {' or '.join(words) or 'None'}", where=here())
 
 
 @cache

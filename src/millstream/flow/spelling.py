@@ -82,8 +82,5 @@ def _no_such_member(self: object, name: str) -> NoReturn:
     # Python probes for names like __deepcopy__, and needs to hear no.
     known = [] if name.startswith("_") else [one for one in dir(type(self)) if one[0] != "_"]
     title = type(self).__name__
-    raise UnknownName(
-        f'{title} has no "{name}"',
-        hint=intended(name, known, "it has") if known else None,
-        where=here() if known else None,
-    )
+    hint = intended(name, known, "it has") if known else None
+    raise UnknownName(f'{title} has no "{name}"', hint=hint, where=here() if known else None)

@@ -62,10 +62,8 @@ def checked(given: Any, rows: int) -> Numbers:
         numbers = np.array([_whole(*one) for one in enumerate(given)], dtype=np.int64)
     if not rise(numbers):
         at = 1 + int(np.flatnonzero(numbers[1:] <= numbers[:-1])[0])
-        raise LinkError(
-            f"row {at} has the number {numbers[at]}, and the row before it has {numbers[at - 1]}",
-            hint="numbers only rise: give each row its place where it comes from",
-        )
+        msg = f"row {at} has the number {numbers[at]}, and the row before it has {numbers[at - 1]}"
+        raise LinkError(msg, hint="numbers only rise: give each row its place where it comes from")
     return numbers  # type: ignore[return-value]  # an array is a sequence in all but name
 
 
@@ -75,10 +73,8 @@ def _whole(place: int, number: Any) -> int:
     except TypeError:
         found = -1
     if not _fits(found, found):
-        raise LinkError(
-            f"row {place} has the number {number!r}",
-            hint="numbers are whole, and lie between 0 and 2**62",
-        )
+        hint = "numbers are whole, and lie between 0 and 2**62"
+        raise LinkError(f"row {place} has the number {number!r}", hint=hint)
     return found
 
 

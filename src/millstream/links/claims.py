@@ -84,10 +84,8 @@ class Claims:
         """
         found = turn(self.current(sender), asked)
         if found is Turn.REPLACED:
-            raise SenderReplaced(
-                f'another client sends as "{sender}" now',
-                hint="give each program that runs at the same time a name of its own",
-            )
+            hint = "give each program that runs at the same time a name of its own"
+            raise SenderReplaced(f'another client sends as "{sender}" now', hint=hint)
         return found
 
     def take(self, sender: str, asked: int) -> int:

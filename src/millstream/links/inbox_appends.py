@@ -20,11 +20,7 @@ class InboxAppends:
     """Appends to the store of an inbox; call with its guard held."""
 
     def __init__(
-        self,
-        store: InboxStore,
-        rules: Rules,
-        clock: Clock,
-        put_dead_letters: Callable[..., int],
+        self, store: InboxStore, rules: Rules, clock: Clock, put_dead_letters: Callable[..., int]
     ) -> None:
         self._store, self._rules, self._clock = store, rules, clock
         self._put_dead_letters = put_dead_letters

@@ -158,9 +158,8 @@ def read_public(file: Path | str) -> PublicKey:
         return PublicKey(path.stem, halves["public"], grants.parse(fields))
     except ValueError as error:
         msg = f'key file "{path}": {error}'
-        raise InvalidKey(
-            msg, hint='write may = "rows, end, watermark", sources, senders'
-        ) from error
+        hint = 'write may = "rows, end, watermark", sources, senders'
+        raise InvalidKey(msg, hint=hint) from error
 
 
 def producers(folder: Path | str) -> dict[bytes, PublicKey]:

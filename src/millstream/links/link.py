@@ -133,11 +133,7 @@ class LocalLink:
                 )
             else:
                 pending = inbox.enqueue_nowait(
-                    route.sender,
-                    numbers,
-                    payload,
-                    after=order.after,
-                    incarnation=route.incarnation,
+                    route.sender, numbers, payload, after=order.after, incarnation=route.incarnation
                 )
         except (LinkBroken, LinkClosed):
             # Nobody is there now: the outbox asks again after a pause.

@@ -451,9 +451,8 @@ def _conditions(
         found = tuple(conditions) if isinstance(conditions, list | tuple) else (conditions,)
         if not found:
             msg = f"{owner} has an empty list of conditions"
-            raise errors.InvalidCondition(
-                msg, hint="leave it out to take every event", where=here()
-            )
+            hint = "leave it out to take every event"
+            raise errors.InvalidCondition(msg, hint=hint, where=here())
     if required and not found:
         msg = f"{owner} has no condition"
         raise errors.InvalidCondition(msg, hint="say which events it means", where=here())

@@ -72,10 +72,8 @@ def value_of(given: str | Secret) -> str:
         )
     if not found:
         where = f' or to "{place}"' if place else f", or name a file or folder with {PLACE}"
-        raise SecretMissing(
-            f"{given} has no value here",
-            hint=f"add it to the environment as {given.variable}{where}",
-        )
+        hint = f"add it to the environment as {given.variable}{where}"
+        raise SecretMissing(f"{given} has no value here", hint=hint)
     return found
 
 

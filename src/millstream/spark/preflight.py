@@ -124,10 +124,8 @@ def check_port(listening: Listening, folder: Path) -> None:
     until = time.monotonic() + _PORT_S
     while not _free(ip, listening.port):
         if time.monotonic() >= until:
-            raise LinkError(
-                f"port {listening.port} of {ip} is in use",
-                hint="choose another --port, or leave it out for any that is free",
-            )
+            hint = "choose another --port, or leave it out for any that is free"
+            raise LinkError(f"port {listening.port} of {ip} is in use", hint=hint)
         time.sleep(_PORT_S / 20)
 
 

@@ -35,12 +35,7 @@ class Start:
 
 
 def start_of(
-    flow: Flow,
-    stages: tuple[str, ...],
-    output: str,
-    *,
-    by_time: bool = False,
-    alike: bool = True,
+    flow: Flow, stages: tuple[str, ...], output: str, *, by_time: bool = False, alike: bool = True
 ) -> Start | None:
     """Return by what the results of `output` are owned; None if they have no time.
 

@@ -45,9 +45,7 @@ def check_folder(spec: Folder, root: Path) -> None:
     path = root / spec.path
     there = next(one for one in (path, *path.absolute().parents) if one.exists())
     if not there.is_dir():
-        raise RunError(
-            f'"{path}" cannot be a folder of results: "{there}" is a file',
-            hint="give the sink the path of a folder; it is created if it does not exist",
-        )
+        hint = "give the sink the path of a folder; it is created if it does not exist"
+        raise RunError(f'"{path}" cannot be a folder of results: "{there}" is a file', hint=hint)
     if not os.access(there, os.W_OK | os.X_OK):
         raise RunError(f'"{path}" cannot be written: "{there}" belongs to another user')

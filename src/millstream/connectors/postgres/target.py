@@ -155,10 +155,8 @@ def _postgres_type(kind: DataType) -> Any:
         return f"{_postgres_type(kind.elementType)}[]"
     if name in _POSTGRES_TYPES:
         return _POSTGRES_TYPES[name]
-    raise RunError(
-        f'a PostgreSQL sink cannot hold a column of type "{name}"',
-        hint="turn it into text with to_json in a sql stage",
-    )
+    hint = "turn it into text with to_json in a sql stage"
+    raise RunError(f'a PostgreSQL sink cannot hold a column of type "{name}"', hint=hint)
 
 
 def open_postgres(spec: Postgres, context: SinkContext) -> PostgresTarget:

@@ -28,7 +28,5 @@ def trusted(ca: Path | None = None) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=named)
     except (OSError, ssl.SSLError) as exc:
-        raise EngineError(
-            f'the certificates in "{named}" cannot be read: {exc.strerror or exc}',
-            hint="name a file in PEM format with --ca or MILLSTREAM_CA",
-        ) from exc
+        msg = f'the certificates in "{named}" cannot be read: {exc.strerror or exc}'
+        raise EngineError(msg, hint="name a file in PEM format with --ca or MILLSTREAM_CA") from exc

@@ -28,10 +28,8 @@ class Fences:
             PeerRefused: It would be one node too many.
         """
         if most is not None and node not in self._known and len(self._known) >= most:
-            raise PeerRefused(
-                f"{most} nodes have sent here, and none of them was expected",
-                hint="name those that may send: nodes=[...]",
-            )
+            msg = f"{most} nodes have sent here, and none of them was expected"
+            raise PeerRefused(msg, hint="name those that may send: nodes=[...]")
         fence = self._known.get(node, 0)
         if generation < fence:
             hint = "it may be stopped"

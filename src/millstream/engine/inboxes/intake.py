@@ -225,9 +225,8 @@ def _check_plain(body: bytes) -> None:
     """
     for message in pa.ipc.MessageReader.open_stream(body):
         if message.type not in ("schema", "record batch"):
-            raise RequestRefused(
-                "the Arrow stream has a dictionary", hint="send its columns decoded"
-            )
+            hint = "send its columns decoded"
+            raise RequestRefused("the Arrow stream has a dictionary", hint=hint)
         if message.type == "record batch" and envelope.compressed(message):
             raise RequestRefused("the Arrow stream is compressed", hint="send it as it is")
 

@@ -107,10 +107,8 @@ def _wrong_java(place: str | None, java: str, version: str | None) -> RunError:
     """Return the error about a Java, naming JAVA_HOME if that is what leads to it."""
     if place:
         has = f"Java {version}" if version else "no bin/java that runs"
-        return RunError(
-            f'JAVA_HOME is "{place}", which has {has}, and Spark needs Java 17 or newer',
-            hint=_UNSET,
-        )
+        msg = f'JAVA_HOME is "{place}", which has {has}, and Spark needs Java 17 or newer'
+        return RunError(msg, hint=_UNSET)
     has = f'"{java}" is Java {version}' if version else "no java was found"
     return RunError(f"Spark needs Java 17 or newer, and {has}", hint=_INSTALL)
 
