@@ -14,7 +14,7 @@ from millstream.actions import wire
 from millstream.actions.program import Limits
 from millstream.actions.wire import Hello
 from millstream.journal.kinds.files.dead import dead_counts
-from support.actions import python, sdk_program
+from support.actions import python, running, sdk_program
 from support.runtimes import Hosted, Raw, RawDownstream, free_port, wait_until
 
 Host = Callable[..., Hosted]
@@ -80,7 +80,7 @@ def test_a_bad_program_harms_one_message(
         tmp_path,
         f"""
         import signal
-        open("pid-" + str(os.getpid()), "w").close()
+        open("started", "w").close()
         while (m := action.read_message()) is not None:
             if m == b"bad":
                 {does}
@@ -111,13 +111,8 @@ def test_a_bad_program_harms_one_message(
     assert sum(dead_counts(tmp_path / "s_b").values()) == int(fails)
     assert psutil.Process().memory_info().rss - memory < 128 << 20
     one.stop()
-    started = [int(file.name[4:]) for file in (tmp_path / "s_b").rglob("pid-*")]
-    assert started
-    assert not [
-        pid
-        for pid in started
-        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    ]
+    assert list((tmp_path / "s_b").rglob("started"))
+    assert not running(program.argv[2])
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,12 +20,12 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from millstream.actions import child, launch
-from millstream.actions.child import Child, check_network
+from millstream.actions import child, launch, sandbox
+from millstream.actions.child import Child, check_sandbox
 from millstream.actions.program import Limits, Program
 from millstream.actions.worker import Patience, Worker
 from millstream.errors import ActionFailed, ActionMissing, NetworkOpen
-from support.actions import c_program, python, sdk_program
+from support.actions import c_program, marked, python, running, sdk_program
 from support.namespaces import second_host
 
 USUAL = Patience()
@@ -54,13 +55,6 @@ def pairs(answered):
 
 def numbers(count: int) -> list[bytes]:
     return [i.to_bytes(4, "big") for i in range(count)]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def wait_until(true, seconds: float = 120.0) -> None:
@@ -330,7 +324,7 @@ CONNECTS = """
 def closing():
     """Skip where no network can be closed."""
     try:
-        check_network(Program(("true",), whitelist=()))
+        check_sandbox(Program(("true",), whitelist=()))
     except NetworkOpen as error:
         pytest.skip(f"cannot here: {error}")
 
@@ -389,7 +383,11 @@ def test_who_lets_a_program_through_is_its_user(run, tmp_path, server):
     program = Program(("/bin/cat",), user="nobody", whitelist=(address,))
     run(program, [b"x"])
     group = run.worker._child.pid
-    (doors,) = [one for one in psutil.process_iter() if group_of(one) == group and one.pid != group]
+    (doors,) = [
+        one
+        for one in psutil.process_iter()
+        if group_of(one) == group and "doors.py" in " ".join(one.cmdline())
+    ]
     wait_until(lambda: doors.uids().real == pwd.getpwnam("nobody").pw_uid)
 
 
@@ -407,6 +405,7 @@ def test_an_address_elsewhere_is_let_through(run, tmp_path):
 
 def test_where_no_network_can_be_closed_a_program_is_not_started(run, tmp_path, monkeypatch):
     broken = tmp_path / "launch.py"
+    shutil.copy(sandbox.__file__, tmp_path)
     never = "raise OSError(1, 'this system does not let us close the network')"
     broken.write_text(
         Path(launch.__file__)
@@ -430,7 +429,7 @@ def test_nobody_stays_behind_who_has_only_looked(monkeypatch):
             groups.append(self.pid)
 
     monkeypatch.setattr(child, "Child", Seen)
-    check_network(Program(("true",), whitelist=("10.0.0.5:5432",)))
+    check_sandbox(Program(("true",), whitelist=("10.0.0.5:5432",)))
     wait_until(lambda: groups[0] not in [group_of(one) for one in psutil.process_iter()])
 
 
@@ -446,18 +445,18 @@ def test_what_a_program_started_ends_with_it(tmp_path):
         tmp_path,
         """
         import subprocess
-        helper = subprocess.Popen(["/bin/sleep", "600"])
-        os.write(2, b"%d\\n" % helper.pid)
+        subprocess.Popen(["/bin/sleep", sys.argv[1]])
+        os.write(2, b"started\\n")
         action.read_message()
         """,
+        marker := marked(),
     )
     log: list[str] = []
     child = Child(program, tmp_path, log.append)
     wait_until(lambda: child.pass_on_log() and log)
-    helper = int(log[0])
-    assert alive(helper)
+    assert running(marker)
     assert child.finish(5.0) == 0
-    wait_until(lambda: not alive(helper))
+    wait_until(lambda: not running(marker))
 
 
 def test_a_child_never_outlives_its_parent(tmp_path):
@@ -467,10 +466,11 @@ def test_a_child_never_outlives_its_parent(tmp_path):
         import subprocess
         for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-        helper = subprocess.Popen(["/bin/sleep", "600"])
-        open("pids", "w").write(f"{os.getpid()} {helper.pid}\\n")
+        subprocess.Popen(["/bin/sleep", sys.argv[1]])
+        open("started", "w").close()
         time.sleep(600)
         """,
+        marker := marked(),
     )
     code = (
         "import sys, time; from pathlib import Path; from millstream.actions.child import Child;"
@@ -478,13 +478,11 @@ def test_a_child_never_outlives_its_parent(tmp_path):
         f"Child(Program({stubborn.argv!r}), Path({str(tmp_path)!r}), print); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
-    file = tmp_path / "pids"
-    wait_until(lambda: file.exists() and file.read_text().endswith("\n"), 20)
-    pids = [int(pid) for pid in file.read_text().split()]
-    assert all(alive(pid) for pid in pids)
+    wait_until((tmp_path / "started").exists)
+    assert len(running(marker)) >= 2
     parent.kill()
     parent.wait()
-    wait_until(lambda: not any(alive(pid) for pid in pids))
+    wait_until(lambda: not running(marker))
 
 
 def test_a_child_that_writes_between_batches_is_started_again(run, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from contextlib import suppress
@@ -19,7 +17,7 @@ from millstream.errors import GroupChanged, InvalidOption
 from millstream.spark.flow_run import FlowRun, Options
 from millstream.testing import flow_test
 from millstream.testing.under_test import batch_of
-from support.actions import PYTHON, SDK
+from support.actions import PYTHON, SDK, marked, running
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -194,9 +192,9 @@ def test_a_program_of_the_flow_is_shipped_with_its_files_and_kept_between_batche
         tmp_path,
         "score",
         """
-model = open("models/m.txt").read()
+model, life = open("models/m.txt").read(), int.from_bytes(os.urandom(6), "big")
 while (m := action.read_message()) is not None:
-    action.write_message(json.dumps({"pid": os.getpid(), "model": model, "cwd": os.getcwd()}).encode())
+    action.write_message(json.dumps({"life": life, "model": model, "cwd": os.getcwd()}).encode())
 """,
     )
     (tmp_path / "models").mkdir()
@@ -211,7 +209,7 @@ stages:
     from: numbers
     action: [./score]
     input: [n, word]
-    output: pid bigint, model string, cwd string
+    output: life bigint, model string, cwd string
     files: models/m.txt
 sinks:
   out: {from: scored, memory: }
@@ -223,7 +221,7 @@ sinks:
             t.advance_to(BEGIN + timedelta(seconds=n))
         t.end()
         found = t.results("out")
-        assert len({r["pid"] for r in found}) <= 2
+        assert len({r["life"] for r in found}) <= 2
         assert {r["model"] for r in found} == {"7"}
         assert str(tmp_path) not in {r["cwd"] for r in found}
 
@@ -275,18 +273,17 @@ def test_a_program_that_is_killed_changes_nothing(tmp_path):
         tmp_path,
         "slow",
         """
-open(sys.argv[1] + "/pid-" + str(os.getpid()), "w").close()
 while (m := action.read_message()) is not None:
     time.sleep(0.02)
     action.write_message(json.dumps({"twice": 2 * json.loads(m)["n"]}).encode())
 """,
     )
-    stream = numbers().action("slow", [slow, str(tmp_path)], output="twice bigint")
+    stream = numbers().action("slow", [slow, marker := marked()], output="twice bigint")
     stream.sink("out", ms.memory())
     killed: set[int] = set()
     with flow_test(stream.flow) as t:
         t.send("numbers", [row(n) for n in range(150)])
-        killer = threading.Thread(target=_kill_twice, args=(tmp_path, killed))
+        killer = threading.Thread(target=_kill_twice, args=(marker, killed))
         killer.start()
         t.end()
         killer.join()
@@ -295,14 +292,14 @@ while (m := action.read_message()) is not None:
     assert len(killed) == 2
 
 
-def _kill_twice(folder: Path, killed: set[int]) -> None:
+def _kill_twice(marker: str, killed: set[int]) -> None:
     until = time.monotonic() + 240
     while len(killed) < 2 and time.monotonic() < until:
-        for file in folder.glob("pid-*"):
-            pid = int(file.name[4:])
-            if pid not in killed and psutil.pid_exists(pid):
-                time.sleep(0.3)
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed.add(pid)
+        # What has no children is the program, not its launcher.
+        for one in running(marker):
+            with suppress(psutil.Error):
+                if one.pid not in killed and not one.children():
+                    time.sleep(0.3)
+                    one.kill()
+                    killed.add(one.pid)
         time.sleep(0.05)

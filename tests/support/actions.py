@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from millstream.actions.program import Limits, Program
@@ -41,3 +44,18 @@ def c_program(folder: Path) -> Path:
     source = str(SDK / "c" / "programs.c")
     subprocess.run(["gcc", "-std=c11", "-O2", "-o", str(target), source], check=True)
     return target
+
+
+def marked() -> str:
+    """Return an argument that a program and what it starts can be found by; `sleep` takes it."""
+    return f"600.{random.randrange(10**12):012d}"
+
+
+def running(marker: str) -> list[psutil.Process]:
+    """Return the processes with this argument: in a PID namespace they have other numbers."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            if marker in one.cmdline() and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one)
+    return found

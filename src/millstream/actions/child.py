@@ -3,8 +3,9 @@
     we ──stdin──▶ program ──stdout──▶ we        frames, both ways at once
                   program ──stderr──▶ the log   lines
 
-The child leads a process group of its own. Its group is killed when it is stopped, when it has
-ended, and when our own process is gone, also by kill -9 (see guard.py).
+The child leads a process group of its own, and all that it starts ends with it (see sandbox.py).
+They are killed when it is stopped, when it has ended, and when our own process is gone, also by
+kill -9 (see guard.py).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Final
 
 from millstream.actions import guard, launch
 from millstream.actions.log import LogLines, WriteLog
 from millstream.actions.program import Program
-from millstream.errors import ActionDied, ActionFailed, ActionHung, NetworkOpen
+from millstream.errors import ActionDied, ActionFailed, ActionHung, NetworkOpen, SandboxOpen
 
 PIPE_BYTES: Final = 1 << 20
 _READ: Final = 1 << 18
@@ -37,27 +38,35 @@ _PROBE_S: Final = 60.0
 _NOTHING: Final = memoryview(b"")
 
 
-def check_network(program: Program) -> None:
-    """Refuse a program whose network is to be closed if that cannot be done here.
+def check_sandbox(program: Program) -> None:
+    """Refuse a program whose network or sandbox has to be closed if that cannot be done here.
 
     Raises:
-        NetworkOpen: The system does not permit it.
+        NetworkOpen: The system does not permit to close its network.
+        SandboxOpen: The system does not permit a part of its sandbox, which is strict.
     """
-    if program.whitelist is None:
+    if program.whitelist is None and program.sandbox != "strict":
         return
-    alone = Program(("/bin/true",), whitelist=program.whitelist)
+    alone = replace(program, argv=("/bin/true",), env=())
     words: list[str] = []
-    child = Child(alone, Path(), words.append, stdin=False)
-    if child.finish(_PROBE_S) != 0:
-        raise NetworkOpen(
-            f'the program "{Path(program.argv[0]).name}" {" ".join(words)}',
-            hint="that takes root, or a system that permits user namespaces; "
-            "without conn_whitelist the network is open",
+    child = Child(alone, Path("/"), words.append, stdin=False)
+    if child.finish(_PROBE_S) == 0:
+        return
+    fact = f'the program "{Path(program.argv[0]).name}" cannot start here: {" ".join(words)}'
+    if program.sandbox == "strict":
+        raise SandboxOpen(
+            fact, hint='sandbox "usual" starts it with what this system permits; see its user, too'
         )
+    raise NetworkOpen(
+        fact,
+        hint="that takes root, or a system that permits user namespaces; "
+        "without conn_whitelist the network is open",
+    )
 
 
 def _script(program: Program, folder: Path) -> list[str]:
-    wanted = {**asdict(program.limits), "user": program.user, "whitelist": program.whitelist}
+    own = {"user": program.user, "whitelist": program.whitelist, "sandbox": program.sandbox}
+    wanted = {**asdict(program.limits), **own}
     return [sys.executable, "-I", "-S", launch.__file__, json.dumps(wanted), *program.found(folder)]
 
 
@@ -148,7 +157,8 @@ class Child:
 
     def _end(self) -> int:
         # Also when it has ended: what it started may still be there.
-        self._signal(signal.SIGKILL)
+        if self._process.returncode is None:
+            guard.end(self.pid)
         _Guard.of_this_process().forget(self.pid)
         code = self._process.wait()  # from here on the number may be another's
         self._last_words()

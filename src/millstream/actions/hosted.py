@@ -59,7 +59,13 @@ def settings_of(
     path = str(program or (root / node.action if "/" in node.action else node.action))
     return RuntimeSettings(
         whole,
-        Program((path, *node.args), node.contract, node.env, whitelist=node.conn_whitelist),
+        Program(
+            (path, *node.args),
+            node.contract,
+            node.env,
+            whitelist=node.conn_whitelist,
+            sandbox=node.sandbox,
+        ),
         # A queue belongs to a place: a spare has a disk of its own.
         folder / whole / order.address.replace(":", "-"),
         order.address if scheme.upstreams(order.node) else None,

@@ -1,4 +1,4 @@
-"""Started for each program, as a script: takes on its limits and user, then becomes it.
+"""Started for each program, as a script: takes on its sandbox, limits and user, then becomes it.
 
 Between a fork and an exec hardly anything may be done in a process with threads, so it is done
 here, in a process that has none. It imports nothing of ours.
@@ -13,10 +13,13 @@ import runpy
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-_NEW_NET, _NEW_USER = 0x40000000, 0x10000000
+_NEW_NET = 0x40000000
 _NOT_PERMITTED, _NOT_FOUND = 126, 127
+_SANDBOX = str(Path(__file__).with_name("sandbox.py"))
 _DOORS = str(Path(__file__).with_name("doors.py"))
 
 
@@ -24,13 +27,24 @@ def main() -> None:
     """Become the program that the arguments describe."""
     wanted = json.loads(sys.argv[1])
     argv = sys.argv[2:]
+    user: str | None = wanted["user"]
+    box = None if wanted["sandbox"] == "none" else _sandbox()
+    missing: list[str] = []
     try:
         # Doors have no limits of the program's.
         if wanted["whitelist"] is not None:
-            _close_network(wanted["whitelist"], wanted["user"])
+            _close_network(wanted["whitelist"], user)
+        if box is not None:
+            uid = os.getuid() if user is None else pwd.getpwnam(user).pw_uid
+            box["fork_alone"](wanted["processes"], uid, missing)
         _limit(wanted)
-        if wanted["user"] is not None:
-            become(wanted["user"])
+        if user is not None:
+            become(user)
+        if box is not None:
+            box["drop_privileges"](missing)
+            box["filter_calls"](missing)
+        if missing:
+            _confess(missing, strict=wanted["sandbox"] == "strict")
     except (OSError, ValueError, KeyError) as error:
         _give_up(f"cannot be given its limits, network or user: {error}", _NOT_PERMITTED)
     # Python ignores these, and what is ignored stays so in the program.
@@ -40,6 +54,16 @@ def main() -> None:
         os.execv(argv[0], argv)  # noqa: S606 (no shell, on purpose)
     except OSError as error:
         _give_up(f'cannot start "{argv[0]}": {error.strerror}', _NOT_FOUND)
+
+
+def _sandbox() -> dict[str, Callable[..., None]]:
+    """Return what is in the script beside us; compiled once, unlike by `runpy`."""
+    loader = SourceFileLoader("sandbox", _SANDBOX)
+    code = loader.get_code("sandbox")
+    names: dict[str, Callable[..., None]] = {}
+    assert code is not None
+    exec(code, names)  # noqa: S102 (a file of ours)
+    return names
 
 
 def _limit(wanted: dict[str, int | None]) -> None:
@@ -52,6 +76,7 @@ def _limit(wanted: dict[str, int | None]) -> None:
             1,
         ),  # a signal that can be caught, then one that cannot
         ("open_files", resource.RLIMIT_NOFILE, 0),
+        ("file_bytes", resource.RLIMIT_FSIZE, 0),
     ):
         value = wanted[key]
         if value is not None:
@@ -99,18 +124,21 @@ def _start_doors(far: socket.socket, user: str | None) -> None:
 
 
 def _unshare() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    uid, gid = os.getuid(), os.getgid()
-    if libc.unshare(_NEW_NET) == 0:
+    if ctypes.CDLL(None).unshare(_NEW_NET) == 0:
         return
-    if libc.unshare(_NEW_NET | _NEW_USER) != 0:
-        raise OSError(ctypes.get_errno(), "this system does not let us close the network")
-    for file, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{uid} {uid} 1"),
-        ("gid_map", f"{gid} {gid} 1"),
-    ):
-        Path("/proc/self", file).write_text(text, encoding="ascii")
+    try:
+        _sandbox()["new_user"](_NEW_NET)
+    except OSError as error:
+        raise OSError(error.errno, "this system does not let us close the network") from error
+
+
+def _confess(missing: list[str], *, strict: bool) -> None:
+    """Say what this system does not permit."""
+    words = f"its sandbox lacks {', '.join(missing)}"
+    if strict:
+        _give_up(words, _NOT_PERMITTED)
+    sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()
 
 
 def _give_up(why: str, code: int) -> None:

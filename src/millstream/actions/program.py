@@ -14,6 +14,13 @@ Contract = Literal["one", "stream"]
 """one: each input has one answer, an empty one means no output.
 stream: each input has any number of answers, closed by an empty one."""
 
+Sandbox = Literal["usual", "strict", "none"]
+"""usual: as much as the system permits, and a line in the log about the rest.
+strict: all of it, or it is not started.
+none: it has the rights of its user, and what it starts may outlive it."""
+
+SANDBOXES: Final[tuple[Sandbox, ...]] = ("usual", "strict", "none")
+
 CONTRACTS: Final[tuple[Contract, ...]] = ("one", "stream")
 
 
@@ -25,9 +32,19 @@ class Limits:
     memory_bytes: int | None = None
     cpu_seconds: int | None = None
     open_files: int | None = 1024
+    #: Processes and threads; where Linux is older than 6.14, not for root.
+    processes: int | None = 1024
+    #: The longest file that it may write.
+    file_bytes: int | None = 64 << 30
     frame_bytes: int = LIMIT
     #: The answers to one input, together.
     answer_bytes: int = 256 << 20
+
+
+def limits_of(**given: int | None) -> Limits:
+    """Return limits, with the usual ones for those that are None."""
+    named = {name: value for name, value in given.items() if value is not None}
+    return Limits(**named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,7 @@ class Program:
     #: The addresses (IP:port, TCP) that it may connect to; None: it has this host's network.
     #: Where the system does not permit to close a network, it is not started.
     whitelist: tuple[str, ...] | None = None
+    sandbox: Sandbox = "usual"
 
     def found(self, folder: Path) -> tuple[str, ...]:
         """Return the arguments with the program's whole path; a relative one counts from `folder`.

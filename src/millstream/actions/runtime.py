@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.actions import wire
-from millstream.actions.child import check_network
+from millstream.actions.child import check_sandbox
 from millstream.actions.downstreams import Downstreams
 from millstream.actions.handshake import Admission, read_secret
 from millstream.actions.log import WriteLog
@@ -54,7 +54,7 @@ class Runtime:
     """A runtime that is open; `run` does its work."""
 
     def __init__(self, settings: RuntimeSettings, write_log: WriteLog) -> None:
-        check_network(settings.program)
+        check_sandbox(settings.program)
         _guard(settings)
         secret = None if settings.secret is None else read_secret(settings.secret)
         self.settings = settings

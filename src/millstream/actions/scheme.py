@@ -17,22 +17,24 @@ A mistake is reported with its line and column, and what was expected there.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import yaml
 
 from millstream.actions import dataflow
 from millstream.actions.peers import split
-from millstream.actions.program import CONTRACTS, Contract
+from millstream.actions.program import CONTRACTS, SANDBOXES, Contract, Sandbox
 from millstream.errors import InvalidAddress, InvalidScheme, NotLoadable, Where
 from millstream.flow import binary
 from millstream.flow.document import Entry, read
 from millstream.flow.stages.action import whitelisted
 
 Role = Literal["source", "processor", "sink"]
+Word = TypeVar("Word", bound=str)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(?:_[A-Za-z0-9.-]+)*")
 
@@ -49,6 +51,7 @@ class Node:
     #: The addresses (IP:port, TCP) that it may connect to; empty: none; None: any.
     conn_whitelist: tuple[str, ...] | None = None
     contract: Contract = "one"
+    sandbox: Sandbox = "usual"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,9 @@ def _node(entry: Entry) -> Node:
             raise InvalidScheme(fact, hint=hint, where=_place(entry, "conn_whitelist"))
     args, env = tuple(entry.texts("args") or ()), tuple((entry.named("env") or {}).items())
     allowed = None if whitelist is None else tuple(whitelist)
-    node = Node(name, action, addresses, args, env, allowed, _contract(entry))
+    contract = _one_of(entry, "contract", CONTRACTS, "one")
+    sandbox = _one_of(entry, "sandbox", SANDBOXES, "usual")
+    node = Node(name, action, addresses, args, env, allowed, contract, sandbox)
     entry.finish()
     return node
 
@@ -151,13 +156,12 @@ def _named(entry: Entry, key: str, what: str) -> str:
     return name
 
 
-def _contract(entry: Entry) -> Contract:
-    given = entry.text("contract")
-    found = next((one for one in CONTRACTS if one == (given or "one")), None)
+def _one_of(entry: Entry, key: str, known: Sequence[Word], usual: Word) -> Word:
+    given = entry.text(key) or usual
+    found = next((one for one in known if one == given), None)
     if found is None:
-        hint = f"expected {' or '.join(CONTRACTS)}"
-        msg = f'"contract" of {entry.title} is "{given}"'
-        raise InvalidScheme(msg, hint=hint, where=_place(entry, "contract"))
+        hint, msg = f"expected {' or '.join(known)}", f'"{key}" of {entry.title} is "{given}"'
+        raise InvalidScheme(msg, hint=hint, where=_place(entry, key))
     return found
 
 

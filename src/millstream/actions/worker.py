@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.actions.answers import Answers, pieces_of
-from millstream.actions.child import Child, check_network, exchange
+from millstream.actions.child import Child, check_sandbox, exchange
 from millstream.actions.log import WriteLog
 from millstream.actions.program import Program
 from millstream.errors import ActionError, ActionFailed, ActionMissing, BadBytes, TooManyAnswers
@@ -122,7 +122,7 @@ class Worker:
             self.close()
         if self._child is None:
             if not self.starts:
-                check_network(self._program)
+                check_sandbox(self._program)
             self._child = Child(self._program, self._folder, self._write_log)
             self.starts += 1
         return self._child

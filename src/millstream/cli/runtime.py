@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from millstream.actions.program import CONTRACTS, Contract, Limits, Program
+from millstream.actions.program import CONTRACTS, SANDBOXES, Limits, Program
 from millstream.errors import ActionError
 from millstream.flow.stages.action import whitelisted
+
+Word = TypeVar("Word", bound=str)
 
 
 def runtime(
@@ -84,6 +87,18 @@ def runtime(
     cpu: Annotated[
         int | None, typer.Option(help="The limit of the program's CPU time, in seconds.")
     ] = None,
+    processes: Annotated[
+        int, typer.Option(help="How many processes and threads the program may have.")
+    ] = 1024,
+    file_bytes: Annotated[
+        int, typer.Option(help="The longest file that the program may write, in bytes.")
+    ] = 64 << 30,
+    sandbox: Annotated[
+        str,
+        typer.Option(
+            help="usual: what the system permits; strict: all, or do not start; none: no sandbox."
+        ),
+    ] = "usual",
     files: Annotated[int, typer.Option(help="How many files the program may open.")] = 1024,
     frame: Annotated[int, typer.Option(help="The longest message, in bytes.")] = 64 << 20,
     time_limit: Annotated[float, typer.Option(help="How many seconds an answer may take.")] = 60.0,
@@ -112,11 +127,24 @@ def runtime(
     from millstream.actions.runtime import Runtime, stop_on_signals
     from millstream.actions.settings import RuntimeSettings
 
-    limits = Limits(memory_bytes=memory, cpu_seconds=cpu, open_files=files, frame_bytes=frame)
+    limits = Limits(
+        memory_bytes=memory,
+        cpu_seconds=cpu,
+        open_files=files,
+        processes=processes,
+        file_bytes=file_bytes,
+        frame_bytes=frame,
+    )
     path = str(Path(action).resolve()) if "/" in action else action
     whitelist = _whitelist(conn_whitelist or [], none=no_network)
     program = Program(
-        (path, *(args or ())), _contract(contract), _pairs(env or []), limits, user, whitelist
+        (path, *(args or ())),
+        _one_of(CONTRACTS, contract, "a contract"),
+        _pairs(env or []),
+        limits,
+        user,
+        whitelist,
+        _one_of(SANDBOXES, sandbox, "a sandbox"),
     )
     name = name or Path(action).name
     folder = queue or Path(".millstream") / "runtimes" / name
@@ -144,11 +172,11 @@ def runtime(
         raise typer.Exit(CUT_SHORT)
 
 
-def _contract(name: str) -> Contract:
-    for one in CONTRACTS:
+def _one_of(known: Sequence[Word], name: str, what: str) -> Word:
+    for one in known:
         if one == name:
             return one
-    raise ActionError(f'"{name}" is not a contract', hint=f"expected {' or '.join(CONTRACTS)}")
+    raise ActionError(f'"{name}" is not {what}', hint=f"expected {' or '.join(known)}")
 
 
 def _whitelist(addresses: list[str], *, none: bool) -> tuple[str, ...] | None:

@@ -27,7 +27,7 @@ MillstreamError
 ├─ ActionError          a user's program, or its runtime, failed
 │  ├─ BadBytes > FrameTooLarge, FrameTorn
 │  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooManyAnswers
-│  └─ NetworkOpen, QueueBroken > QueueDamaged, QueueFull, PeerRefused, Fenced
+│  └─ NetworkOpen, SandboxOpen, QueueBroken > QueueDamaged, QueueFull, PeerRefused, Fenced
 ├─ RunError             a flow could not be started or has failed
 │  └─ AlreadyRunning, GroupChanged, GroupFailed, ConditionFailed
 ├─ SwitchError          a running flow cannot be replaced as requested

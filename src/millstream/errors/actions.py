@@ -45,6 +45,10 @@ class NetworkOpen(ActionError):
     """The system cannot restrict a program's network, so the program is not started."""
 
 
+class SandboxOpen(ActionError):
+    """The system cannot give a program its whole sandbox, so the program is not started."""
+
+
 class QueueBroken(ActionError):
     """The queue of a runtime is damaged, or the disk refused a write."""
 

@@ -58,7 +58,8 @@
         from: departures
         action: [./score, -v]         # a program and its arguments; also: input, contract, format,
                                       # env, files, time_limit, attempts, memory_bytes,
-                                      # cpu_seconds, user, conn_whitelist
+                                      # cpu_seconds, user, conn_whitelist, processes,
+                                      # file_bytes, sandbox
         output: score double
       rising:
         from: departures

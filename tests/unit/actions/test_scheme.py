@@ -46,6 +46,14 @@ def scheme(tmp_path: Path, text: str, name: str = "scheme.yaml") -> Scheme:
     return load(file)
 
 
+def test_a_node_has_a_sandbox(tmp_path):
+    strict = SIMPLEPIPE.replace("contract: stream", "sandbox: strict")
+    found = scheme(tmp_path, strict)
+    assert (found.node("filter3").sandbox, found.node("filter2").sandbox) == ("strict", "usual")
+    with pytest.raises(FlowError, match=r'"sandbox" of node "filter3" is "tight"'):
+        scheme(tmp_path, strict.replace("strict", "tight"))
+
+
 def test_the_simplepipe(tmp_path):
     found = scheme(tmp_path, SIMPLEPIPE)
     assert found.edges == (

@@ -83,6 +83,9 @@ def test_yaml_says_the_same(tmp_path) -> None:
         conn_whitelist=["10.0.0.5:5432"],
         cpu_seconds=60,
         user="nobody",
+        processes=10,
+        file_bytes=1 << 20,
+        sandbox="strict",
     )
     stream.sink("out", ms.memory())
     file = tmp_path / "flow.yaml"
@@ -100,6 +103,8 @@ def test_what_a_program_is_given_is_part_of_what_the_group_means() -> None:
         return fingerprint(planned, "out")
 
     assert of() == of()
+    assert of() == of(sandbox="usual")  # as before there was such an option
+    assert of() != of(sandbox="strict")
     assert of() != of(env={"A": "1"})
     assert of() != of(input="n")
 

@@ -77,6 +77,7 @@ class _Building:
             contract=node.contract,
             env=dict(node.env),
             conn_whitelist=node.conn_whitelist,
+            sandbox=node.sandbox,
         )
         return made.journal(journal_of(name)) if name in sending(self._scheme) else made
 

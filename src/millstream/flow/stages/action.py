@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 Contract = Literal["one", "stream"]
 Format = Literal["json", "msgpack", "arrow", "raw"]
+Sandbox = Literal["usual", "strict", "none"]
 _OPTIONS = (
     *("contract", "format", "env", "files", "memory_bytes", "cpu_seconds"),
     *("time_limit", "attempts", "user", "conn_whitelist"),
+    *("processes", "file_bytes", "sandbox"),
 )
 
 
@@ -58,6 +60,9 @@ class Action(OneInput):
     user: str | None = None
     #: The addresses that it may connect to; empty: none; None: any.
     conn_whitelist: tuple[str, ...] | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+    sandbox: Sandbox = "usual"
     where: Where | None = field(default=None, compare=False, repr=False)
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
@@ -72,9 +77,9 @@ class Action(OneInput):
     def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
         argv, output = entry.texts("action") or [], entry.needed("output", "columns")
         given = entry.given(
-            text=("contract", "format", "time_limit", "user"),
+            text=("contract", "format", "time_limit", "user", "sandbox"),
             texts=("input", "files", "conn_whitelist"),
-            whole=("attempts", "memory_bytes", "cpu_seconds"),
+            whole=("attempts", "memory_bytes", "cpu_seconds", "processes", "file_bytes"),
             named=("env",),
         )
         return inputs[0].action(name, argv, output=output, **given)
@@ -83,6 +88,11 @@ class Action(OneInput):
         columns = forms.columns(self.columns) or None
         tree = {"from": self.input, "action": list(self.argv), "input": columns}
         return forms.given({**tree, "output": self.output.ddl}) | forms.changed(self, *_OPTIONS)
+
+    def described(self, fields: Tree) -> Tree:
+        # Those that came later are left out where they are not used: fingerprints stay the same.
+        usual = {"processes": None, "file_bytes": None, "sandbox": "usual"}
+        return {name: value for name, value in fields.items() if usual.get(name, ...) != value}
 
     def fingerprint(
         self, described: Tree, functions: FunctionTable, snapshots: Mapping[str, str]
@@ -129,14 +139,16 @@ class ActionMethod(Upstream):
         cpu_seconds: int | None = None,
         user: str | None = None,
         conn_whitelist: Sequence[str] | None = None,
+        processes: int | None = None,
+        file_bytes: int | None = None,
+        sandbox: str = "usual",
     ) -> Stream:
         """Return this stream's rows with the columns that a program answers to each of them.
 
             scored = orders.action("score", ["./score", "--fast"], output="score double")
 
-        The program reads and writes frames (see sdk/). It is kept between batches; it must be
-        idempotent, as a batch may be run again, but its answers are published once. A row that it
-        fails at time and again becomes a dead letter, alone.
+        The program reads and writes frames (see sdk/) and stays between batches. It must be
+        idempotent, as a batch may run again. A row that fails repeatedly becomes a dead letter.
 
         Args:
             name: The stage's name.
@@ -145,8 +157,7 @@ class ActionMethod(Upstream):
                 the flow is deployed on.
             output: The columns of an answer; one that the stream has already is replaced.
             input: The columns that the program gets; all of them if it is left out.
-            contract: "one" answer for each row, or none; or "stream": several, closed by an empty
-                one.
+            contract: "one" answer for each row, or none; "stream": several, then an empty one.
             format: "json", "msgpack", "raw" (one column of bytes or text, as it is), or "arrow" (a
                 whole batch a frame).
             env: The program's environment; it has no other.
@@ -155,14 +166,16 @@ class ActionMethod(Upstream):
             attempts: How often a row is tried before it is a dead letter.
             memory_bytes: The address space that the program may use.
             cpu_seconds: The CPU time that it may use.
-            user: Whom to run it as.
+            user: Whom to run it as; only root may say.
             conn_whitelist: The addresses (IP:port, TCP) that it may connect to, and no other; []
-                for none at all. Where the system does not permit to close a network, the program is
-                not started.
+                for none. Where the system cannot close a network, the program is not started.
+            processes: How many processes and threads it may have; by default 1,024.
+            file_bytes: The longest file that it may write; by default 64 GB.
+            sandbox: "usual": what the system permits; "strict": all of it, or do not start; "none".
         """
         site = self._site(name)
         _check_program(site, argv, attempts)
-        _check_words(site, contract, format)
+        _check_words(site, contract, format, sandbox)
         schema, columns = schema_of(site, output), self._action_columns(site, input)
         if format == "raw":
             _check_raw(site, columns, self.schema, schema)
@@ -183,6 +196,9 @@ class ActionMethod(Upstream):
             cpu_seconds,
             user,
             _whitelist(site, conn_whitelist),
+            processes,
+            file_bytes,
+            cast("Sandbox", sandbox),
             site.where,
         )
         return self.flow.add(stage, self)
@@ -214,10 +230,11 @@ def _check_program(site: Site, argv: Sequence[str], attempts: int) -> None:
         raise site.mistake(InvalidOption, fact, hint="try it at least once")
 
 
-def _check_words(site: Site, contract: str, format: str) -> None:
+def _check_words(site: Site, contract: str, format: str, sandbox: str) -> None:
     for word, known, what in (
         (contract, get_args(Contract), "contract"),
         (format, get_args(Format), "format"),
+        (sandbox, get_args(Sandbox), "sandbox"),
     ):
         if word not in known:
             hint = f"it is one of {', '.join(known)}"

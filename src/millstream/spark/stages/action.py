@@ -34,7 +34,7 @@ from pyspark import SparkFiles, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from millstream.actions.program import Limits, Program
+from millstream.actions.program import Program, limits_of
 from millstream.actions.worker import Answered, Failed, Patience, Worker
 from millstream.errors import InvalidOption, RunError
 from millstream.flow import binary
@@ -94,9 +94,15 @@ def action(
         stage.argv if kept_by_engine is None else (f"./{kept_by_engine.name}", *stage.argv[1:]),
         stage.contract,
         stage.env,
-        Limits(memory_bytes=stage.memory_bytes, cpu_seconds=stage.cpu_seconds),
+        limits_of(
+            memory_bytes=stage.memory_bytes,
+            cpu_seconds=stage.cpu_seconds,
+            processes=stage.processes,
+            file_bytes=stage.file_bytes,
+        ),
         stage.user,
         stage.conn_whitelist,
+        stage.sandbox,
     )
     work = ActionWork(
         flow=shipping.flow,
