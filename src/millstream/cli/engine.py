@@ -73,10 +73,12 @@ def engine(
     )
     from millstream.engine.engine import Engine
     from millstream.engine.http.server import Server, Serving, guard
+    from millstream.patterns.kernel_cache import begin
 
     serving = Serving(host, port, tls_cert, tls_key, open_without_tls)
     guard(serving)
     _log_to_stderr()
+    begin()  # so that the first job with a pattern need not wait for its kernel
     secrets_beside(data)
     running = Engine(data, node=node, of=of, listening=listening, master=master, warm=warm)
     with interrupted(twice=True) as seen:

@@ -32,6 +32,11 @@ from millstream.cli.output import group_cells, interrupted, table
 from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from rich.status import Status
+
+    from millstream.flow.flow import Flow
     from millstream.links.host import Listening
     from millstream.links.keys import KeyPair
     from millstream.spark.flow_run import FlowRun, RunStatistics
@@ -80,9 +85,11 @@ def run(
     claimed = claim(data / described.name, described.name)
     preflight(described, data / described.name, flow.resolve().parent, listening)
     terminal = Console()
-    with Console(stderr=True).status(f"starting Spark for {described.name}"):
+    kernel = compiling(described)
+    with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
         spark = session(described.name, master=master, log=log)
         options = Options(data, flow.resolve().parent, rows_per_batch, state, log, listening)
+        _await_kernel(kernel, shown)
         running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
         running.start()
     try:
@@ -94,6 +101,25 @@ def run(
         with Console(stderr=True).status("stopping"):
             running.stop()
             spark.stop()
+
+
+def compiling(flow: Flow) -> Popen[bytes] | None:
+    """Let the kernel of patterns be compiled while Spark starts, if the flow needs it."""
+    if not any(stage.extra == "patterns" for stage in flow.stages.values()):
+        return None
+    from millstream.patterns.kernel_cache import begin
+
+    return begin()
+
+
+def _await_kernel(kernel: Popen[bytes] | None, shown: Status) -> None:
+    if kernel is not None and kernel.poll() is None:
+        from millstream.patterns.kernel_cache import NOTE
+
+        shown.update(NOTE)
+        if not shown.console.is_terminal:
+            shown.console.print(NOTE, highlight=False)
+        kernel.wait()
 
 
 @contextmanager

@@ -1,8 +1,4 @@
-"""Compiles the kernel before it is needed: `python -m millstream.patterns.warm`.
-
-That takes some 20 seconds of the processor, once for a user and a release; whoever matches the
-first pattern would wait for it.
-"""
+"""Compiles the kernel before it is needed: `python -m millstream.patterns.warm`."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from millstream.flow.schema import Field, Schema
 from millstream.patterns.automaton import FOREVER
 from millstream.patterns.batches import Batch
 from millstream.patterns.compile import compile_pattern
+from millstream.patterns.kernel_cache import mark_ready
 from millstream.patterns.match_recognize import read
 from millstream.patterns.matcher import matcher
 from millstream.patterns.pattern import Pattern
@@ -34,6 +31,7 @@ def warm() -> None:
         rows = pa.table({"n": [1, 2]})
         batch = Batch(pa.array(["", ""]), np.array([1, 2]), np.array([1, 2]), values, rows)
         made.process(made.empty(pa.string(), rows.schema), batch, FOREVER)
+    mark_ready()
 
 
 if __name__ == "__main__":

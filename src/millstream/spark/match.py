@@ -14,12 +14,14 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampNTZType, TimestampType
+from rich.console import Console
 
 from millstream.errors import InvalidSql, NoTime, UnboundedState, UnknownColumn
 from millstream.extras import need
 from millstream.flow.schema import Schema
 from millstream.flow.site import here, meant
 from millstream.flow.stages import SHARDS
+from millstream.patterns import kernel_cache
 from millstream.patterns.match_recognize import read
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.patterns.query import reading
@@ -151,7 +153,19 @@ def _table(spark: SparkSession, name: str) -> DataFrame:
         raise InvalidSql(msg, hint=hint, where=here()) from error
 
 
+def _compile_kernel() -> None:
+    """Compile the kernel here, once, and say so: each of Spark's workers would do it, in silence."""
+    compiling = kernel_cache.begin()
+    if compiling is not None:
+        with Console(stderr=True).status(kernel_cache.NOTE) as shown:
+            if not shown.console.is_terminal:
+                shown.console.print(kernel_cache.NOTE, highlight=False)
+            compiling.wait()
+
+
 def _matched(df: DataFrame, made: Recipe, name: str, shards: int) -> DataFrame:
+    if (df.sparkSession.sparkContext.master or "").startswith("local"):
+        _compile_kernel()
     if (other := _other_python(df.sparkSession.sparkContext)) is not None:
         said = f"the session's workers run {other}, which may lack what this program's Python, {sys.executable}, has"
         hint = "set PYSPARK_PYTHON to sys.executable before the session starts"

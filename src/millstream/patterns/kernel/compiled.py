@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import caching
 
+from millstream.patterns import kernel_cache
+
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-@cache
-def digest(folder: Path) -> str:
-    """Return a text that changes with the kernel: functions of one file are part of another's."""
-    sources = sorted(folder.glob("*.py"))
-    content = b"".join(source.name.encode() + source.read_bytes() for source in sources)
-    return hashlib.sha256(content).hexdigest()[:12]
 
 
 class Locator(caching.InTreeCacheLocator):
@@ -41,9 +32,7 @@ class Locator(caching.InTreeCacheLocator):
             return None
         made = cls(py_func, py_file)
         try:
-            caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            name = f"kernel-{digest(Path(py_file).parent)}"
-            made._cache_path = str(caches / "millstream" / name)
+            made._cache_path = str(kernel_cache.folder())
             made.ensure_cache_path()
         except (OSError, RuntimeError):
             return None
