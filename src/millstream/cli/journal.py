@@ -1,20 +1,23 @@
 """`millstream journal ls | show | cat | verify | repair`: look into journals, and repair them.
 
 A journal is named FLOW.JOURNAL and lies in DATA/FLOW/journals/JOURNAL; its dead letters are
-FLOW.JOURNAL.dead.
+FLOW.JOURNAL.dead. That of a job lies in the data folder of an engine, in
+DATA/jobs/JOB/JOB/journals/JOURNAL, and is named JOB.JOURNAL; with `--job JOB`, JOURNAL is enough.
 """
 
 from __future__ import annotations
 
 import json as jsonlib
 import math
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
+import msgspec
 import typer
 from rich.progress import (
     BarColumn,
@@ -26,7 +29,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from millstream.cli.options import Json
+from millstream.cli.options import Engines, Json, TokenFile
 from millstream.errors import JournalError, JournalMissing, SchemaConflict
 from millstream.journal import (
     Journal,
@@ -43,11 +46,22 @@ from millstream.terminal.console import Console
 
 app = typer.Typer(no_args_is_help=True)
 
-Data = Annotated[Path, typer.Option("--data", help="The data folder.")]
-Name = Annotated[
-    str, typer.Argument(help="FLOW.JOURNAL, or FLOW.JOURNAL.dead for its dead letters.")
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="The data folder of a run or an engine; default .millstream, then an engine's.",
+    ),
 ]
-_DATA = Path(".millstream")
+Job = Annotated[str | None, typer.Option("--job", help="Only this job or flow.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="FLOW.JOURNAL or JOB.JOURNAL; with .dead, its dead letters. With --job, JOURNAL is enough."
+    ),
+]
+#: Where journals are looked for: those of `millstream run`, then those of an engine.
+_DATA: Final = (Path(".millstream"), Path(".millstream-engine"))
 
 
 @app.callback()
@@ -58,44 +72,78 @@ def journals() -> None:
 # finding
 
 
-def named(data: Path) -> dict[str, Journal]:
+def data_of(given: Path | None) -> Path:
+    """Return the data folder that a command is about.
+
+    Raises:
+        JournalMissing: It cannot be read.
+    """
+    data = given or next((one for one in _DATA if one.is_dir()), _DATA[0])
+    if data.is_dir() and not os.access(data, os.R_OK | os.X_OK):
+        hint = "only the user that runs the flow or the engine can read its data folder"
+        raise JournalMissing(f'the data folder "{data}" cannot be read', hint=hint)
+    return data
+
+
+def _folders(data: Path) -> dict[str, Path]:
+    """Return the folders of journals under a data folder, by flow or job."""
+    found = [*data.glob("*/journals"), *data.glob("jobs/*/*/journals")]
+    return {folder.parent.name: folder for folder in sorted(found)}
+
+
+def named(data: Path, job: str | None = None) -> dict[str, Journal]:
     """Return the journals under a data folder, by name."""
     return {
-        f"{folder.parent.name}.{name}": journal
-        for folder in sorted(data.glob("*/journals"))
+        f"{flow}.{name}": journal
+        for flow, folder in _folders(data).items()
+        if job in (None, flow)
         for name, journal in journals_in(folder).items()
     }
 
 
-def find(name: str, data: Path) -> Journal:
-    """Return the journal of a name.
+def find(name: str, data: Path, job: str | None = None) -> tuple[str, Journal]:
+    """Return the journal of a name, with its whole name.
 
     Raises:
         JournalMissing: There is none.
     """
-    flow, _, rest = name.partition(".")
+    whole = name if job is None or name.startswith(f"{job}.") else f"{job}.{name}"
+    flow, _, rest = whole.partition(".")
     short, _, letters = rest.partition(".")
-    journal = journal_at(data / flow / "journals" / short)
-    if short and letters in ("", "dead") and journal.exists():
+    folder = _folders(data).get(flow)
+    if folder is not None and short and letters in ("", "dead"):
+        journal = journal_at(folder / short)
         found = journal.dead_journal() if letters else journal
-        if not found.exists():
+        if journal.exists() and not found.exists():
             raise JournalMissing(f'journal "{flow}.{short}" has no dead letters')
-        return found
-    known = list(named(data))
-    if known:
-        hint = f"there are {', '.join(known)}"
-    else:
-        hint = f'there are none in "{data}": run a flow, or give --data'
-    raise JournalMissing(f'there is no journal "{name}"', hint=hint)
+        if journal.exists():
+            return whole, found
+    known = list(named(data, job))
+    hint = (
+        f"there are {', '.join(known)}"
+        if known
+        else f'there are none in "{data}": run a flow, or give --data'
+    )
+    raise JournalMissing(f'there is no journal "{whole}"', hint=hint)
 
 
 # ls
 
 
 @app.command("ls")
-def list_journals(data: Data = _DATA, json: Json = False) -> None:
-    """List the journals."""
-    found, damaged = _summaries(data)
+def list_journals(
+    data: Data = None,
+    job: Job = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """List the journals of flows, or of the jobs of an engine; with --engine over HTTP."""
+    if engine:
+        _list_remote(engine, token_file, job, json=json)
+        return
+    data = data_of(data)
+    found, damaged = _summaries(data, job)
     for name, error in damaged.items():
         typer.echo(f"{name}: {error}", err=True)
     if json:
@@ -122,11 +170,38 @@ def list_journals(data: Data = _DATA, json: Json = False) -> None:
     _console().print(table)
 
 
-def _summaries(data: Path) -> tuple[dict[str, Summary], dict[str, JournalError]]:
+def _list_remote(
+    engines: list[str], token_file: Path | None, job: str | None, *, json: bool
+) -> None:
+    """List the journals of jobs as their engines have them."""
+    from millstream.cli.jobs import cluster
+
+    with cluster(engines, token_file) as found:
+        jobs = [one.name for one in found.jobs()] if job is None else [job]
+        listed = [(name, one) for name in jobs for one in found.journals(name)]
+    if json:
+        plain = [{**msgspec.to_builtins(one), "name": f"{name}.{one.name}"} for name, one in listed]
+        print(jsonlib.dumps(plain, indent=2))
+        return
+    table = _table("journal", "*partitions", "*rows", "*size", "*readers", "*dead", "*lost")
+    for name, one in listed:
+        table.add_row(
+            f"{name}.{one.name}",
+            f"{len(one.partitions)}",
+            f"{one.rows:,}",
+            _size(one.bytes),
+            f"{len(one.readers)}",
+            f"{sum(one.dead.values()):,}",
+            f"{sum(part.lost for part in one.partitions):,}",
+        )
+    _console().print(table)
+
+
+def _summaries(data: Path, job: str | None) -> tuple[dict[str, Summary], dict[str, JournalError]]:
     """Return the summaries of the journals, and the damaged ones, which must not hide the others."""
     found: dict[str, Summary] = {}
     damaged: dict[str, JournalError] = {}
-    for name, journal in named(data).items():
+    for name, journal in named(data, job).items():
         try:
             found[name] = journal.summary()
         except JournalError as error:
@@ -138,9 +213,10 @@ def _summaries(data: Path) -> tuple[dict[str, Summary], dict[str, JournalError]]
 
 
 @app.command()
-def show(name: Name, data: Data = _DATA, json: Json = False) -> None:
+def show(name: Name, data: Data = None, job: Job = None, json: Json = False) -> None:
     """Show a journal: partitions, senders, readers and their lag, what was late, dead or lost."""
-    found = find(name, data).summary()
+    name, journal = find(name, data_of(data), job)
+    found = journal.summary()
     if json:
         print(jsonlib.dumps(_plain(name, found), indent=2))
         return
@@ -227,7 +303,8 @@ def _print_losses(console: Console, name: str, found: Summary) -> None:
 @app.command()
 def cat(
     name: Name,
-    data: Data = _DATA,
+    data: Data = None,
+    job: Job = None,
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
     start: Annotated[int | None, typer.Option("--from", help="The first position.")] = None,
     limit: Annotated[int | None, typer.Option(help="The most rows to print.")] = None,
@@ -237,7 +314,7 @@ def cat(
     ] = False,
 ) -> None:
     """Print rows as JSON lines."""
-    reader = find(name, data).reader()
+    reader = find(name, data_of(data), job)[1].reader()
     wanted = _columns(columns, reader)
     parts = range(reader.description.partitions) if partition is None else [partition]
     left = math.inf if limit is None else limit
@@ -286,9 +363,10 @@ def _numbered(found: Slice, limit: float) -> Iterator[tuple[int, dict[str, Any]]
 
 
 @app.command()
-def verify(name: Name, data: Data = _DATA, json: Json = False) -> None:
+def verify(name: Name, data: Data = None, job: Job = None, json: Json = False) -> None:
     """Check every checksum of a journal; list what is damaged, and exit with status 1."""
-    report = _verified(find(name, data), quiet=json)
+    name, journal = find(name, data_of(data), job)
+    report = _verified(journal, quiet=json)
     if json:
         print(jsonlib.dumps(asdict(report), indent=2, default=str))
     else:
@@ -326,9 +404,10 @@ def _print_report(name: str, report: Verification) -> None:
 
 
 @app.command()
-def repair(name: Name, data: Data = _DATA, json: Json = False) -> None:
+def repair(name: Name, data: Data = None, job: Job = None, json: Json = False) -> None:
     """Move damaged bytes aside, so that readers continue; the loss is counted and shown."""
-    done = find(name, data).repair()
+    name, journal = find(name, data_of(data), job)
+    done = journal.repair()
     if json:
         print(jsonlib.dumps([asdict(one) for one in done], indent=2, default=str))
         return

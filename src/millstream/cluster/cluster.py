@@ -32,6 +32,7 @@ from millstream.cluster.client import (
 from millstream.cluster.programs import Programs
 from millstream.cluster.switches import JobSwitches
 from millstream.engine.access.audit import AuditEntry, AuditQuery
+from millstream.engine.http.messages import JournalStatus
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.status import Happening, JobStatus, Peer, Place, Prepared, SourceStatus
@@ -134,6 +135,10 @@ class Cluster(Programs, JobSwitches):
             yield log.lines
             time.sleep(0.0 if log.lines else POLL_S)
             log = engine.get(job_path(job, "logs"), _Log, after=log.next)
+
+    def journals(self, job: str) -> list[JournalStatus]:
+        """Return a job's journals in numbers, as the engine with its driver has them."""
+        return self._driver(job).get(job_path(job, "journals"), list[JournalStatus])
 
     def history(self, job: str) -> list[Happening]:
         """Return what has happened to a job, on all engines, oldest first."""

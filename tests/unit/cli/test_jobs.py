@@ -11,7 +11,7 @@ from millstream import cli
 from millstream.cli.app import app
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.lifecycle import JobState
-from millstream.errors import JobBusy, TokenRefused, UnknownColumn
+from millstream.errors import JobBusy, NoSuchJob, TokenRefused, UnknownColumn
 from support.served import Served, serving
 
 FLOW = """
@@ -248,3 +248,16 @@ def test_no_state_of_a_job_is_without_words() -> None:
     from millstream.cli.jobs import _STATES
 
     assert set(_STATES) == set(JobState)
+
+
+def test_the_journals_of_jobs_are_listed_over_http(served: Served, flow: Path, run: Run) -> None:
+    run("deploy", str(flow))
+    run("deploy", str(flow), "--name", "g")
+    asked = ("journal", "ls", "--engine", served.server.url)
+    found = {one["name"]: one["rows"] for one in json.loads(run(*asked, "--json"))}
+    assert found == {"f.s": 0, "g.s": 0}
+    assert [one["name"] for one in json.loads(run(*asked, "--job", "g", "--json"))] == ["g.s"]
+    assert "g.s" in run(*asked)
+    with pytest.raises(NoSuchJob):
+        run(*asked, "--job", "h")
+    assert "f.s" in run("journal", "ls", "--data", str(served.engine.data))

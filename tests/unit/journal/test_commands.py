@@ -66,6 +66,47 @@ def test_a_damaged_journal_does_not_hide_the_others(data: Path, schema: pa.Schem
     assert "flights.harmed: the header" in listed
 
 
+@pytest.fixture
+def engine(data: Path, schema: pa.Schema) -> Path:
+    """The data folder of an engine with two jobs."""
+    for job in ("flights", "parcels"):
+        (data / "engine" / "jobs" / job / job).mkdir(parents=True)
+    (data / "flights" / "journals").rename(
+        data / "engine" / "jobs" / "flights" / "flights" / "journals"
+    )
+    create(data / "engine" / "jobs" / "parcels" / "parcels" / "journals" / "scans", schema)
+    return data / "engine"
+
+
+def test_the_journals_of_the_jobs_of_an_engine_are_found(engine: Path) -> None:
+    found = json.loads(run(engine, "ls", "--json"))
+    assert [one["name"] for one in found] == ["flights.departures", "parcels.scans"]
+    (only,) = json.loads(run(engine, "ls", "--json", "--job", "parcels"))
+    assert only["name"] == "parcels.scans"
+    assert "4 rows" in run(engine, "show", "flights.departures")
+    assert "sound; 4 rows" in run(engine, "verify", "flights.departures")
+    assert run(engine, "repair", "flights.departures").endswith("nothing to repair\n")
+
+
+def test_with_a_job_the_name_of_its_journal_is_enough(engine: Path) -> None:
+    rows = lines(run(engine, "cat", "departures", "--job", "flights"))
+    assert rows == lines(run(engine, "cat", "flights.departures", "--job", "flights"))
+    assert len(rows) == 4
+    assert len(lines(run(engine, "cat", "departures.dead", "--job", "flights"))) == 1
+    with pytest.raises(JournalMissing, match=r"parcels\.departures") as told:
+        run(engine, "cat", "departures", "--job", "parcels")
+    assert "there are parcels.scans" in str(told.value.hint)
+
+
+def test_an_engine_in_this_folder_is_found_without_data(
+    engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.rename(engine.parent / ".millstream-engine")
+    monkeypatch.chdir(engine.parent)
+    shown = CliRunner().invoke(app, ["ls"])
+    assert "parcels.scans" in shown.output
+
+
 def test_an_empty_folder_has_no_journals(tmp_path: Path) -> None:
     assert "no journals" in run(tmp_path, "ls")
 
