@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +92,9 @@ def truths() -> st.SearchStrategy[str]:
 
 whole = st.one_of(st.none(), st.integers(-2, 3))
 text = st.one_of(st.none(), st.sampled_from(["", "b", "m", "ä", "mm", "𝄞", "￿"]))
-real = st.one_of(st.none(), st.sampled_from([-1.5, 0.0, 1.0, 2.5, 3.0]))
+real = st.one_of(
+    st.none(), st.sampled_from([-1.5, 0.0, -0.0, 1.0, 2.5, 3.0, math.nan, math.inf, -math.inf])
+)
 
 
 @settings(max_examples=300)
@@ -148,6 +152,41 @@ def test_the_kernel_evaluates_histories_as_the_automaton_does(condition, rows, l
         matches += some
     matches += advance(automaton, key, FOREVER)[1]
     assert ours == Counter(tuple(event.number for _, event in match.history) for match in matches)
+
+
+@pytest.mark.parametrize(
+    ("condition", "after"),
+    [
+        # As Spark has it: NaN is equal to itself, and above all other numbers.
+        ("f = a.f", {math.nan: [math.nan], math.inf: [math.inf]}),
+        ("f <> a.f", {math.nan: [1.0, math.inf], 1.0: [math.nan, math.inf]}),
+        ("f > a.f", {1.0: [math.nan, math.inf], math.inf: [math.nan], math.nan: []}),
+        ("f <= a.f", {math.nan: [math.nan, 1.0, math.inf], 1.0: [1.0]}),
+        ("f <=> a.f", {math.nan: [math.nan], None: [None]}),
+        ("f in (a.f, 5.0)", {math.nan: [math.nan]}),
+        ("greatest(f, a.f) = f", {math.inf: [math.nan, math.inf], math.nan: [math.nan]}),
+        ("least(f, a.f) = f", {math.nan: [math.nan, 1.0, math.inf], 1.0: [1.0]}),
+    ],
+)
+def test_nan_is_compared_as_spark_does(condition, after):
+    pattern = Pattern().begin("a", "n = 0").followed_by_any("b", condition)
+    automaton = compile_pattern(pattern)
+    tried = [math.nan, 1.0, math.inf, None]
+    for first, expected in after.items():
+        values = [first, *tried]
+        table = pa.table(
+            {
+                "f": pa.array(values, pa.float64()),
+                "n": pa.array(range(5), pa.int64()),
+                "at": pa.array(range(5), pa.timestamp("us")),
+            }
+        )
+        key, matches = Key(), []
+        for event in events.events(automaton, table, "at"):
+            key, some, _ = step(automaton, key, event)
+            matches += some
+        found = [str(values[match.history[-1][1].number]) for match in matches]
+        assert sorted(found) == sorted(map(str, expected))
 
 
 def test_texts_are_compared_by_the_kernel():

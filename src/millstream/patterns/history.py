@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import isnan
 from typing import Any, Literal
 
 # What a value is, only the user's columns know: numbers, text, booleans, or None.
@@ -96,9 +97,9 @@ def _with(register: Register, content: Value, values: Sequence[Value]) -> Value:
         case "avg":
             return (value, 1) if content is None else (content[0] + value, content[1] + 1)
         case "min":
-            return value if content is None else min(content, value)
+            return value if content is None else min(content, value, key=_ordered)
         case "max":
-            return value if content is None else max(content, value)
+            return value if content is None else max(content, value, key=_ordered)
         case "any":
             return bool(content or value)
 
@@ -162,8 +163,18 @@ def _or(args: list[Value]) -> Value:
     return None if any(arg is None for arg in args) else False
 
 
+def _ordered(value: Value) -> tuple[bool, Value]:
+    """Return what values are compared by, as Spark has it: NaN is equal to itself, and above all."""
+    return (True, 0.0) if isinstance(value, float) and isnan(value) else (False, value)
+
+
+def _compared(test: Callable[[Value, Value], bool]) -> Callable[[Value, Value], bool]:
+    return lambda left, right: test(_ordered(left), _ordered(right))
+
+
 def _in(args: list[Value]) -> Value:
-    return _or([None if args[0] is None or one is None else args[0] == one for one in args[1:]])
+    first, *others = (None if arg is None else _ordered(arg) for arg in args)
+    return _or([None if first is None or one is None else first == one for one in others])
 
 
 def _case(args: list[Value]) -> Value:
@@ -196,12 +207,12 @@ def _remainder(left: Value, right: Value) -> Value:
 
 
 _PLAIN: dict[str, Callable[..., Value]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+    "=": _compared(operator.eq),
+    "<>": _compared(operator.ne),
+    "<": _compared(operator.lt),
+    "<=": _compared(operator.le),
+    ">": _compared(operator.gt),
+    ">=": _compared(operator.ge),
     "not": operator.not_,
     "+": operator.add,
     "-": operator.sub,
@@ -218,9 +229,11 @@ _LAZY: dict[str, Callable[[list[Value]], Value]] = {
     "in": _in,
     "case": _case,
     "is null": lambda args: args[0] is None,
-    "<=>": lambda args: args[0] == args[1],
+    "<=>": lambda args: _ordered(args[0]) == _ordered(args[1]),
     "coalesce": lambda args: next((arg for arg in args if arg is not None), None),
-    "least": lambda args: min((arg for arg in args if arg is not None), default=None),
-    "greatest": lambda args: max((arg for arg in args if arg is not None), default=None),
+    "least": lambda args: min((arg for arg in args if arg is not None), default=None, key=_ordered),
+    "greatest": lambda args: max(
+        (arg for arg in args if arg is not None), default=None, key=_ordered
+    ),
 }
 COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">=", "<=>"])

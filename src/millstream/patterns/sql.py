@@ -20,13 +20,32 @@ from millstream.patterns.literals import literal
 # Arrow's arrays and scalars have no types of their own.
 Column = Any
 
+
+def _nans(left: Column, right: Column) -> tuple[Column, Column] | None:
+    """Return where two columns are NaN, if they can be."""
+    if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
+        return None
+    return tuple(pc.is_nan(pc.cast(one, pa.float64())) for one in (left, right))  # type: ignore[return-value]
+
+
+def _equal(left: Column, right: Column) -> Column:
+    """Compare as Spark does: NaN is equal to itself, and above all others."""
+    found, nans = pc.equal(left, right), _nans(left, right)
+    return found if nans is None else pc.or_kleene(found, pc.and_kleene(*nans))
+
+
+def _less(left: Column, right: Column) -> Column:
+    found, nans = pc.less(left, right), _nans(left, right)
+    return found if nans is None else pc.or_kleene(found, pc.and_not_kleene(nans[1], nans[0]))
+
+
 _COMPARE: dict[type[exp.Expr], Callable[..., Column]] = {
-    exp.EQ: pc.equal,
-    exp.NEQ: pc.not_equal,
-    exp.LT: pc.less,
-    exp.LTE: pc.less_equal,
-    exp.GT: pc.greater,
-    exp.GTE: pc.greater_equal,
+    exp.EQ: _equal,
+    exp.NEQ: lambda left, right: pc.invert(_equal(left, right)),
+    exp.LT: _less,
+    exp.LTE: lambda left, right: pc.invert(_less(right, left)),
+    exp.GT: lambda left, right: _less(right, left),
+    exp.GTE: lambda left, right: pc.invert(_less(left, right)),
     exp.And: pc.and_kleene,
     exp.Or: pc.or_kleene,
     exp.Add: pc.add,
@@ -77,7 +96,7 @@ def _evaluate(tree: exp.Expr, rows: pa.Table) -> Column:
         case exp.Between():
             this = _evaluate(tree.this, rows)
             low, high = (_evaluate(tree.args[side], rows) for side in ("low", "high"))
-            return pc.and_kleene(pc.greater_equal(this, low), pc.less_equal(this, high))
+            return pc.and_kleene(_COMPARE[exp.GTE](this, low), _COMPARE[exp.LTE](this, high))
         case exp.In() if tree.expressions:
             return _in(tree, rows)
         case exp.Coalesce():
@@ -114,7 +133,7 @@ def _remainder(left: Column, right: Column) -> Column:
 
 def _in(tree: exp.In, rows: pa.Table) -> Column:
     this = _evaluate(tree.this, rows)
-    found = pc.equal(this, _evaluate(tree.expressions[0], rows))
+    found = _equal(this, _evaluate(tree.expressions[0], rows))
     for one in tree.expressions[1:]:
-        found = pc.or_kleene(found, pc.equal(this, _evaluate(one, rows)))
+        found = pc.or_kleene(found, _equal(this, _evaluate(one, rows)))
     return found

@@ -7,6 +7,7 @@ from typing import Any
 from millstream.patterns.kernel import opcodes
 from millstream.patterns.kernel.compiled import compiled
 from millstream.patterns.kernel.layout import *
+from millstream.patterns.kernel.order import compare, greatest, least
 from millstream.patterns.kernel.records import Events, Rules, Run, Stack
 
 
@@ -138,7 +139,8 @@ def choose(operation: int, numbers: Any, stack: Stack, at: int, other: int) -> N
     """Keep one of two numbers, or tell whether they are the same; either may be missing."""
     if operation == opcodes.SAME:
         both = not stack.null[at] and not stack.null[other]
-        same = (stack.null[at] and stack.null[other]) or (both and numbers[at] == numbers[other])
+        equal = compare(numbers[at], numbers[other]) == 0
+        same = (stack.null[at] and stack.null[other]) or (both and equal)
         stack.whole[at] = 1 if same else 0
         stack.null[at] = False
     elif stack.null[at]:
@@ -146,9 +148,9 @@ def choose(operation: int, numbers: Any, stack: Stack, at: int, other: int) -> N
     elif stack.null[other]:
         return
     elif operation == opcodes.LEAST:
-        numbers[at] = min(numbers[at], numbers[other])
+        numbers[at] = least(numbers[at], numbers[other])
     elif operation == opcodes.GREATEST:
-        numbers[at] = max(numbers[at], numbers[other])
+        numbers[at] = greatest(numbers[at], numbers[other])
 
 
 @compiled
@@ -172,8 +174,7 @@ def calculate(operation: int, numbers: Any, stack: Stack, at: int, other: int) -
             quotient = abs(left) // abs(right)
             numbers[at] = quotient if (left < 0) == (right < 0) else -quotient
     else:
-        order = (left > right) - (left < right)
-        stack.whole[at] = 1 if in_order(operation, order) else 0
+        stack.whole[at] = 1 if in_order(operation, compare(left, right)) else 0
 
 
 @compiled

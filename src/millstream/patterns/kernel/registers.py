@@ -6,6 +6,7 @@ from typing import Any
 
 from millstream.patterns.kernel.compiled import compiled
 from millstream.patterns.kernel.layout import *
+from millstream.patterns.kernel.order import greatest, least
 from millstream.patterns.kernel.records import Events, Rules, Run, Table
 
 
@@ -65,4 +66,4 @@ def joined(function: int, fresh: bool, old: Any, new: Any) -> Any:
         return new
     if function == R_SUM or function == R_AVG:
         return old + new
-    return min(old, new) if function == R_MIN else max(old, new)
+    return least(old, new) if function == R_MIN else greatest(old, new)
