@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.journal import journal_at
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.distinct import Keeping
 from millstream.spark.stages.fold import Folding
@@ -145,6 +147,33 @@ def test_a_fold_takes_every_row_once_in_order_of_time_and_place(
     assert [result["at"].timestamp() * 1000 for result in results] == [at for at, _, _ in rows]
     if rows:
         assert results[-1]["seen"] == [value for _, _, value in rows]
+
+
+def failing(state: list[int], row: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+    state.append(row["v"])
+    if row["v"] == 1:
+        raise ValueError("one is too many")
+    return state, {"at": row["at"], "seen": list(state)}
+
+
+@given(streams())
+@settings(max_examples=50)
+def test_rows_on_which_a_fold_fails_are_dead_letters_and_all_others_are_as_without_them(
+    batches: list[tuple[list[tuple[int, int, int]], int]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        journal_at(folder).create(pa.schema([("n", pa.int64())]), partitions=1, time=None)
+
+        def shard() -> _Shard:
+            rule = Folding("f", ("k",), failing, [], frozenset({"at", "seen"}), "at", folder)
+            return _Shard(rule, "at", ["at", "seen"], wait=True)
+
+        good = [([row for row in rows if row[1] != 1], watermark) for rows, watermark in batches]
+        expected = list(run(shard(), good))
+        # Twice, as when batches are run again: letters are there once.
+        assert list(run(shard(), batches)) == list(run(shard(), batches)) == expected
+        bad = sum(row[1] == 1 for rows, _ in batches for row in rows)
+        assert sum(journal_at(folder).dead_counts().values()) == bad
 
 
 @given(streams())

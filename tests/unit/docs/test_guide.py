@@ -492,11 +492,18 @@ def reasons_shown() -> list[str]:
 
 
 def reasons_found(folder: Path) -> set[str]:
+    from millstream.spark.io.unwritable import Unwritable
+    from millstream.spark.stages.fold import letter_of
+
     schema = "shop string, at timestamp"
     (folder / "rows.jsonl").write_text("".join(f"{line}\n" for line in LINES))
     (folder / "other.csv").write_text("x,y\n1,2\n")
     (folder / "broken.jsonl.gz").write_bytes(b"\x1f\x8bnothing")
-    found: set[str] = set()
+    # Those of sinks and stages, which need Spark to run.
+    found = {
+        Unwritable("name", "it is too long", "{}").letter("out"),
+        letter_of("totals", KeyError("x")),
+    }
     for number, (path, column) in enumerate(
         [("rows.jsonl", "at"), ("other.csv", "at"), ("other.csv", None), ("broken.jsonl.gz", "at")]
     ):

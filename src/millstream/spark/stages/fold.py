@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,11 +11,22 @@ from pyspark.sql import DataFrame
 
 from millstream.errors import RunError
 from millstream.flow.stages import Fold
+from millstream.journal import DeadLetter, journal_at
+from millstream.journal.plain import records
 from millstream.spark.io.source import PLACE
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
+from millstream.spark.stages.keyless import place_of
 from millstream.spark.stages.kind import SparkKind
-from millstream.spark.stages.ordered import State, decode, dictionaries, encode, keys, ordered
+from millstream.spark.stages.ordered import (
+    RowFailed,
+    State,
+    decode,
+    dictionaries,
+    encode,
+    keys,
+    ordered,
+)
 
 
 def build(stage: Fold, builder: Builder) -> DataFrame:
@@ -23,7 +34,8 @@ def build(stage: Fold, builder: Builder) -> DataFrame:
     time = builder.time(stage.input) if wait else builder.flow.stream(stage.input).time
     output = parsed(stage.output.ddl)
     names = frozenset(output.fieldNames())
-    rule = Folding(stage.name, stage.by, stage.step, stage.initial, names, time)
+    letters = builder.letters(stage)
+    rule = Folding(stage.name, stage.by, stage.step, stage.initial, names, time, letters)
     return ordered(
         builder.frame(stage.input),
         rule,
@@ -40,7 +52,11 @@ KIND = SparkKind(build, ordered=True, own_state=True)
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """Call the user's step on every row with the state of its key."""
+    """Call the user's step on every row with the state of its key.
+
+    A row on which it fails becomes a dead letter, and the state of its key stays as it was. Only
+    then are states copied before each call: a step may change what it is given.
+    """
 
     stage: str
     by: tuple[str, ...]
@@ -48,13 +64,21 @@ class Folding:
     initial: Any
     output: frozenset[str]
     time: str | None
+    #: The journal whose dead letters take rows; without it, a row that fails stops the group.
+    letters: str | None = None
 
     def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
         results = []
-        given = dictionaries(rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows)
-        for number, (key, row) in enumerate(zip(keys(rows, self.by), given, strict=True)):
+        for number, (key, row) in enumerate(self._given(rows)):
             before = state[key] if key in state else _initial(self.initial)
-            after, result = self._step(before, row)
+            try:
+                after, result = self._step(before, row)
+            except RunError:
+                raise
+            except Exception as error:
+                if self.letters is None:
+                    raise self._stopped(row, error) from error
+                raise RowFailed(self._take_others) from error
             if key not in state or number % 1000 == 0:
                 self._check(after)
             state[key] = after
@@ -62,33 +86,71 @@ class Folding:
                 results.append(result)
         return results
 
+    def _take_others(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
+        results, failed = [], {}
+        for number, (key, row) in enumerate(self._given(rows)):
+            before = encode(state[key] if key in state else _initial(self.initial))
+            try:
+                after, result = self._step(decode(before), row)
+            except RunError:
+                raise
+            except Exception as error:  # noqa: BLE001 (the user's function may raise anything)
+                failed[number] = letter_of(self.stage, error)
+                continue
+            self._check(after)
+            state[key] = after
+            if result is not None:
+                results.append(result)
+        self._refuse(rows, failed)
+        return results
+
+    def _given(self, rows: pa.Table) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        plain = rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows
+        return zip(keys(rows, self.by), dictionaries(plain), strict=True)
+
+    def _refuse(self, rows: pa.Table, reasons: dict[int, str]) -> None:
+        """Keep rows as dead letters, under their places: a batch that is run again adds none."""
+        assert self.letters is not None
+        lost = rows.take(pa.array(list(reasons), pa.int64()))
+        places = [None] * len(lost)
+        if PLACE in lost.column_names:
+            places, lost = lost.column(PLACE).to_pylist(), lost.drop_columns([PLACE])
+        texts = [text for batch in lost.to_batches() for text in records(batch)]
+        with journal_at(self.letters).dead_letters() as dead:
+            dead.put_all(
+                DeadLetter(f"fold:{self.stage}", position, reason, text, partition)
+                for reason, text, (partition, position) in zip(
+                    reasons.values(), texts, map(place_of, places, texts), strict=True
+                )
+            )
+
     def expire(self, state: State, watermark: int) -> None:
         """Nothing expires: the state of a key is kept permanently."""
 
     def _step(self, state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-        """Call the user's function; an error of it names the stage and the row."""
-        try:
-            after, result = self.step(state, row)
-        except Exception as error:
-            fact = f"{type(error).__name__}: {error}"
+        """Call the user's function, and check the row that it returns."""
+        after, result = self.step(state, row)
+        if result is None:
+            return after, None
+        if not result.keys() <= self.output:
+            # No matter of this row.
+            unknown = min(result.keys() - self.output)
             raise RunError(
-                f'stage "{self.stage}" failed on {row}: {fact}',
-                hint="fix its step, or let a stage before it leave such rows out; "
-                "the group continues from this row",
-            ) from error
-        if result is not None and self.time is not None and result.get(self.time) is None:
-            hint = "put the time of the row into it"
-            raise RunError(f'stage "{self.stage}" emits a row without "{self.time}"', hint=hint)
-        if result is not None and not result.keys() <= self.output:
-            unknown = sorted(result.keys() - self.output)
-            raise RunError(
-                f'stage "{self.stage}" emits a column "{unknown[0]}" that its output does not have',
+                f'stage "{self.stage}" emits a column "{unknown}" that its output does not have',
                 hint=f"its columns are {', '.join(sorted(self.output))}",
             )
-        if result is not None and self.time is not None and result.get(self.time) < row[self.time]:
-            msg = f'stage "{self.stage}" dates a row back: {result.get(self.time)} for {row}'
-            raise RunError(msg, hint=f'emit the "{self.time}" of the row, or a later one')
+        if self.time is not None and result.get(self.time) is None:
+            raise ValueError(f'its result has no "{self.time}"')
+        if self.time is not None and result[self.time] < row[self.time]:
+            raise ValueError(f"its result lies before the row: {result[self.time]}")
         return after, result
+
+    def _stopped(self, row: dict[str, Any], error: Exception) -> RunError:
+        return RunError(
+            f'stage "{self.stage}" failed on {row}: {type(error).__name__}: {error}',
+            hint="fix its step, or let a stage before it leave such rows out; "
+            "the group continues from this row",
+        )
 
     def _check(self, value: Any) -> None:
         # A tuple would come back from disk as a list, but only after a batch's
@@ -101,6 +163,12 @@ class Folding:
         if not same:
             msg = f'stage "{self.stage}" keeps a state that changes when stored: {value!r}'
             raise RunError(msg, hint=_PLAIN)
+
+
+def letter_of(stage: str, error: Exception) -> str:
+    """Return the reason of the dead letter for a row on which a step failed."""
+    said = str(error).encode(errors="backslashreplace").decode().partition("\n")[0]
+    return f'fold "{stage}" failed: {type(error).__name__}: {said}'
 
 
 _PLAIN: Final = "use dicts with text keys, lists, text, numbers, booleans and None"

@@ -13,7 +13,7 @@ The rules (`Folding` in `fold`, `Keeping` in `distinct`) know nothing of Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -48,8 +48,23 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
 State = dict[bytes, Any]
 
 
+class RowFailed(Exception):
+    """A rule failed on a row: `again` takes the others, and begins with the state from before.
+
+    The rule may have changed the state that it was given.
+    """
+
+    def __init__(self, again: Callable[[pa.Table, State], list[dict[str, Any]]]) -> None:
+        super().__init__()
+        self.again = again
+
+
 class Rule(Protocol):
-    """What a stage does with rows that are in order: reads and changes `state`, returns rows."""
+    """What a stage does with rows that are in order: reads and changes `state`, returns rows.
+
+    Raises:
+        RowFailed: Of `take`: a row must be left out.
+    """
 
     def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]: ...
     def expire(self, state: State, watermark: int) -> None: ...
@@ -237,7 +252,11 @@ class _Shard(StatefulProcessor):
     def _take(self, ready: pa.Table, watermark: int | None = None) -> Iterator[pd.DataFrame]:
         """Let the rule have rows, and store what it remembers."""
         state: State = self._load_keys()
-        results = self.rule.take(ready, state)
+        try:
+            results = self.rule.take(ready, state)
+        except RowFailed as failed:
+            state = self._load_keys()
+            results = failed.again(ready, state)
         if watermark is not None:
             self.rule.expire(state, watermark)
         data = encode(list(state.items()))
