@@ -25,7 +25,7 @@ def _nans(left: Column, right: Column) -> tuple[Column, Column] | None:
     """Return where two columns are NaN, if they can be."""
     if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
         return None
-    return tuple(pc.is_nan(pc.cast(one, pa.float64())) for one in (left, right))  # type: ignore[return-value]
+    return tuple(pc.is_nan(pc.cast(one, pa.float64())) for one in (left, right))
 
 
 def _equal(left: Column, right: Column) -> Column:
