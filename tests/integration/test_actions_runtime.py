@@ -197,6 +197,16 @@ def test_what_comes_again_after_a_restart_is_not_done_again(host, down, tmp_path
     assert second.runtime.statistics().repeated == 3
 
 
+def test_what_is_repeated_on_a_connection_is_acknowledged_again(host, tmp_path):
+    port = free_port()
+    host("s_f", sdk_program("filter", "100"), listens=port, outs=(free_port(),))
+    messages = b"".join(wire.message(i, number(i)) for i in range(1, 4))
+    up = Raw(port).send(wire.hello(Hello("s_up", 1)) + messages)
+    while up.read(4) != wire.ack(3):
+        pass
+    assert up.send(messages).read(4) == wire.ack(3)
+
+
 def test_all_done_but_not_acknowledged_before_a_crash_is_acknowledged_after_it(
     host, down, tmp_path
 ):

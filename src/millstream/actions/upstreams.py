@@ -105,8 +105,16 @@ class Upstreams:
         self.received += len(inputs)
         self.repeated += len(found) - len(inputs)
         self._take_inputs(inputs)
+        if len(inputs) < len(found):
+            self._repeat(up)
         if up.arrivals.unfinished:
             self._bound()
+
+    def _repeat(self, up: Upstream) -> None:
+        """Acknowledge again: when we did so before, it may not have sent so much yet."""
+        done = NONE if up.sender is None else self.inputs.done(up.sender)
+        if done != NONE:
+            up.write(wire.ack(id_of(done)))
 
     def _bound(self) -> None:
         unfinished = {key: (up.since, up.arrivals.unfinished) for key, up in self._peers.items()}
@@ -133,9 +141,7 @@ class Upstreams:
         self._peers.pop(f"@{up.number}", None)
         up.sender = sender
         self._peers[sender] = up
-        done = self.inputs.done(sender)
-        if done != NONE:
-            up.write(wire.ack(id_of(done)))
+        self._repeat(up)
 
     def _check_room(self, hello: wire.Hello) -> None:
         if len(self._peers) - len(self._waiting()) >= MOST_SENDERS:

@@ -342,6 +342,13 @@ class _Sender:
         if done != NONE:
             one.acknowledge(done)
 
+    def _repeat(self) -> None:
+        """Acknowledge again: when we did so before, it may not have sent so much yet."""
+        with self._guard:
+            one, done = self._connection, self._done
+        if one is not None and done != NONE:
+            one.acknowledge(done)
+
     def disconnect(self, one: _Connection) -> bool:
         """Forget a connection; False if there is another one by now."""
         with self._guard:
@@ -357,6 +364,8 @@ class _Sender:
             LinkError: The inboxes refuse it.
         """
         fresh = [(number, one) for one in messages if (number := self._number(one.id)) is not None]
+        if len(fresh) < len(messages):
+            self._repeat()
         if not fresh:
             return
         try:
