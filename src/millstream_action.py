@@ -1,4 +1,4 @@
-"""Write an action for Millstream in Python: a program that reads and writes frames. See README.md."""
+"""Write an action for Millstream in Python: a program that reads and writes frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_message() -> bytes | None:
 
 
 def write_message(payload: bytes) -> None:
-    """Write an output. In the contract "one" it is the answer to the input; in "stream" more may follow."""
+    """Write an output: the answer to the input or, in the contract "stream", one of several."""
     global _held  # noqa: PLW0603
     if not payload:
         raise ValueError("an empty message is an acknowledgement: call ack_message")
@@ -59,7 +59,7 @@ def fatal(error: object) -> NoReturn:
 
 
 def flush() -> None:
-    """Write what is held back. Reading does it whenever it has to wait; so does the end of the inputs."""
+    """Write what is held back. Reading does it before it waits, and at the end of the inputs."""
     global _held  # noqa: PLW0603
     data = memoryview(b"".join(_output))
     _output.clear()
@@ -69,7 +69,7 @@ def flush() -> None:
 
 
 def _read() -> Iterator[bytes]:
-    """Yield the inputs; a generator, because a program in Python spends most of its time between two of them."""
+    """Yield the inputs. A generator is the fastest way in Python to hand out one at a time."""
     length_at = _LENGTH.unpack_from
     data, at, wanted = b"", 0, 4
     while (data := _filled(data[at:], wanted)) is not None:
@@ -87,7 +87,7 @@ def _read() -> Iterator[bytes]:
 
 
 def _filled(data: bytes, wanted: int) -> bytes | None:
-    """Return `data` with what follows it, at least `wanted` bytes; None at the end, if it does not lie within a message."""
+    """Return `data` with what follows it, at least `wanted` bytes; None at the end of the inputs."""
     pieces, have = [data], len(data)
     while have < wanted:
         flush()

@@ -56,7 +56,7 @@ def called(arguments: Sequence[str]) -> typer.Typer:
 
 
 def completed(environment: Mapping[str, str]) -> list[str]:
-    """Return the words in front of the one that a shell wants to complete; none if it is the command."""
+    """Return the words before the one that a shell wants to complete, without our own name."""
     if f"_{NAME.upper()}_COMPLETE" not in environment:
         return []
     # bash, or zsh and fish: all of the line, which begins with our name.

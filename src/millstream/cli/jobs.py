@@ -1,4 +1,4 @@
-"""`millstream deploy | jobs | status | logs | wait | drain | resume | undeploy | stop`: jobs on engines."""
+"""Jobs on engines: `millstream deploy | jobs | status | logs | wait | drain | resume | ...`."""
 
 from __future__ import annotations
 

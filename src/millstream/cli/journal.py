@@ -198,7 +198,7 @@ def _list_remote(
 
 
 def _summaries(data: Path, job: str | None) -> tuple[dict[str, Summary], dict[str, JournalError]]:
-    """Return the summaries of the journals, and the damaged ones, which must not hide the others."""
+    """Return the summaries of the journals, and those that are damaged."""
     found: dict[str, Summary] = {}
     damaged: dict[str, JournalError] = {}
     for name, journal in named(data, job).items():

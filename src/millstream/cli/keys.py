@@ -43,7 +43,8 @@ def new(
     print(f'made {made.secret}  both halves: keep it secret, with "{name}" only')
     print(f'made {made.public}  the public half: give it to those who have to recognize "{name}"')
     print(
-        "put a producer's .pub into the engine's --producers folder; give the engine's .pub to its producers"
+        "put a producer's .pub into the engine's --producers folder; "
+        "give the engine's .pub to its producers"
     )
 
 
@@ -74,7 +75,7 @@ def show(
 
 
 def _found(folder: Path) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
-    """Return the keys of a folder by name, and the damaged files, which must not hide the others."""
+    """Return the keys of a folder by name, and the files that are damaged."""
     if not folder.is_dir():
         msg = f'there is no folder "{folder}"'
         raise InvalidKey(msg, hint="create a key with millstream keys new NAME, or set --folder")

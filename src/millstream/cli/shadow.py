@@ -112,9 +112,11 @@ def _end(status: JobStatus, switch: SwitchStatus) -> str:
         case "compared":
             same = "are the same" if switch.shadow is not None and switch.shadow.same else "differ"
             counted = "" if switch.shadow is None else f"{switch.shadow.counted:,} "
-            return f"the {counted}results that were compared {same}; version {status.version} of {status.name} runs on"
+            runs = f"version {status.version} of {status.name} runs on"
+            return f"the {counted}results that were compared {same}; {runs}"
         case "given up":
-            return f"the shadow ended early: {switch.why}; version {status.version} of {status.name} runs on"
+            runs = f"version {status.version} of {status.name} runs on"
+            return f"the shadow ended early: {switch.why}; {runs}"
     return f"version {switch.version} of {status.name} is {switch.phase}; --shadow --end ends that"
 
 

@@ -326,7 +326,10 @@ def _wait(
         with status_line(_Line()) as progress:
             status = found.wait_switch(job, timeout, progress=progress)
     except KeyboardInterrupt:
-        text = f"the switch goes on: millstream status {job} shows it, millstream switch {job} --abort ends it until its cut"
+        text = (
+            f"the switch goes on: millstream status {job} shows it, "
+            f"millstream switch {job} --abort ends it until its cut"
+        )
         print(text, file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
     show_result(status, outcome(status), json=json)
@@ -423,7 +426,8 @@ def outcome(status: JobStatus) -> str:
             watched = "" if switch.probation is None else f"; on probation {switch.probation}"
             return f"{status.name} runs version {switch.version}{cut}   {times}{watched}"
         case "given up":
-            return f"the switch was aborted: {switch.why or 'for an unknown reason'}; version {status.version} runs on"
+            why = switch.why or "for an unknown reason"
+            return f"the switch was aborted: {why}; version {status.version} runs on"
         case "refused":
             return f"the switch was refused: {switch.why}; version {status.version} runs on"
     if switch.phase == "sharing" and switch.share is not None:

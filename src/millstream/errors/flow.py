@@ -65,7 +65,7 @@ class UnknownName(FlowError, AttributeError):
 
 
 class UnknownArgument(FlowError, TypeError):
-    """A function was called with an argument that it does not have, or without one that it needs."""
+    """A function was called with an argument that it lacks, or without one that it needs."""
 
 
 class UnknownStream(FlowError):
