@@ -15,20 +15,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
+import msgspec
 import typer
 
 from millstream import ingest
 from millstream.cli.environment import engines_of_environment
-from millstream.errors import Ended, NotAllowed, NotThere
+from millstream.errors import Ended, EngineError, NotAllowed, NotThere
 from millstream.flow.load import load
 from millstream.flow.stages import Source
 from millstream.links.client import Client, connect
+from millstream.links.rows import meant
 from millstream.terminal.console import Console
 
 _BYTES: Final = 1 << 20
 _ROWS: Final = 8192
 _IN_FLIGHT: Final = 64
 _QUIET_S: Final = 5.0
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,10 @@ def send(
     time_limit: Annotated[
         float, typer.Option(help="How many seconds to wait for inboxes that accept nothing.")
     ] = 600.0,
+    allow_unknown: Annotated[
+        bool,
+        typer.Option("--allow-unknown", help="Ignore fields that the source does not have."),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send JSON lines from standard input to a source of a flow.
@@ -96,7 +103,7 @@ def send(
     """
     _check(target)
     if (to, engine, data, flow) == (None, None, None, None):
-        engine = next(iter(engines_of_environment()), None)
+        engine = next(iter(engines_of_environment()), None) or _usual(target)
     data = data or Path(".millstream")
     if flow is not None and to is None and engine is None:
         _declare(target, data, flow)
@@ -104,17 +111,17 @@ def send(
     if engine is not None and to is None:
         to, kept_in = _at(engine, target)
     client = connect(to or data, sender=sender, key=key, server=server, time_limit_s=time_limit)
-    pump = _Pump(client, target)
+    pump = _Pump(client, target, allow_unknown=allow_unknown)
     began = time.monotonic()
     try:
-        with _silence_broken(client, to or data):
+        with _silence_broken(client, target, to or data):
             ended = client.ended(target)
         if ended:
             hint = "start the flow again in a new --data folder"
             if engine is not None:
                 hint = "undeploy the job with --purge and deploy it again"
             raise Ended(f'"{target}" has ended: it accepts no more events', hint=hint)
-        with _progress(pump), _silence_broken(client, to or data):
+        with _progress(pump), _silence_broken(client, target, to or data):
             interrupted = pump.run(end=end)
             if interrupted and client.waiting:
                 typer.echo(
@@ -136,9 +143,10 @@ def send(
 class _Pump:
     """Sends lines as events."""
 
-    def __init__(self, client: Client, target: str) -> None:
+    def __init__(self, client: Client, target: str, *, allow_unknown: bool) -> None:
         self._client = client
         self._target = target
+        self._allow_unknown = allow_unknown
         self._waiting: deque[Future[int]] = deque()
         self._refused = 0
         self.lines = 0
@@ -155,11 +163,15 @@ class _Pump:
         return False
 
     def _take(self, block: list[bytes]) -> None:
-        rows = ingest.parse_rows(block, self._client.schema(self._target), self.lines)
+        schema = self._client.schema(self._target)
+        unknown = [] if self._allow_unknown else _unknown(block, schema.names, self.lines)
+        for one in unknown:
+            block[one.number - self.lines] = b""
+        rows = ingest.parse_rows(block, schema, self.lines)
         # Before the rows around them: the journal counts a sender's dead letters by the same
         # numbers.
-        if rows.refused:
-            self._refused += self._refuse(rows.refused)
+        if rows.refused or unknown:
+            self._refused += self._refuse([*rows.refused, *unknown])
         if len(rows):
             numbers: Any = rows.numbers
             self._waiting.append(
@@ -193,6 +205,21 @@ class _Pump:
         return Sent(self._target, sender, sent, repeated, self._refused + refused, seconds, ended)
 
 
+def _unknown(lines: Sequence[bytes], known: Sequence[str], first: int) -> list[ingest.Refused]:
+    """Return the lines with a field that the source does not have: a typo would be null."""
+    found = []
+    for number, line in enumerate(lines, first):
+        try:
+            fields = _FIELDS.decode(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue  # the parser says what is wrong
+        name = next((one for one in fields if one not in known), None)
+        if name is not None:
+            reason = f'unknown field "{name}": {meant(name, known, "columns")}'
+            found.append(ingest.Refused(number, reason, line.decode(errors="replace")))
+    return found
+
+
 def _progress(pump: _Pump) -> AbstractContextManager[object]:
     """Show the progress on a terminal, unless the events are typed there."""
     console = Console(stderr=True)
@@ -213,7 +240,7 @@ def _progress(pump: _Pump) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _silence_broken(client: Client, where: object) -> Iterator[None]:
+def _silence_broken(client: Client, target: str, where: object) -> Iterator[None]:
     """Print a note, once, if nothing is acknowledged for a while: waiting may take minutes."""
     over = threading.Event()
 
@@ -223,7 +250,7 @@ def _silence_broken(client: Client, where: object) -> Iterator[None]:
             numbers = client.statistics()
             acknowledged = sum(one.acknowledged for one in numbers)
             if acknowledged == before and (client.waiting or not numbers):
-                typer.echo(f'waiting: no response from "{where}" for {_QUIET_S:.0f} s', err=True)
+                typer.echo(_waits(client, target, where), err=True)
                 return
             before = acknowledged
 
@@ -234,6 +261,13 @@ def _silence_broken(client: Client, where: object) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+
+
+def _waits(client: Client, target: str, where: object) -> str:
+    why = client.no_room(target) if client.statistics() else None
+    if why is None or "takes nothing" not in why.message:
+        return f'waiting: no response from "{where}" for {_QUIET_S:.0f} s'
+    return f"waiting: {why.message}"
 
 
 def _give_up(client: Client) -> NoReturn:
@@ -258,6 +292,23 @@ def _at(engine: str, target: str) -> tuple[str, str]:
     return str(
         Address(about.inbox.ip, about.inbox.port)
     ), f"{about.data}/jobs/{target.partition('.')[0]}"
+
+
+def _usual(target: str) -> str | None:
+    """Return the engine at the usual port, if there is one and no such flow is here."""
+    from millstream.cluster import DEFAULT, EngineClient
+
+    flow, _, source = target.partition(".")
+    if (Path(".millstream") / flow / "journals" / source / "source.json").exists():
+        return None
+    client = EngineClient(DEFAULT, os.environ.get("MILLSTREAM_TOKEN"))
+    try:
+        client.about()
+    except EngineError:
+        return None
+    finally:
+        client.close()
+    return DEFAULT
 
 
 def _check(target: str) -> None:

@@ -127,7 +127,7 @@ class Orders:
             case life.CloseInboxes():
                 self._inboxes.close_job(managed.name)
             case life.PauseIntake():
-                self._inboxes.job(managed.name).pause()
+                self._inboxes.job(managed.name).pause(lambda: _stopped(managed))
             case life.OpenIntake():
                 self._inboxes.job(managed.name).resume()
             case life.EndIntake():
@@ -318,3 +318,9 @@ def _killed(driver: DriverProcess) -> None:
 def _each(waits: Sequence[Callable[[], object]]) -> None:
     for wait in waits:
         wait()
+
+
+def _stopped(managed: ManagedJob) -> str:
+    """Return why the inboxes of a job take nothing, and what helps."""
+    name, state = managed.name, managed.job.state.value
+    return f'job "{name}" is {state}; "millstream undeploy {name}", then deploy it again'

@@ -13,7 +13,6 @@ from typing import Any
 
 from millstream.links.admission import Numbers
 from millstream.links.client import Client, connect
-from millstream.links.target import no_room
 
 
 class AsyncClient:
@@ -38,7 +37,7 @@ class AsyncClient:
                 sent, self._client.time_limit_s if time_limit_s is None else time_limit_s
             )
         except TimeoutError:
-            raise no_room(target) from None
+            raise self._client.no_room(target) from None
 
     async def send_nowait(
         self, target: str, rows: Any, *, numbers: Numbers | None = None

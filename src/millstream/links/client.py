@@ -48,7 +48,7 @@ from millstream.links.network import Address
 from millstream.links.outbox import Outbox, OutboxStatistics, Ticket
 from millstream.links.router import Event, Router
 from millstream.links.routing import Policy
-from millstream.links.target import Room, Target, fitting, no_room
+from millstream.links.target import Room, Target, fitting
 from millstream.links.transport import Loop
 
 _LONGEST_S: Final = 60.0
@@ -121,7 +121,7 @@ class Client:
         batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches), waiting=True)
         found.put(batches, ticket, deadline, self._numbers(numbers))
-        result(ticket.future, deadline, target)
+        result(ticket.future, deadline, target, found.no_room)
         return ticket.rows
 
     def _numbers(self, given: Numbers | None) -> Numbers | None:
@@ -165,7 +165,7 @@ class Client:
             self._deadline(time_limit_s),
         )
         found.put([instruction], ticket, deadline)
-        result(ticket.future, deadline, target)
+        result(ticket.future, deadline, target, found.no_room)
 
     def refuse(self, target: str, refused: Iterable[Refused]) -> int:
         """Keep records that are no rows as dead letters, each once; return how many were new."""
@@ -220,7 +220,7 @@ class Client:
             with self._room:
                 while not all(outbox.empty for outbox in target.router.outboxes):
                     if not self._room.wait(max(0.0, deadline - time.monotonic())):
-                        raise no_room(target.info.source)
+                        raise target.no_room()
         failures = [
             outbox.failure()
             for target in self._targets.values()
@@ -246,6 +246,10 @@ class Client:
     def schema(self, target: str) -> pa.Schema:
         """Return the columns of a source."""
         return self._target(target).schema
+
+    def no_room(self, target: str) -> NoAnswer:
+        """Return what to say of inboxes that take nothing, with the reason if they gave one."""
+        return self._target(target).no_room()
 
     @property
     def waiting(self) -> int:
@@ -372,8 +376,8 @@ def connect(
     """Connect to where events are taken: a running flow or an engine.
 
     Args:
-        where: "tcp://host:port", or the data folder of a flow on this host; if nobody runs it, its
-            inboxes are opened for as long as the client is.
+        where: "tcp://host:port", an engine's "http://host:port", or the data folder of a flow on
+            this host; if nobody runs it, its inboxes are opened for as long as the client is.
         sender: The name under which rows are numbered. A program that sends rows again under the
             same name and numbers adds nothing, and replaces a program that still sends under that
             name; without a name every connection is a sender of its own, and numbers its rows

@@ -16,6 +16,7 @@ from typing import Any, Final
 from millstream.errors import InvalidAddress, LinkBroken, NoAnswer, WriterBroken
 from millstream.links import envelope
 from millstream.links.claims import above
+from millstream.links.engine_address import address_at
 from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair
 from millstream.links.link import Link, open_link
@@ -137,8 +138,11 @@ class Directory:
             address = where if isinstance(where, Address) else Address.parse(str(where))
             return self._opened(address, lambda: address)
         text = str(self._where)
+        if text.startswith(("http://", "https://")):
+            self._where = address_at(text)
+            return self._first_link(name)
         if "://" in text or (_HOST_AND_PORT.fullmatch(text) and not Path(text).exists()):
-            hint = "tcp://host:port, or the data folder of a flow"
+            hint = "tcp://host:port, an engine's http://host:port, or the data folder of a flow"
             raise InvalidAddress(f'"{text}" is not an address', hint=hint)
         flow = name.partition(".")[0]
         if flow not in self._hosts:
@@ -166,7 +170,12 @@ def _answers(asked: list[Future[envelope.Answer]], deadline: float) -> list[int 
     return found
 
 
-def result(future: Future[Any], deadline: float, target: str) -> Any:
+def result(
+    future: Future[Any],
+    deadline: float,
+    target: str,
+    late: Callable[[], NoAnswer] | None = None,
+) -> Any:
     """Return what a future about a source holds.
 
     Raises:
@@ -177,4 +186,4 @@ def result(future: Future[Any], deadline: float, target: str) -> Any:
     except Late:
         if future.done():
             return future.result()
-        raise no_room(target) from None
+        raise (no_room(target) if late is None else late()) from None

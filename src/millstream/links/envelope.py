@@ -157,7 +157,7 @@ class TakenAnswer(Frame, frozen=True, tag="taken"):
     """So many rows were taken from the front; `highest` is durable; there is room for `free` more.
 
     Of those taken, some were `repeated` (there already), and some `refused` (they are dead letters
-    now).
+    now). `why` says why nothing is taken, if it is not only a full inbox.
     """
 
     taken: int
@@ -165,6 +165,7 @@ class TakenAnswer(Frame, frozen=True, tag="taken"):
     free: int
     repeated: int = 0
     refused: int = 0
+    why: str | None = None
 
 
 class Done(Frame, frozen=True, tag="done"):

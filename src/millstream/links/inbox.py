@@ -50,6 +50,8 @@ class TakenRows:
     free: int
     repeated: int = 0
     refused: int = 0
+    #: Why nothing is taken, if it is not only a full inbox.
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class Inbox:
         self.rights = InboxRights(self.name, self._store)
         self._appends = InboxAppends(self._store, self._rules, self._clock, self.put_dead_letters)
         self._paused = self._held_back = False
+        self._paused_why: Callable[[], str | None] = lambda: None
 
     def _rows_are_durable(self) -> None:
         self.on_rows()
@@ -141,7 +144,7 @@ class Inbox:
                 waiting=self._store.waiting_rows,
                 free=self.free,
                 senders=len(self._store.senders),
-                error=self._store.error,
+                error=self._store.trouble,
             )
 
     def progress(self) -> Progress:
@@ -193,7 +196,7 @@ class Inbox:
             self.rights.check_jump(sender, known, incarnation, int(numbers[0]))
             admission = admit(known.highest, after, numbers, room)
             if not self._claimed(sender, incarnation, turn, admission):
-                return _resolved(TakenRows(0, known.durable, 0))
+                return self._nothing(known)
             self._store.repeated += admission.repeated
             begin, end = admission.repeated, admission.taken
             refused: int | None = 0
@@ -204,7 +207,7 @@ class Inbox:
                     lambda: self._appends.append(sender, known, rows, message if whole else None)
                 )
             if refused is None:
-                return _resolved(TakenRows(0, known.durable, 0))
+                return self._nothing(known)
             if end == 0:
                 return self._answer(0, known)
             return self._when_durable(known, int(numbers[end - 1]), admission, refused)
@@ -240,7 +243,7 @@ class Inbox:
                 return self._answer(0, known)
             instruct = partial(self._appends.instruct, sender, known, number, kind, floor)
             if admission.fresh and self._unless_refused(instruct) is None:
-                return _resolved(TakenRows(0, known.durable, 0))
+                return self._nothing(known)
             return self._when_durable(known, number, admission, 0)
 
     def _claimed(self, sender: str, incarnation: int, turn: Turn, admission: Admission) -> bool:
@@ -280,10 +283,10 @@ class Inbox:
 
     # what its host says
 
-    def pause(self) -> None:
-        """Take nothing more: senders see that there is no room, and wait."""
+    def pause(self, why: Callable[[], str | None] = lambda: None) -> None:
+        """Take nothing more: senders see that there is no room, and `why`, and wait."""
         with self._guard:
-            self._paused = True
+            self._paused, self._paused_why = True, why
 
     def resume(self) -> None:
         """Take events again."""
@@ -341,7 +344,7 @@ class Inbox:
 
         def settled(done: Future[Accepted]) -> None:
             if done.exception() is not None:
-                answer.set_result(TakenRows(0, known.durable, 0))
+                answer.set_result(TakenRows(0, known.durable, 0, why=self.why))
             else:
                 answer.set_result(
                     TakenRows(taken, max(number, known.durable), self.free, repeated, refused)
@@ -355,7 +358,19 @@ class Inbox:
         self, taken: int, known: Sender | None, repeated: int = 0, refused: int = 0
     ) -> Future[TakenRows]:
         highest = NOTHING if known is None else known.durable
-        return _resolved(TakenRows(taken, highest, self.free, repeated, refused))
+        free = self.free
+        why = self.why if free == 0 else None
+        return _resolved(TakenRows(taken, highest, free, repeated, refused, why))
+
+    def _nothing(self, known: Sender) -> Future[TakenRows]:
+        return _resolved(TakenRows(0, known.durable, 0, why=self.why))
+
+    @property
+    def why(self) -> str | None:
+        """Why nothing is taken: the disk refuses, or the inbox is paused."""
+        if self._store.trouble is not None:
+            return f"its disk refuses: {self._store.trouble}"
+        return self._paused_why() if self._paused else None
 
     def close(self) -> None:
         """Write what was taken and release the partition."""

@@ -80,6 +80,8 @@ class InboxStore:
         self.senders: dict[str, Sender] = {}
         self.claims = Claims(partition_folder(path, partition) / "claims")
         self.error: str | None = None
+        #: The same, until something was written again: a disk that is full can still be opened.
+        self.trouble: str | None = None
         self.closed = False
         self.rows = self.repeated = self.refused = self.waiting_rows = 0
         #: When the last rows came.
@@ -223,6 +225,9 @@ class InboxStore:
                 known.tail = None
             error = done.exception()
             if error is None:
+                if self.trouble is not None:
+                    _log.warning("inbox %s takes events again", self.name)
+                    self.trouble = None
                 self.rows += rows
                 all_of_it = known.highest if known.tail is None else NOTHING
                 known.durable = max(known.durable, last, all_of_it)
@@ -235,9 +240,9 @@ class InboxStore:
 
     def broke(self, error: BaseException) -> None:
         """Take nothing until the partition can be opened again."""
-        if self.error is None:
+        if self.trouble is None:
             _log.error("inbox %s takes nothing: %s", self.name, error)
-        self.error = str(error)
+        self.error = self.trouble = str(error)
         self._reopen_at = time.monotonic() + _REOPEN_EVERY_S
 
     def working(self) -> bool:
@@ -254,9 +259,8 @@ class InboxStore:
             self.writer = self.journal.writer(self.partition, clock=self.clock)
             self.writer.on_durable = self._on_durable
         except (OSError, JournalError) as error:
-            self.error = str(error)
+            self.error = self.trouble = str(error)
             return False
-        _log.warning("inbox %s takes events again", self.name)
         self._on_durable()  # the recovery may have found more than was acknowledged
         self.error = None
         # What was queued is gone: the numbers and the ends are those that the recovery has found.

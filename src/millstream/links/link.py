@@ -396,7 +396,14 @@ class SocketLink:
 def _pass_on(answer: envelope.Answer, on_answer: OnAnswer) -> None:
     if isinstance(answer, envelope.TakenAnswer):
         on_answer(
-            TakenRows(answer.taken, answer.highest, answer.free, answer.repeated, answer.refused)
+            TakenRows(
+                answer.taken,
+                answer.highest,
+                answer.free,
+                answer.repeated,
+                answer.refused,
+                answer.why,
+            )
         )
     elif isinstance(answer, envelope.Refusal):
         on_answer(envelope.error_of(answer))

@@ -366,5 +366,5 @@ def _passed(inbox: Inbox, request: follow.Passed) -> envelope.Done:
 
 def _answer(request: int, taken: TakenRows) -> envelope.TakenAnswer:
     return envelope.TakenAnswer(
-        request, taken.taken, taken.highest, taken.free, taken.repeated, taken.refused
+        request, taken.taken, taken.highest, taken.free, taken.repeated, taken.refused, taken.why
     )

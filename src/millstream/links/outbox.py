@@ -99,6 +99,8 @@ class Outbox:
         self._rows = self._bytes = 0
         self._acknowledged = self._repeated = self._refused = self._rewinds = 0
         self._reached = NOTHING
+        #: Why the inbox takes nothing, as it said last.
+        self.why: str | None = None
         self._failure: MillstreamError | None = None
         self._closed = False
         link.on_lost(self._lost)
@@ -212,6 +214,7 @@ class Outbox:
             self._fail(answer)
             return
         self._refused += answer.refused
+        self.why = answer.why
         found = window.Answer(order.request, answer.taken, answer.highest, answer.free)
         self._window = window.answered(self._window, found, time.monotonic(), self._limits)
         self._release(self._window.acked)

@@ -126,7 +126,7 @@ class _Into:
                 f'row {number} for source "{self.source}" has field "{exc.field}" '
                 f'in column "{exc.column}", which has none of that name'
             )
-            raise RowsRefused(msg, hint=_meant(exc.field, exc.known, "fields")) from exc
+            raise RowsRefused(msg, hint=meant(exc.field, exc.known, "fields")) from exc
 
     # columns
 
@@ -215,7 +215,7 @@ class _Into:
         msg = (
             f'{who} for source "{self.source}" has column "{name}", which the source does not have'
         )
-        raise RowsRefused(msg, hint=_meant(name, self.schema.names, "columns"))
+        raise RowsRefused(msg, hint=meant(name, self.schema.names, "columns"))
 
 
 def _picked(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
@@ -251,7 +251,8 @@ def _first_bad(array: pa.Array, wanted: pa.DataType) -> int:
     return good
 
 
-def _meant(name: str, known: Sequence[str], what: str) -> str:
+def meant(name: str, known: Sequence[str], what: str) -> str:
+    """Return what an unknown name may have meant, and which names there are."""
     lowered = {one.lower(): one for one in known}
     close = get_close_matches(name.lower(), lowered, n=1)
     meant = f'did you mean "{lowered[close[0]]}"? ' if close else ""

@@ -114,7 +114,12 @@ class Target:
             if count:
                 self._ring()
             elif not self._room.wait_beyond(news, deadline):
-                raise no_room(self.info.source)
+                raise self.no_room()
+
+    def no_room(self) -> NoAnswer:
+        """Return what to say of inboxes that take nothing, with the reason if they gave one."""
+        whys = (one.why for one in self.router.outboxes if not one.empty)
+        return no_room(self.info.source, next((why for why in whys if why is not None), None))
 
     # gathering
 
@@ -200,8 +205,11 @@ class Target:
             group.fail(error)
 
 
-def no_room(source: str) -> NoAnswer:
+def no_room(source: str, why: str | None = None) -> NoAnswer:
     """Return what to say of inboxes that take nothing."""
+    if why is not None:
+        hint = "the rows are sent as soon as there is room, while the client is open"
+        return NoAnswer(f'"{source}" takes nothing: {why}', hint=hint)
     hint = "is the flow or the engine running?"
     return NoAnswer(f'the inboxes of "{source}" have taken nothing for too long', hint=hint)
 

@@ -16,7 +16,7 @@ import millstream as ms
 from millstream import ingest
 from millstream.cli import send as sending
 from millstream.cli.send import send
-from millstream.errors import AlreadyWriting, Ended, NoAnswer, NotThere
+from millstream.errors import AlreadyWriting, Ended, InvalidAddress, NoAnswer, NotThere
 from millstream.journal import Kind
 from millstream.journal.kinds.files.writer import Writer
 from millstream.links.client import Client, connect
@@ -219,3 +219,40 @@ def test_a_line_that_is_nested_deeply_is_refused_alone(
     assert capsys.readouterr().out.startswith("sent 2 events in ")
     (letter,) = letters_of(journal)
     assert letter["reason"] == "malformed record: it is nested more than 200 deep"
+
+
+def test_a_misspelt_column_is_refused_and_not_taken_for_null(
+    stdin: Feed, data: Path, journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = event("JFK", 2).replace("delay", "dealy")
+    stdin(event("JFK", 1) + wrong + event("JFK", 3))
+    send("flights.departures", data=data)
+    assert "(1 refused" in capsys.readouterr().out
+    assert [row["delay"] for row in all_rows(journal)] == [1.5, 1.5]
+    (letter,) = letters_of(journal)
+    assert letter["reason"].startswith('unknown field "dealy": did you mean "delay"?')
+    stdin(wrong)
+    send("flights.departures", data=data, allow_unknown=True)
+    assert sorted(str(row["delay"]) for row in all_rows(journal)) == ["1.5", "1.5", "None"]
+
+
+def test_the_engine_at_the_usual_port_is_found(
+    stdin: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(tmp_path / "engine") as served:
+        monkeypatch.setattr("millstream.cluster.DEFAULT", served.server.url)
+        stdin('{"origin": "JFK", "n": 1, "at": "2013-03-08"}\n')
+        send("f.s")
+        assert capsys.readouterr().out.startswith("sent 1 event in ")
+
+
+def test_a_client_connects_to_the_url_of_an_engine(tmp_path: Path) -> None:
+    with serving(tmp_path / "engine") as served:
+        with connect(served.server.url) as client:
+            assert client.send("f.s", {"origin": "JFK", "n": 1, "at": "2013-03-08"}) == 1
+        with (
+            connect(f"{served.server.url}/nowhere") as client,
+            pytest.raises(InvalidAddress, match="answers with status 404"),
+        ):
+            client.schema("f.s")

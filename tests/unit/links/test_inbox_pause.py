@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from millstream.clock import ManualClock, micros
-from millstream.errors import Ended
+from millstream.errors import Ended, NoAnswer
 from millstream.journal import Kind
+from millstream.links.client import connect
 from millstream.links.inbox import Inbox
 from millstream.links.levels import Levels
-from support.links import NOON, batch, declare, entries, stored, wait_for
+from millstream.links.listener import REGISTERED
+from support.links import NOON, TARGET, batch, declare, entries, hosted, stored, wait_for
 
 
 def test_a_paused_inbox_is_full_and_takes_events_again_when_it_is_resumed(tmp_path: Path) -> None:
@@ -26,6 +29,21 @@ def test_a_paused_inbox_is_full_and_takes_events_again_when_it_is_resumed(tmp_pa
     assert inbox.enqueue("me", range(2, 4), batch(2, 4)) == 2
     inbox.close()
     assert stored(tmp_path) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("way", ["local", "ipc"])
+def test_a_sender_gets_the_reason_why_an_inbox_is_paused(tmp_path: Path, way: str) -> None:
+    declare(tmp_path)
+    with closing(hosted(tmp_path)) as host, connect(tmp_path, time_limit_s=1.0) as client:
+        if way == "ipc":
+            REGISTERED.pop(host.address.port)
+        host.inbox("s").pause(lambda: 'job "f" is drained; undeploy it')
+        with pytest.raises(NoAnswer, match=r'"f.s" takes nothing: job "f" is drained; ') as found:
+            client.send(TARGET, batch(0, 2))
+        assert "as soon as there is room" in str(found.value.hint)
+        host.inbox("s").resume()
+        client.flush(time_limit_s=120.0)
+    assert stored(tmp_path) == [[0, 1]]
 
 
 def test_a_resumed_inbox_counts_as_busy_until_those_who_waited_had_their_time(

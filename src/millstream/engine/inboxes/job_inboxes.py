@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,10 +40,10 @@ class JobInboxes:
 
     # intake
 
-    def pause(self) -> None:
+    def pause(self, why: Callable[[], str | None] = lambda: None) -> None:
         """Take nothing more."""
         for inbox in self.all:
-            inbox.pause()
+            inbox.pause(why)
 
     def resume(self) -> None:
         for inbox in self.all:
