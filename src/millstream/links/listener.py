@@ -27,6 +27,7 @@ from millstream.ingest import Refused
 from millstream.journal import Kind, journal_at
 from millstream.journal.copies import ReplicaChunk
 from millstream.links import envelope, follow, peers
+from millstream.links.admission import NOTHING
 from millstream.links.feeds import Feeds
 from millstream.links.hosted import HostedSources
 from millstream.links.inbox import Inbox, TakenRows
@@ -108,6 +109,7 @@ class Listener:
             folder.resolve(),
             ip,
             self._handle,
+            self._full,
             port=port,
             keys=None if security is None else security.keys,
             known=None if security is None else security.peers(),
@@ -163,6 +165,20 @@ class Listener:
             self._take(request, frames, peer.name, reply)
         except MillstreamError as error:
             self._refuse(request.request, error, reply)
+
+    def _full(self, frames: list[Any], reply: Reply) -> None:
+        """Let a peer wait whose requests take up too much: it sends them again."""
+        why = "too many of its requests wait for an answer"
+        try:
+            request = envelope.decode_request(bytes(frames[0]))
+        except BadFrame as error:
+            self._refused_frame(error)
+            return
+        if isinstance(request, envelope.Rows | envelope.Instruct):
+            answer = TakenRows(0, NOTHING, 0, why=why)
+            reply(envelope.frames_of(_answer(request.request, answer)))
+        else:
+            self._refuse(request.request, LinkBroken(why, hint="ask again"), reply)
 
     def _authorise(self, peer: Peer, request: envelope.Request) -> None:
         """Let a request through that its peer may make, under a name that is its own."""

@@ -17,9 +17,11 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from millstream.errors import LinkBroken
+from millstream.links.connections import ConnectionLimits, Connections, InFlight
 from millstream.links.envelope import MOST_BYTES
 from millstream.links.keys import KeyPair
 from millstream.links.network import ipc_path
@@ -40,8 +43,11 @@ _PORT_S: Final = 0.3
 _BACKLOG: Final = 1000
 _LAST_WORDS_MS: Final = 500
 _AFTER_ERROR_S: Final = 1.0
-_LOOK_S: Final = 0.5
-"""How often the folder of keys is looked at."""
+_LOOK_S: Final = 0.25
+"""How often the folder of keys and the connections are looked at."""
+_COUNTED: Final = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+_SEALED: Final = 33
+"""How many bytes keys add to a frame."""
 
 Frames = Sequence[Any]
 """Bytes, or anything with a buffer."""
@@ -148,6 +154,18 @@ Handler = Callable[[list[Any], Peer, Reply], None]
 """Takes a request: frames, who has sent it, and how to answer."""
 
 
+class _Counted:
+    """Answers a request, which is counted until it is answered or nobody can answer it."""
+
+    def __init__(self, reply: Reply, leave: Callable[[], None]) -> None:
+        self._reply = reply
+        self._gone = weakref.finalize(self, leave)
+
+    def __call__(self, answer: Frames) -> None:
+        self._gone()
+        self._reply(answer)
+
+
 class ServerSocket:
     """Where requests come in."""
 
@@ -156,15 +174,18 @@ class ServerSocket:
         folder: Path,
         ip: str,
         handler: Handler,
+        on_full: Callable[[list[Any], Reply], None],
         *,
         port: int = 0,
         keys: KeyPair | None = None,
         known: Mapping[bytes, Peer] | None = None,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (it is a value)
         watched: Path | None = None,
         on_change: Callable[[], Mapping[bytes, Peer]] | None = None,
     ) -> None:
         """Listen; when the files in `watched` change, `on_change` returns who is known now."""
-        self._handler = handler
+        self._handler, self._on_full = handler, on_full
+        self.in_flight = InFlight()
         self._watched, self._on_change = watched, on_change
         self._files = _files(watched)
         self._look_at = 0.0
@@ -177,26 +198,36 @@ class ServerSocket:
         self._guard: Any = None  # pyzmq's authenticator has no types
         self._sockets: list[Any] = []
         self._own: Any = None  # the UNIX socket
+        self._monitor: Any = None
         self._folder = _Folder(folder)
         try:
             self.port = self._bind(ip, port)
         except BaseException:
             self._close_all()
             raise
+        self._connections = Connections(self.port, limits)
         for sock in self._sockets:
             self._loop.watch(sock, self._reader(sock))
+        self._loop.watch(self._monitor, self._notice)
         self._loop.turn = self._look
 
     def _look(self, now: float) -> float | None:
-        """Look now and then whether keys have come or gone."""
-        if self._watched is None or self._on_change is None:
-            return None
+        """Look now and then whether keys have come or gone, and at strangers' connections."""
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
-            files = _files(self._watched)
-            if files != self._files:
-                self._known, self._files = dict(self._on_change()), files
-        return self._look_at
+            self._connections.sweep()
+            if self._on_change is not None:
+                files = _files(self._watched)
+                if files != self._files:
+                    self._known, self._files = dict(self._on_change()), files
+        watching = self._watched is not None or len(self._connections)
+        return self._look_at if watching else None
+
+    def _notice(self) -> None:
+        """Count the connections that come and go."""
+        event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+        counted = event["event"] == zmq.EVENT_ACCEPTED
+        (self._connections.opened if counted else self._connections.closed)(int(event["value"]))
 
     def start(self) -> None:
         """Begin to take requests; until then they wait."""
@@ -215,6 +246,7 @@ class ServerSocket:
             tcp.ipv6 = ":" in ip
             found = _bound(tcp, host, port)
             if not listening(ipc_path(self._folder.path, found)):
+                self._monitor = tcp.get_monitor_socket(_COUNTED)
                 self._own = self._router(curve=False)
                 for user in (os.getuid(), 0):  # the file's mode says it, too
                     self._own.setsockopt(zmq.IPC_FILTER_UID, user)
@@ -252,6 +284,9 @@ class ServerSocket:
                 except zmq.Again:
                     return
                 if frames:
+                    if sock is not self._own:
+                        sizes = [_on_wire(len(frame), self._keys is not None) for frame in frames]
+                        self._connections.read(frames[0].get(zmq.SRCFD), sum(sizes))
                     self._take(sock, identity.bytes, frames)
 
         return read
@@ -262,14 +297,20 @@ class ServerSocket:
             if len(self._answers) == 1 or not self._loop.inside:
                 self._loop.soon(self._send_answers)
 
+        size = sum(len(frame) for frame in frames)
+        buffers = [frame.buffer for frame in frames]
         try:
-            self._handler([frame.buffer for frame in frames], self._peer(sock, frames[0]), reply)
+            if sock is self._own:
+                self._handler(buffers, OWN, reply)
+            elif self.in_flight.enter(identity, size):
+                counted = _Counted(reply, partial(self.in_flight.leave, identity, size))
+                self._handler(buffers, self._peer(frames[0]), counted)
+            else:
+                self._on_full(buffers, reply)
         except Exception:  # noqa: BLE001 (as above)
             _log.exception("a request is left unanswered after an unexpected error")
 
-    def _peer(self, sock: Any, frame: Any) -> Peer:
-        if sock is self._own:
-            return OWN
+    def _peer(self, frame: Any) -> Peer:
         if self._keys is None:
             return OPEN
         return self._known.get(frame.get("User-Id").encode(), UNKNOWN)
@@ -289,6 +330,9 @@ class ServerSocket:
     def _close_all(self) -> None:
         if self._guard is not None:
             self._guard.stop()
+        if self._monitor is not None:
+            self._sockets[0].disable_monitor()
+            self._monitor.close(linger=0)
         for sock in self._sockets:
             sock.close()
         self._context.term()
@@ -296,6 +340,12 @@ class ServerSocket:
             if hasattr(self, "port"):
                 ipc_path(self._folder.path, self.port).unlink()
         self._folder.close()
+
+
+def _on_wire(size: int, sealed: bool) -> int:
+    """Return how many bytes a frame had on its way."""
+    size += _SEALED if sealed else 0
+    return size + (2 if size < 256 else 9)
 
 
 def _files(folder: Path | None) -> dict[str, tuple[int, int, int]]:
