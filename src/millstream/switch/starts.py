@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Join
 from millstream.flow.stages.stage import ZERO, Stage
 from millstream.plan.horizon import begun_before
 
@@ -64,8 +63,8 @@ def start_before(
 
     Releases that did not say it owned the pairs of a join by their left row.
     """
-    joined = isinstance(flow.stages[output], Join)
-    return start_of(flow, stages, output, by_time=by_time, alike=not joined)
+    by_column = not flow.stages[output].older_cuts_by_time
+    return start_of(flow, stages, output, by_time=by_time, alike=by_column)
 
 
 def alike(old: Stage, new: Stage) -> bool:

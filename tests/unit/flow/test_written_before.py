@@ -15,9 +15,18 @@ RECORDED = json.loads(
 )
 
 
+#: Fields that descriptions have besides since then, where they are not at their default.
+ADDED = {"nodes": None}
+
+
 @pytest.mark.parametrize("what", RECORDED)
 def test_what_is_written_of_sources_and_sinks_is_the_same_as_before(what: str) -> None:
-    assert json.loads(json.dumps(written()[what])) == RECORDED[what]
+    found = json.loads(json.dumps(written()[what]), object_hook=_without_added)
+    assert found == RECORDED[what]
+
+
+def _without_added(tree: dict[str, object]) -> dict[str, object]:
+    return {key: one for key, one in tree.items() if key not in ADDED or one != ADDED[key]}
 
 
 def test_the_yaml_of_the_version_before_loads_to_the_same_flow(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ FILE, CLASS, FUNCTION = 600, 300, 80
 
 #: What is larger on purpose, how large it may be, and why.
 LARGER = {
-    "cli/runtime.py:runtime": (115, "the options of a command are its arguments"),
     "patterns/pattern.py:Pattern": (390, "a public face: most of it is documentation"),
     "spark/flow_run.py:FlowRun": (310, "the face of a run, which delegates"),
 }

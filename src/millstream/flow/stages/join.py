@@ -36,6 +36,7 @@ class Join(Stage):
 
     kind: ClassVar[str] = "join"
     yaml_words: ClassVar[tuple[str, ...]] = ("join",)
+    older_cuts_by_time: ClassVar[bool] = True
     state: ClassVar[str] = "rows"
 
     name: str

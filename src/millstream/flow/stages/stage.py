@@ -68,6 +68,8 @@ class Stage:
     spark: ClassVar[str] = ""
     #: Whether it does something besides answering, which two versions would do twice.
     acts: ClassVar[bool] = False
+    #: Whether its results were owned by the stream's time at cuts that do not name their column.
+    older_cuts_by_time: ClassVar[bool] = False
 
     if TYPE_CHECKING:
         # Every kind has these fields; as properties of this class they would become defaults.
