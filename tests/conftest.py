@@ -33,6 +33,9 @@ os.environ.setdefault(
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
+settings.register_profile(
+    "fuzz", settings.get_profile("default"), max_examples=1000 * int(os.environ.get("N") or 1)
+)
 settings.load_profile(os.environ.get("PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 #: Tests in these folders, and with these markers, start real processes.
