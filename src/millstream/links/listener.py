@@ -42,6 +42,7 @@ _STAGING: Final = 32
 
 _REMEMBERED: Final = 10_000
 
+OnRequest = Callable[[Peer, envelope.Request, MillstreamError | None], None]
 REGISTERED: Final[dict[int, Listener]] = {}
 """The listeners of this process, by port."""
 
@@ -101,6 +102,8 @@ class Listener:
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="inbox files")
         self._room_to_stage = threading.Semaphore(_STAGING)
         self.refused_frames = 0
+        #: Is called with every request and why it was refused, if it was.
+        self.on_request: OnRequest | None = None
         #: The names of all keys, and what was found to be allowed.
         self._names: frozenset[str] = frozenset()
         self._authorised: set[tuple[Peer, str, str, frozenset[str]]] = set()
@@ -160,11 +163,15 @@ class Listener:
         except BadFrame as error:
             self._refused_frame(error)
             return
+        refused: MillstreamError | None = None
         try:
             self._authorise(peer, request)
             self._take(request, frames, peer.name, reply)
         except MillstreamError as error:
+            refused = error
             self._refuse(request.request, error, reply)
+        if self.on_request is not None:
+            self.on_request(peer, request, refused)
 
     def _full(self, frames: list[Any], reply: Reply) -> None:
         """Let a peer wait whose requests take up too much: it sends them again."""

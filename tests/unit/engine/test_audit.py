@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millstream as ms
+from millstream.clock import SystemClock
 from millstream.engine.access import audit, token_book
 from millstream.engine.access.audit import AuditEntry, AuditLog, AuditQuery, Repeats
 from millstream.engine.access.permissions import May
+from millstream.engine.inboxes.inboxes import Inboxes
+from millstream.engine.jobs.status import Place
+from millstream.errors import NotAllowed
+from millstream.links.host import Listening
+from millstream.links.keys import new_keys, read_key
+from millstream.links.listener import REGISTERED, Security
+from support.links import TARGET, declare, rows
 from support.served import EVENTS, PACKAGE, Served
 
 
@@ -109,6 +119,45 @@ def test_entries_are_found_by_job_name_and_time(served: Served) -> None:
     assert len(entries(served, since=last["at"][:19] + "Z")) >= 2
     assert entries(served, since="2999-01-01T00:00:00Z") == []
     assert [one["job"] for one in entries(served, limit="1")] == ["g"]
+
+
+# producers
+
+
+def test_producers_are_logged_by_the_names_of_their_keys(tmp_path: Path) -> None:
+    for name in ("till", "desk"):
+        new_keys(tmp_path / "keys", name)
+    public = tmp_path / "keys" / "desk.pub"
+    public.write_text(f'{public.read_text()}may = "rows, end"\n')
+    own = read_key(new_keys(tmp_path / "own", "engine").secret)
+    declare(tmp_path)
+    listening = Listening(security=Security.read(own, tmp_path / "keys"))
+    inboxes = Inboxes(tmp_path / "engine", listening, node=0, of=1, clock=SystemClock())
+    # Over TCP, as if it were on another host.
+    place = Place(inboxes.address.ip, inboxes.address.port)
+    inboxes.open("f", tmp_path / "f", {"s": [place]})
+    inboxes.start()
+    REGISTERED.pop(place.port)
+    at = f"tcp://{place.ip}:{place.port}"
+    try:
+        for name in ("till", "desk"):
+            file = tmp_path / "keys" / f"{name}.key"
+            with ms.connect(at, key=file, server=tmp_path / "own/engine.pub") as client:
+                client.send(TARGET, rows(0, 3))
+                with suppress(NotAllowed):
+                    client.end(TARGET)
+    finally:
+        inboxes.close()
+    found = audit.read(tmp_path / "engine" / "audit", AuditQuery(job="f"))
+    assert {(one.who, one.what, one.outcome) for one in found} == {
+        ("till", "connect", "done"),
+        ("till", "end", "refused"),
+        ("desk", "connect", "done"),
+        ("desk", "end", "done"),
+    }
+    assert {one.reason for one in found} == {None, 'producer "till" may not end "f.s"'}
+    # Rows are not entries.
+    assert len(found) <= 8
 
 
 # the file

@@ -13,9 +13,12 @@ import msgspec
 from millstream import ingest
 from millstream.actions.handshake import secret_of
 from millstream.clock import Clock
+from millstream.engine.access.audit import AuditLog
+from millstream.engine.inboxes.audited import audited
 from millstream.engine.inboxes.follow import Following
 from millstream.engine.inboxes.job_inboxes import JobInboxes
 from millstream.engine.inboxes.landing import Landing, connecting
+from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.status import Place, Places
 from millstream.errors import JournalError, SchemaConflict
 from millstream.ingest import SourceSettings
@@ -48,6 +51,8 @@ class Inboxes:
             security=listening.security,
             open_without_keys=listening.open_without_keys,
         )
+        self._audit = AuditLog(Folders(folder).audit)
+        self._listener.on_request = audited(self._audit)
         self._levels = Levels(clock)
         self._started = False
 
@@ -309,6 +314,7 @@ class Inboxes:
     def close(self) -> None:
         """Write what was taken, release all inboxes, and stop listening."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self._audit.close)
             stack.callback(self._listener.close)
             with self._guard:
                 jobs, self._jobs = self._jobs, {}
