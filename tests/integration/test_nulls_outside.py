@@ -107,12 +107,13 @@ def test_a_million_rows_with_all_kinds_of_nulls_come_out_as_they_went_in(tmp_pat
     batches = [batch(number, schema) for number in range(ROWS // BATCH)]
     with service(tmp_path) as engine:
         engine.shell("millstream deploy flow_1.py")
+        url = f"{engine.url}/jobs/nulls"
+        wait_for(lambda: httpx.get(url, timeout=240).json()["state"] == "running")
         with ms.connect(engine.inbox, time_limit_s=600) as client:
             for number, one in enumerate(batches):
                 client.send("nulls.rows", one)
                 if number == len(batches) // 2:
                     engine.shell("millstream switch nulls flow_2.py --until-quiet --detach")
-        url = f"{engine.url}/jobs/nulls"
         wait_for(lambda: httpx.get(url, timeout=240).json()["switch"]["state"] == "done")
         assert engine.shell("millstream drain nulls --flush") == "nulls has finished\n"
     sent = pa.Table.from_batches(batches)
