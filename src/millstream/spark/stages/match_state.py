@@ -208,7 +208,7 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
     if pa.types.is_nested(column.type):
-        return pd.Series(column.to_pylist(), dtype=object)
+        return pd.Series(column.to_pylist(maps_as_pydicts="lossy"), dtype=object)
     if (
         pa.types.is_string(column.type)
         or pa.types.is_integer(column.type)

@@ -78,7 +78,10 @@ def dictionaries(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values as `to_pylist` does, which takes 3 us for every timestamp."""
+    """Return a column's values as `to_pylist` does, which takes 3 us for every timestamp.
+
+    Maps are dictionaries, as Spark takes and gives them.
+    """
     kind = column.type
     if (
         not pa.types.is_timestamp(kind)
@@ -86,7 +89,7 @@ def values(column: pa.ChunkedArray) -> list[Any]:
         or kind.tz != "UTC"
         or column.null_count
     ):
-        return column.to_pylist()  # type: ignore[no-any-return]
+        return column.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
     return [_EPOCH + since for since in micros(column).view("timedelta64[us]").tolist()]
 
 
