@@ -337,8 +337,10 @@ class Inbox:
         self, known: Sender, number: int, admission: Admission, refused: int
     ) -> Future[TakenRows]:
         taken, repeated = admission.taken, admission.repeated
-        if number <= known.durable or known.tail is None:
+        if number <= known.durable:
             return self._answer(taken, known, repeated, refused)
+        if known.tail is None:  # the disk has refused it already
+            return self._nothing(known)
         answer: Future[TakenRows] = Future()
         answer.set_running_or_notify_cancel()
 
