@@ -185,7 +185,7 @@ def test_records_that_are_no_rows_are_kept_once(client: Client, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "where", ["http://127.0.0.1:80", "tcp://", "tcp://127.0.0.1", "localhost:7000"]
+    "where", ["ftp://127.0.0.1:80", "tcp://", "tcp://127.0.0.1", "localhost:7000"]
 )
 def test_an_address_is_checked(where: str) -> None:
     with connect(where) as client, pytest.raises(InvalidAddress):
