@@ -120,19 +120,10 @@ class Client:
         deadline = self._deadline(time_limit_s)
         batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches), waiting=True)
-        found.put(batches, ticket, deadline, self._numbers(numbers))
+        _check_numbered(numbers, self._named, self.sender)
+        found.put(batches, ticket, deadline, numbers)
         result(ticket.future, deadline, target, found.no_room)
         return ticket.rows
-
-    def _numbers(self, given: Numbers | None) -> Numbers | None:
-        """Refuse a named sender without numbers: counted from 0 again, new rows would look old."""
-        if given is None and self._named:
-            raise LinkError(
-                f'sender "{self.sender}" has a name, and its rows have no numbers',
-                hint="give numbers=, the rows' places where they come from, "
-                "or connect without sender=",
-            )
-        return given
 
     def send_nowait(self, target: str, rows: Any, *, numbers: Numbers | None = None) -> Future[int]:
         """Hand rows over, and return a future that resolves when they are in the journal.
@@ -141,7 +132,8 @@ class Client:
         does not fit, its future says so, and the others are sent. `numbers` are those of `send`.
         """
         found = self._target(target)
-        if self._numbers(numbers) is None and (isinstance(rows, dict) or _instance(rows)):
+        _check_numbered(numbers, self._named, self.sender)
+        if numbers is None and (isinstance(rows, dict) or _instance(rows)):
             return found.gather(rows, self._deadline(None))
         batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches))
@@ -407,6 +399,14 @@ def connect(
         policy=None if policy is None else Policy(policy),
         alone=sender is not None,
     )
+
+
+def _check_numbered(numbers: Numbers | None, named: bool, sender: str) -> None:
+    """Refuse a named sender without numbers: counted from 0 again, new rows would look old."""
+    if numbers is None and named:
+        fact = f'sender "{sender}" has a name, and its rows have no numbers'
+        places = "give numbers=, the rows' places where they come from"
+        raise LinkError(fact, hint=f"{places}, or connect without sender=")
 
 
 def _batches(batch: pa.RecordBatch) -> list[Event]:

@@ -20,7 +20,7 @@ from functools import partial
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AlreadyWriting, LinkError, WriterBroken
+from millstream.errors import LinkError
 from millstream.flow import durations
 from millstream.ingest import Progress, Refused, SourceSettings
 from millstream.ingest import Rows as Numbered
@@ -203,7 +203,7 @@ class Inbox:
             if admission.fresh:
                 whole = admission.fresh == batch.num_rows
                 rows = Numbered(batch[begin:end], array(numbers[begin:end]))
-                refused = self._unless_refused(
+                refused = self._store.tried(
                     lambda: self._appends.append(sender, known, rows, message if whole else None)
                 )
             if refused is None:
@@ -242,7 +242,7 @@ class Inbox:
             if not self._claimed(sender, incarnation, turn, admission) or admission.taken == 0:
                 return self._answer(0, known)
             instruct = partial(self._appends.instruct, sender, known, number, kind, floor)
-            if admission.fresh and self._unless_refused(instruct) is None:
+            if admission.fresh and self._store.tried(instruct) is None:
                 return self._nothing(known)
             return self._when_durable(known, number, admission, 0)
 
@@ -250,9 +250,7 @@ class Inbox:
         """Give a name to whom sends something new under it; False if the disk refuses."""
         if turn is Turn.ITS_OWN or not admission.fresh:
             return True
-        return (
-            self._unless_refused(lambda: self._store.claims.take(sender, incarnation)) is not None
-        )
+        return self._store.tried(lambda: self._store.claims.take(sender, incarnation)) is not None
 
     def put_dead_letters(
         self,
@@ -321,16 +319,6 @@ class Inbox:
 
     # storing
 
-    def _unless_refused(self, store: Callable[[], int | None]) -> int | None:
-        """Return what `store` returns; None if the disk refuses, or the dead letters are busy."""
-        try:
-            return store()
-        except AlreadyWriting as error:
-            _log.warning("inbox %s takes nothing for a moment: %s", self.name, error)
-        except (WriterBroken, OSError) as error:
-            self._store.broke(error)
-        return None
-
     # answering
 
     def _when_durable(
@@ -348,9 +336,8 @@ class Inbox:
             if done.exception() is not None:
                 answer.set_result(TakenRows(0, known.durable, 0, why=self.why))
             else:
-                answer.set_result(
-                    TakenRows(taken, max(number, known.durable), self.free, repeated, refused)
-                )
+                highest = max(number, known.durable)
+                answer.set_result(TakenRows(taken, highest, self.free, repeated, refused))
 
         # After its own callback in `append`: callbacks run in the order in which they were added.
         known.tail.add_done_callback(settled)

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.clock import Clock
-from millstream.errors import JournalError, LinkClosed, WriterBroken, WriterClosed
+from millstream.errors import AlreadyWriting, JournalError, LinkClosed, WriterBroken, WriterClosed
 from millstream.journal import Kind, journal_at
 from millstream.journal.base import Accepted
 from millstream.journal.kinds.files.layout import partition_folder
@@ -142,6 +142,16 @@ class InboxStore:
         with self.guard:
             known = self.opened(sender)
             return NOTHING if known is None else known.durable
+
+    def tried(self, store: Callable[[], int | None]) -> int | None:
+        """Return what `store` returns; None if the disk refuses, or the dead letters are busy."""
+        try:
+            return store()
+        except AlreadyWriting as error:
+            _log.warning("inbox %s takes nothing for a moment: %s", self.name, error)
+        except (WriterBroken, OSError) as error:
+            self.broke(error)
+        return None
 
     def note_end(self, sender: str) -> None:
         """Keep that a sender has ended, while others have not."""

@@ -360,16 +360,7 @@ class Listener:
             return  # the inbox is being closed: its sender asks again, and finds who opens it next
         if isinstance(error, BadFrame):
             self._refused_frame(error)
-        if not isinstance(error, MillstreamError):
-            _log.error("a request failed unexpectedly", exc_info=error)
-            error = InternalError(f"the inbox failed: {error!r}")
-        elif isinstance(error, LinkError) and not isinstance(error, BadFrame):
-            _log.warning("refused a request: %s", error)
-        reply(
-            envelope.frames_of(
-                envelope.Refusal(request, type(error).__name__, error.message, error.hint)
-            )
-        )
+        reply(envelope.frames_of(_refusal(request, error)))
 
     def close(self) -> None:
         """Answer what is on its way, and stop listening. Close the inboxes before."""
@@ -385,6 +376,16 @@ def _passed(inbox: Inbox, request: follow.Passed) -> envelope.Done:
     journal.commit_for(inbox.partition, request.readers)
     trimmed = journal.trim_to(inbox.partition, request.begin)
     return envelope.Done(request.request, rows=trimmed.positions)
+
+
+def _refusal(request: int, error: BaseException) -> envelope.Refusal:
+    """Log what a request has failed for, and put it as its sender can read it."""
+    if not isinstance(error, MillstreamError):
+        _log.error("a request failed unexpectedly", exc_info=error)
+        error = InternalError(f"the inbox failed: {error!r}")
+    elif isinstance(error, LinkError) and not isinstance(error, BadFrame):
+        _log.warning("refused a request: %s", error)
+    return envelope.Refusal(request, type(error).__name__, error.message, error.hint)
 
 
 def _answer(request: int, taken: TakenRows) -> envelope.TakenAnswer:

@@ -47,11 +47,15 @@ def _lines(sink: Path) -> list[str]:
     return found
 
 
+#: What later releases put beside the files of earlier ones: each is made when it is missing.
+ADDED = frozenset({"audit.jsonl", "claims", "senders.copy"})
+
+
 def names(folder: Path) -> set[str]:
     """Return the names of all files that a release keeps, with a star for each number and id."""
     found = set()
     for file in folder.rglob("*"):
-        if not file.is_file() or _left_out(file):
+        if not file.is_file() or _left_out(file) or file.name in ADDED:
             continue
         # What is in a state is Spark's, and in which files SQLite keeps a table is its own.
         name = re.sub(r"/state/.*", "/state", str(file.relative_to(folder)))
