@@ -89,11 +89,14 @@ def test_a_flow_is_run_fed_stopped_and_run_again(tmp_path: Path) -> None:
     finally:
         running.kill()
 
-    sent = millstream(tmp_path, "send", "typed.events", "--end", given=event(8, 2))
+    late = event(16, 1)
+    sent = millstream(tmp_path, "send", "typed.events", "--end", given=event(8, 2) + late)
     assert sent.returncode == 0, sent.stderr
     done = millstream(tmp_path, "run", "flow.py", "--until-end")
     assert done.returncode == 0, done.stderr
     assert "typed ended" in done.stdout
+    notice = '1 of 5 rows were late; the lateness of source "events" is 0'
+    assert notice in " ".join(done.stdout.split())
     assert results(tmp_path) == [("10:00", 2, 3), ("10:01", 1, 4), ("10:02", 1, 8)]
 
     (tmp_path / "flow.py").write_text(FLOW.replace("1 minute", "5 minutes"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -237,6 +238,8 @@ def _wait(found: Cluster, job: str, timeout: float | None, *, json: bool) -> Non
         ended = found.wait(job, timeout, progress=progress)
     reason = f": {ended.reason}" if ended.reason else ""
     show(ended, f"{ended.name} {_STATES[ended.state]}{reason}", json=json)
+    for notice in ended.notices:
+        print(notice, file=sys.stderr)
     if ended.state is JobState.FAILED:
         raise typer.Exit(FAILED)
     if ended.state not in SETTLED and ended.state is not JobState.UNDEPLOYED:
@@ -347,7 +350,7 @@ def _view(job: JobStatus) -> Group:
     ]
     parts += [Text(_runtime(one)) for one in job.runtimes]
     foot = f"late {job.late:,}   dead letters {job.dead:,}   not processed {job.unprocessed:,}"
-    return Group(*parts, Text(foot, style="dim"))
+    return Group(*parts, Text(foot, style="dim"), *map(Text, job.notices))
 
 
 def _head(job: JobStatus) -> str:

@@ -234,5 +234,6 @@ class _View:
         grown = getattr(group, name) - getattr(earlier, name)
         return f"{grown / (now - then):,.0f}" if now > then else "-"
 
-    def _foot(self, numbers: RunStatistics) -> Text:
-        return Text(f"late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim")
+    def _foot(self, numbers: RunStatistics) -> Group:
+        foot = Text(f"late {numbers.late:,}   dead letters {numbers.dead:,}", style="dim")
+        return Group(foot, *map(Text, numbers.notices))

@@ -30,6 +30,7 @@ class Inbox(SourceSpec):
 
     kind: ClassVar[str] = "inbox"
     bounded: ClassVar[bool] = False
+    added: ClassVar[tuple[str, ...]] = ("nodes",)
 
     schema: Schema
     producers: tuple[str, ...] | None = None

@@ -34,6 +34,7 @@ from millstream.spark.io.targets import Readable
 from millstream.spark.run.claim import claim as take_claim
 from millstream.spark.run.ends import notice_ends
 from millstream.spark.run.failure import cause
+from millstream.spark.run.late import dead_letters, late_notices
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.sources import Hosting, RunSources
 from millstream.spark.run.version import RunContext, at_rest
@@ -76,6 +77,8 @@ class RunStatistics:
     late: int
     dead: int
     ended: bool
+    #: What its user should know: which sources lose rows.
+    notices: tuple[str, ...] = ()
 
 
 class FlowRun:
@@ -317,15 +320,16 @@ class FlowRun:
     def statistics(self) -> RunStatistics:
         """Return the numbers as they are now."""
         now = self._clock.now_us()
-        letters = [journal_at(path).dead_counts() for path in self._journals()]
+        late, dead = dead_letters(self._journals())
         return RunStatistics(
             groups=tuple(
                 replace(query.statistics(now), name=name) for name, query in self.queries.items()
             ),
             sources=self._sources.statistics(),
-            late=sum(counts.get("late", 0) for counts in letters),
-            dead=sum(sum(counts.values()) - counts.get("late", 0) for counts in letters),
+            late=sum(late.values()),
+            dead=dead,
             ended=all(query.finished for query in self.queries.values()),
+            notices=tuple(late_notices(self._versions.current, late)),
         )
 
     def stop(self) -> None:
