@@ -57,7 +57,7 @@ where, rate, seconds, rows = sys.argv[1], *map(float, sys.argv[2:])
 size, sent = max(1, int(rate / 20)), 0
 keys = pa.array([f"k{i % 100}" for i in range(size)])
 text = pa.array(["x" * 100] * size)
-with ms.connect(where, time_limit_s=600) as client:
+with ms.connect(where, timeout=600) as client:
     begin = time.monotonic()
     while sent < rows and time.monotonic() - begin < seconds:
         at = pa.array([datetime.now(UTC)] * size, pa.timestamp("us", "UTC"))

@@ -54,7 +54,7 @@ where, first, producers, rate, seconds = sys.argv[1], *map(int, sys.argv[2:5]), 
 
 def produce(number):
     size, sent, begin = max(1, rate // 10), 0, time.monotonic()
-    with ms.connect(where, time_limit_s=300) as client:
+    with ms.connect(where, timeout=300) as client:
         while (now := time.monotonic() - begin) < seconds:
             at = datetime.now(UTC)
             rows = [dict(k=f"k{(number * 7 + i) % 100}", n=sent + i, text="x" * 60, at=at) for i in range(size)]

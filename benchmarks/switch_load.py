@@ -105,7 +105,7 @@ def main() -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     with contextlib.ExitStack() as stack:
         if kind == "inbox":
-            send = to_inbox(stack.enter_context(ms.connect(where, time_limit_s=300)))
+            send = to_inbox(stack.enter_context(ms.connect(where, timeout=300)))
         else:
             send = to_files(Path(where))
         produce(send, Path(log), int(rate), ended)

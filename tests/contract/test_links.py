@@ -34,14 +34,14 @@ class LinksBench:
         return self._service.statistics()
 
     def connect(self, **named: Any) -> Client:
-        return connect(self._address, **{"time_limit_s": 20.0, **named})
+        return connect(self._address, **{"timeout": 20.0, **named})
 
 
 class IpcBench(LinksBench):
     transport = "ipc"
 
     def connect(self, **named: Any) -> Client:
-        return connect(self.data, **{"time_limit_s": 20.0, **named})
+        return connect(self.data, **{"timeout": 20.0, **named})
 
 
 class TcpBench(LinksBench):

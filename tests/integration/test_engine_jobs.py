@@ -102,7 +102,7 @@ def test_driver_engine_and_both_are_killed_and_every_event_is_processed_once(
 ) -> None:
     flow, data = flow_file(tmp_path / "flow"), tmp_path / "data"
     root = flow.parent
-    with running(data, flow) as first, ms.connect(first.address, time_limit_s=LIMIT_S) as client:
+    with running(data, flow) as first, ms.connect(first.address, timeout=LIMIT_S) as client:
         client.send("counts.events", rows(0, 100))
         processed(root, 100)
 

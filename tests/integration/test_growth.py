@@ -94,9 +94,9 @@ class Life:
         rows = events(step)
         self.until(lambda: self.run.address is not None)
         even = [row for before in range(step + 1) for row in events(before)][::2]
-        with ms.connect(str(self.run.address), sender="named", time_limit_s=600) as client:
+        with ms.connect(str(self.run.address), sender="named", timeout=600) as client:
             client.send("grown.sent", even, numbers=[row["n"] for row in even])
-        with ms.connect(str(self.run.address), time_limit_s=600) as client:
+        with ms.connect(str(self.run.address), timeout=600) as client:
             client.send("grown.sent", rows[1::2])
         file = self.root / "in" / f"{step:03d}.jsonl"
         temporary = file.with_suffix(".tmp")
@@ -130,7 +130,7 @@ class Life:
     def finish(self) -> None:
         """End all sources, once all that was written is in their journals."""
         self.until(lambda: len(all_rows(self.run.journal("read"))) == self.steps * STEP)
-        with ms.connect(str(self.run.address), time_limit_s=600) as client:
+        with ms.connect(str(self.run.address), timeout=600) as client:
             client.end("grown.sent")
         self.run.drain(flush=True)
         self.until(self.run.poll)

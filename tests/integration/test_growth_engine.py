@@ -65,7 +65,7 @@ def test_it_gets_them_when_the_switch_is_done_and_keeps_them(
     switch(engine, SwitchRequest(package=pack(more)), "2")
     wait_until(lambda: partitions(engine) == [0, 1, 2])
     with connect(
-        str(engine.address), time_limit_s=240
+        str(engine.address), timeout=240
     ) as client:  # the engine's own knows what was there before
         assert client.send("counts.events", rows(20, 60)) == 40
     assert all(rows_of(journal, number) for number in range(3))

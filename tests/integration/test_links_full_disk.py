@@ -39,7 +39,7 @@ def test_a_full_disk_is_told_once_to_both(small: Path, caplog: pytest.LogCapture
             with pytest.raises(
                 NoAnswer, match=r'"f.s" takes nothing: its disk refuses: .*space'
             ) as found:
-                client.send(TARGET, large, time_limit_s=4.0)
+                client.send(TARGET, large, timeout=4.0)
             assert time.monotonic() - began >= 3.5  # it was tried again meanwhile
             assert found.value.hint
             assert "space" in str(host.statistics()["s"][0].error)
@@ -47,7 +47,7 @@ def test_a_full_disk_is_told_once_to_both(small: Path, caplog: pytest.LogCapture
             assert len(told) == 1, told
             assert "takes nothing" in told[0]
             ballast.unlink()
-            client.flush(time_limit_s=120.0)
+            client.flush(timeout=120.0)
         wait_for(lambda: host.statistics()["s"][0].error is None)
     told = [one.getMessage() for one in caplog.records if "inbox s/0" in one.getMessage()]
     assert [one.partition(":")[0] for one in told] == [

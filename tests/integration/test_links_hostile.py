@@ -41,7 +41,7 @@ def address(other: Other, tmp_path: Path) -> Address:
 
 
 def serves(address: Address, tmp_path: Path) -> None:
-    with connect(str(address), time_limit_s=90.0) as client:
+    with connect(str(address), timeout=90.0) as client:
         before = sum(len(part) for part in stored(tmp_path))
         assert client.send(TARGET, row(before)) == 1
     assert stored(tmp_path) == [list(range(before + 1))]

@@ -152,9 +152,7 @@ def test_clients_take_over_from_each_other(tmp_path: Path) -> None:
     """Three clients on one folder, with nobody running: the first hosts, and when it goes the next one does."""
     declare(tmp_path, partitions=2)
     with ExitStack() as stack:
-        clients = [
-            stack.enter_context(closing(connect(tmp_path, time_limit_s=120.0))) for _ in range(3)
-        ]
+        clients = [stack.enter_context(closing(connect(tmp_path, timeout=120.0))) for _ in range(3)]
         waiting = []
         for turn, client in enumerate(clients):
             for number, one in enumerate(clients[turn:]):
@@ -224,7 +222,7 @@ def fill_and_free(small: Path, other: Other) -> None:
     declare(small, "origin string, n long, at timestamp, body string")
     address = other.open(str(small))
     given = [{**row(n), "body": "x" * 10_000} for n in range(300)]  # 3 MB
-    with connect(address, time_limit_s=120.0) as client:
+    with connect(address, timeout=120.0) as client:
         assert client.send(TARGET, row(1000)) == 1
         (small / "others").write_bytes(b"x" * (4 << 20))
         waiting = client.send_nowait(TARGET, given)

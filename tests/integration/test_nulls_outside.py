@@ -109,7 +109,7 @@ def test_a_million_rows_with_all_kinds_of_nulls_come_out_as_they_went_in(tmp_pat
         engine.shell("millstream deploy flow_1.py")
         url = f"{engine.url}/jobs/nulls"
         wait_for(lambda: httpx.get(url, timeout=240).json()["state"] == "running")
-        with ms.connect(engine.inbox, time_limit_s=600) as client:
+        with ms.connect(engine.inbox, timeout=600) as client:
             for number, one in enumerate(batches):
                 client.send("nulls.rows", one)
                 if number == len(batches) // 2:

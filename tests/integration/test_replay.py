@@ -99,7 +99,7 @@ def script(seed: int) -> list[Step]:
 
 def perform(run: FlowRun, steps: list[Step], numbers: Counter[tuple[str, int]]) -> None:
     for name, partition, what in steps:
-        with Writer.open(run.journal(name), partition, wait_s=120) as writer:
+        with Writer.open(run.journal(name), partition, timeout=120) as writer:
             if isinstance(what, tuple):
                 writer.instruct(what[0], what[1])
                 continue

@@ -115,7 +115,7 @@ class Feeder:
 
     def _send(self) -> None:
         address = self._where()
-        with ms.connect(address, sender="feeder", time_limit_s=20) as client:
+        with ms.connect(address, sender="feeder", timeout=20) as client:
             while not self._stop.wait(0.2) and self._where() == address:
                 numbers = range(self.sent, self.sent + 2 * SPEED)
                 client.send("shop.sales", [sale(n) for n in numbers], numbers=numbers)

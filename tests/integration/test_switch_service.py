@@ -39,7 +39,7 @@ class Feeder:
         self._thread = threading.Thread(target=self._feed)
 
     def _feed(self) -> None:
-        with ms.connect(self._address, time_limit_s=LIMIT_S) as client:
+        with ms.connect(self._address, timeout=LIMIT_S) as client:
             while not self._stop.wait(0.1):
                 n = len(self.sent)
                 rows = [self._row(n + i) for i in range(10)]

@@ -133,7 +133,7 @@ class Sending(threading.Thread):
     def __init__(self, address: str, keys: Path) -> None:
         super().__init__(daemon=True)
         self._client = connect(
-            address, key=keys / "producer.key", server=keys / "engine.pub", time_limit_s=220.0
+            address, key=keys / "producer.key", server=keys / "engine.pub", timeout=220.0
         )
         self._enough = threading.Event()
         self.rows = 0

@@ -104,7 +104,7 @@ def test_the_seeds_reach_every_trouble_often() -> None:
 
 
 def world(sends: Sends, *faults: object, takes: tuple[Takes, ...] = (Takes(4, 1.0),)) -> Scenario:
-    limits = Limits(requests=2, time_limit_s=10.0, pause_s=0.25, longest_pause_s=4.0)
+    limits = Limits(requests=2, timeout=10.0, pause_s=0.25, longest_pause_s=4.0)
     return Scenario(0, limits, (sends,), takes, faults)  # type: ignore[arg-type]
 
 

@@ -79,7 +79,7 @@ def flow(where: str, number: str, begin: str) -> None:
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     first, base, waiting = int(begin), int(number) * SPAN, []
-    with connect(where, sender=f"producer {number}", time_limit_s=200) as client:
+    with connect(where, sender=f"producer {number}", timeout=200) as client:
         while waiting or not stop.is_set():
             if not stop.is_set():
                 given = [{**row(base + n), "origin": f"k{n % 7}"} for n in range(first, first + 10)]
@@ -104,7 +104,7 @@ def crowd(where: str, number: str, clients: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16384)), hard))
     base = int(number) * SPAN
-    opened = [connect(where, time_limit_s=200) for _ in range(int(clients))]
+    opened = [connect(where, timeout=200) for _ in range(int(clients))]
     print("ready", flush=True)
     sys.stdin.readline()
     futures = [

@@ -71,7 +71,7 @@ def perform(run: FlowRun, events: Recorded, turn: int) -> None:
     for journal, partition, what in events:
         if journal not in run.flow.stages:
             continue
-        with Writer.open(run.journal(journal), partition, wait_s=120) as writer:
+        with Writer.open(run.journal(journal), partition, timeout=120) as writer:
             if isinstance(what, tuple):
                 writer.instruct(what[0], what[1])
                 continue

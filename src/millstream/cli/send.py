@@ -110,7 +110,7 @@ def send(
     kept_in: str | None = None
     if engine is not None and to is None:
         to, kept_in = _at(engine, target)
-    client = connect(to or data, sender=sender, key=key, server=server, time_limit_s=time_limit)
+    client = connect(to or data, sender=sender, key=key, server=server, timeout=time_limit)
     pump = _Pump(client, target, allow_unknown=allow_unknown)
     began = time.monotonic()
     try:

@@ -341,4 +341,4 @@ class Engine(JobQueries):
             client = self._clients.get(managed.stored.id)
             if client is None:
                 client = self._clients[managed.stored.id] = Client(str(self.address))
-        return client.send(target, rows, time_limit_s=timeout)
+        return client.send(target, rows, timeout=timeout)

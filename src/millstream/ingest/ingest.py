@@ -69,17 +69,17 @@ def open(  # noqa: A001
 
 
 def open_feed(
-    description: Description, settings: SourceSettings, clock: Clock, *, wait_s: float = 0.0
+    description: Description, settings: SourceSettings, clock: Clock, *, timeout: float = 0.0
 ) -> Feed:
     """Take all partitions of a source's journal for writing.
 
     Raises:
-        AlreadyWriting: Another process has had one of them for longer than `wait_s`.
+        AlreadyWriting: Another process has had one of them for longer than `timeout`.
     """
     with ExitStack() as stack:
         writers = [
             stack.enter_context(
-                journal_at(description.path).writer(partition, clock=clock, timeout=wait_s)
+                journal_at(description.path).writer(partition, clock=clock, timeout=timeout)
             )
             for partition in range(description.partitions)
         ]

@@ -13,6 +13,7 @@ from typing import Any
 
 from millstream.links.admission import Numbers
 from millstream.links.client import Client, connect
+from millstream.links.earlier import timeout_by_its_earlier_name
 
 
 class AsyncClient:
@@ -21,20 +22,21 @@ class AsyncClient:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    @timeout_by_its_earlier_name
     async def send(
         self,
         target: str,
         rows: Any,
         *,
         numbers: Numbers | None = None,
-        time_limit_s: float | None = None,
+        timeout: float | None = None,
     ) -> int:
         """Send rows; see `Client.send`."""
         sent = await self.send_nowait(target, rows, numbers=numbers)
         try:
             # A thread is needed to hand rows over, and none to wait: thousands may send at once.
             return await asyncio.wait_for(
-                sent, self._client.time_limit_s if time_limit_s is None else time_limit_s
+                sent, self._client.timeout if timeout is None else timeout
             )
         except TimeoutError:
             raise self._client.no_room(target) from None

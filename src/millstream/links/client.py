@@ -42,6 +42,7 @@ from millstream.journal.base import PASSING
 from millstream.links import envelope, window
 from millstream.links.admission import Numbers
 from millstream.links.directory import ASK_S, Directory, result
+from millstream.links.earlier import timeout_by_its_earlier_name
 from millstream.links.keys import KeyPair, read_key, read_public
 from millstream.links.link import Instruction, Route
 from millstream.links.network import Address
@@ -68,7 +69,7 @@ class Client:
         key: KeyPair | None = None,
         server: bytes | None = None,
         linger_s: float = 0.005,
-        time_limit_s: float = 60.0,
+        timeout: float = 60.0,
         policy: Policy | None = None,
         limits: window.Limits | None = None,
         alone: bool = False,
@@ -78,13 +79,13 @@ class Client:
         self._named = sender is not None
         self._alone = alone
         self._linger_s = linger_s
-        self.time_limit_s = time_limit_s
+        self.timeout = timeout
         self._policy = policy
         self._limits = limits or window.Limits()
         self._room = Room()
         self._loop = Loop("client")
         self._loop.turn = self._turn
-        self._directory = Directory(self._loop, where, key, server, time_limit_s)
+        self._directory = Directory(self._loop, where, key, server, timeout)
         self._targets: dict[str, Target] = {}
         self._guard = threading.Lock()
         self._closed = False
@@ -93,13 +94,14 @@ class Client:
 
     # sending
 
+    @timeout_by_its_earlier_name
     def send(
         self,
         target: str,
         rows: Any,
         *,
         numbers: Numbers | None = None,
-        time_limit_s: float | None = None,
+        timeout: float | None = None,
     ) -> int:
         """Send rows, and return how many once they are in the journal.
 
@@ -109,7 +111,7 @@ class Client:
             numbers: Their places where they come from, rising from call to call. A client with a
                 name needs them: what it sends again under the same numbers is not stored twice,
                 wherever it begins.
-            time_limit_s: How long to wait.
+            timeout: How long to wait.
 
         Raises:
             RowsRefused: They do not fit the source's columns; none was sent.
@@ -117,7 +119,7 @@ class Client:
             NoAnswer: It took too long; the rows may still arrive, once, while this client is open.
         """
         found = self._target(target)
-        deadline = self._deadline(time_limit_s)
+        deadline = self._deadline(timeout)
         batches = _batches(fitting(rows, found.schema, target))
         ticket = Ticket(sum(batch.num_rows for batch in batches), waiting=True)
         _check_numbered(numbers, self._named, self.sender)
@@ -140,21 +142,23 @@ class Client:
         found.put(batches, ticket, self._deadline(None), numbers)
         return ticket.future
 
-    def end(self, target: str, *, time_limit_s: float | None = None) -> None:
+    @timeout_by_its_earlier_name
+    def end(self, target: str, *, timeout: float | None = None) -> None:
         """End the source: nothing more comes to any of its inboxes after what was sent."""
-        self._instruct(target, Instruction(Kind.END_OF_STREAM), time_limit_s)
+        self._instruct(target, Instruction(Kind.END_OF_STREAM), timeout)
 
+    @timeout_by_its_earlier_name
     def watermark(
-        self, target: str, moment: datetime | str, *, time_limit_s: float | None = None
+        self, target: str, moment: datetime | str, *, timeout: float | None = None
     ) -> None:
         """Say that nothing before `moment` will come: what does is late."""
-        self._instruct(target, Instruction(Kind.WATERMARK, micros(moment)), time_limit_s)
+        self._instruct(target, Instruction(Kind.WATERMARK, micros(moment)), timeout)
 
-    def _instruct(self, target: str, instruction: Instruction, time_limit_s: float | None) -> None:
+    def _instruct(self, target: str, instruction: Instruction, timeout: float | None) -> None:
         found, ticket, deadline = (
             self._target(target),
             Ticket(1, waiting=True),
-            self._deadline(time_limit_s),
+            self._deadline(timeout),
         )
         found.put([instruction], ticket, deadline)
         result(ticket.future, deadline, target, found.no_room)
@@ -174,14 +178,14 @@ class Client:
         partition: int,
         make: Callable[[int], envelope.Request],
         *bodies: Any,
-        time_limit_s: float | None = None,
+        timeout: float | None = None,
     ) -> envelope.Answer:
         """Ask an inbox for something that may be done twice; it is asked again until it answers.
 
         Raises:
             NoAnswer: It took too long; what was asked for may have been done.
         """
-        deadline, patience = self._deadline(time_limit_s), ASK_S
+        deadline, patience = self._deadline(timeout), ASK_S
         place = self.info(target).inboxes[partition]
         while True:
             link = self._directory.link(place, target)
@@ -198,7 +202,8 @@ class Client:
             # is worth.
             patience = min(2 * patience, _LONGEST_S)
 
-    def flush(self, *, time_limit_s: float | None = None) -> None:
+    @timeout_by_its_earlier_name
+    def flush(self, *, timeout: float | None = None) -> None:
         """Wait until all that was handed over is in the journal.
 
         Raises:
@@ -206,7 +211,7 @@ class Client:
             MillstreamError: An inbox has refused rows since the last flush, permanently, as their
                 futures say.
         """
-        deadline = self._deadline(time_limit_s)
+        deadline = self._deadline(timeout)
         for target in list(self._targets.values()):
             target.flush(deadline)
             with self._room:
@@ -298,8 +303,8 @@ class Client:
 
     # waiting
 
-    def _deadline(self, time_limit_s: float | None) -> float:
-        return time.monotonic() + (self.time_limit_s if time_limit_s is None else time_limit_s)
+    def _deadline(self, timeout: float | None) -> float:
+        return time.monotonic() + (self.timeout if timeout is None else timeout)
 
     def _ring(self) -> None:
         """Wake the loop: there is something to send."""
@@ -355,6 +360,7 @@ class Client:
             self.abort()
 
 
+@timeout_by_its_earlier_name
 def connect(
     where: str | PathLike[str] = ".millstream",
     *,
@@ -362,7 +368,7 @@ def connect(
     key: str | PathLike[str] | None = None,
     server: str | PathLike[str] | None = None,
     linger_s: float = 0.005,
-    time_limit_s: float = 60.0,
+    timeout: float = 60.0,
     policy: Policy | str | None = None,
 ) -> Client:
     """Connect to where events are taken: a running flow or an engine.
@@ -377,7 +383,7 @@ def connect(
         key: The file of our own key, if the other side wants keys.
         server: The file of the other side's public key.
         linger_s: How long single rows wait for others, in seconds: the batching delay.
-        time_limit_s: How long to wait for room or for an answer before giving up.
+        timeout: How long to wait for room or for an answer before giving up.
         policy: How rows find their inbox if not by the source's key: "in turn", "least loaded" or
             "local".
 
@@ -395,7 +401,7 @@ def connect(
         key=None if key is None else read_key(str(key)),
         server=None if server is None else read_public(str(server)).public,
         linger_s=linger_s,
-        time_limit_s=time_limit_s,
+        timeout=timeout,
         policy=None if policy is None else Policy(policy),
         alone=sender is not None,
     )

@@ -35,7 +35,7 @@ class Delivery:
     source: str
     sender: str
     epoch: int
-    time_limit_s: float = 60.0
+    timeout: float = 60.0
 
     # tasks
 
@@ -103,9 +103,7 @@ class Delivery:
     def _ask(
         self, partition: int, make: Callable[[int], envelope.Request], *bodies: Any
     ) -> envelope.Done:
-        answer = self.client.ask(
-            self.source, partition, make, *bodies, time_limit_s=self.time_limit_s
-        )
+        answer = self.client.ask(self.source, partition, make, *bodies, timeout=self.timeout)
         assert isinstance(answer, envelope.Done)
         return answer
 

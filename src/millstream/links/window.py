@@ -31,7 +31,7 @@ class Limits:
     """How much may be on its way, how long to wait for an answer, and after a full inbox."""
 
     requests: int = 8
-    time_limit_s: float = 10.0
+    timeout: float = 10.0
     pause_s: float = 0.002
     longest_pause_s: float = 0.5
 
@@ -137,7 +137,7 @@ def send(window: Window, now: float, limits: Limits) -> tuple[Window, list[Send]
         begin = bisect_right(piece.numbers, sent)
         part = piece.part(begin, min(len(piece.numbers), begin + room))
         orders.append(Send(request, _before(window.pieces, number, begin), part))
-        flights.append(Flight(request, len(part.numbers), now + limits.time_limit_s))
+        flights.append(Flight(request, len(part.numbers), now + limits.timeout))
         room -= len(part.numbers)
         sent = part.last
         request += 1

@@ -43,10 +43,10 @@ class FileClaim:
 class Lock:
     """Held from creation to `release`, with a generation that rises from holder to holder."""
 
-    def __init__(self, file: Path, disk: Disk, *, what: str, wait_s: float = 0.0) -> None:
+    def __init__(self, file: Path, disk: Disk, *, what: str, timeout: float = 0.0) -> None:
         self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
-            if not _acquired(self._fd, max(wait_s, _LEAST_S)):
+            if not _acquired(self._fd, max(timeout, _LEAST_S)):
                 raise _taken(what, _read(self._fd))
             self.generation = _read(self._fd).get("generation", 0) + 1
             self._write(file, disk)

@@ -171,9 +171,7 @@ def drawn(seed: int) -> Scenario:
         for _ in range(rng.randint(1, 3))
     )
     producers = tuple(_sends(rng, len(inboxes)) for _ in range(rng.choice((1, 1, 2, 2, 3))))
-    limits = Limits(
-        requests=rng.choice((1, 2, 4)), time_limit_s=10.0, pause_s=0.25, longest_pause_s=4.0
-    )
+    limits = Limits(requests=rng.choice((1, 2, 4)), timeout=10.0, pause_s=0.25, longest_pause_s=4.0)
     # Each world has its own few troubles; in one that has them all they hide each other.
     draws = [_fate, _fate, _cut, _slow, _inbox_crash, _producer_crash]
     kinds = rng.sample(draws, rng.randint(1, 3))

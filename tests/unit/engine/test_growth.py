@@ -36,12 +36,12 @@ def inboxes(tmp_path: Path, folder: Path) -> Iterator[Inboxes]:
 def test_a_source_grows_while_a_program_sends(
     tmp_path: Path, folder: Path, inboxes: Inboxes
 ) -> None:
-    with connect(str(inboxes.address), time_limit_s=LIMIT_S) as old:
+    with connect(str(inboxes.address), timeout=LIMIT_S) as old:
         old.send("f.s", rows(0, 20))
         waiting = [old.send_nowait("f.s", one) for one in rows(20, 40)]
         inboxes.grow("f", folder, {"s": 4, "other": 3})
         waiting += [old.send_nowait("f.s", one) for one in rows(40, 60)]
-        with connect(str(inboxes.address), time_limit_s=LIMIT_S) as new:
+        with connect(str(inboxes.address), timeout=LIMIT_S) as new:
             new.send("f.s", rows(60, 100))
         assert sum(one.result(LIMIT_S) for one in waiting) == 40
     assert [one.partition for one in inboxes.job("f").status()] == [0, 1, 2, 3]

@@ -59,7 +59,7 @@ def test_one_process_after_the_other_adds_nothing_twice(journal: Path) -> None:
 def test_another_process_waits_for_its_turn(journal: Path) -> None:
     first = DeadLetters.open(journal)
     with pytest.raises(AlreadyWriting):
-        DeadLetters.open(journal, wait_s=0)
+        DeadLetters.open(journal, timeout=0)
     threading.Timer(0.1, first.close).start()
     DeadLetters.open(journal).close()
 

@@ -216,7 +216,7 @@ def test_a_second_writer_is_told_who_has_the_partition(journal: Path) -> None:
 def test_a_second_writer_can_wait(journal: Path) -> None:
     first = Writer.open(journal)
     threading.Timer(0.1, first.close).start()
-    with Writer.open(journal, wait_s=10) as second:
+    with Writer.open(journal, timeout=10) as second:
         assert second.generation == 2
 
 

@@ -57,7 +57,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def client(tmp_path: Path, host: Host) -> Iterator[Client]:
-    with connect(tmp_path, time_limit_s=120.0) as client:
+    with connect(tmp_path, timeout=120.0) as client:
         yield client
 
 
@@ -134,6 +134,12 @@ def test_no_rows_are_sent_at_once(client: Client) -> None:
     assert client.send_nowait(TARGET, []).result(120) == 0
 
 
+def test_programs_of_0_1_0_name_the_timeout_as_they_did(host: Host, tmp_path: Path) -> None:
+    with connect(tmp_path, time_limit_s=30.0) as client:  # type: ignore[call-arg]
+        assert client.timeout == 30.0
+        client.flush(time_limit_s=30.0)  # type: ignore[call-arg]
+
+
 def test_the_columns_are_told(client: Client) -> None:
     assert client.schema(TARGET).names == ["origin", "n", "at"]
     assert not client.ended(TARGET)
@@ -201,7 +207,7 @@ def test_a_folder_without_the_flow_is_not_there(tmp_path: Path) -> None:
 def test_nobody_at_an_address_is_said_in_time() -> None:
     begun = time.monotonic()
     with (
-        connect("tcp://127.0.0.1:9", time_limit_s=0.5) as client,
+        connect("tcp://127.0.0.1:9", timeout=0.5) as client,
         pytest.raises(NoAnswer, match="no response from") as it,
     ):
         client.send(TARGET, row(0))
@@ -304,7 +310,7 @@ def test_rows_that_find_no_room_in_time_are_told(
     client.send_nowait(TARGET, batch(0, 10))
     gathered = client.send_nowait(TARGET, row(10))
     with pytest.raises(NoAnswer, match="have taken nothing for too long"):
-        client.send(TARGET, batch(11, 12), time_limit_s=0.2)
+        client.send(TARGET, batch(11, 12), timeout=0.2)
     with pytest.raises(NoAnswer):
         gathered.result(120)
     slow.may_answer.set()
@@ -358,7 +364,7 @@ def test_a_closed_client_says_so(client: Client) -> None:
 
 
 def test_closing_gives_up_after_its_time(host: Host, slow: Slow, tmp_path: Path) -> None:
-    client = connect(tmp_path, time_limit_s=0.2)
+    client = connect(tmp_path, timeout=0.2)
     sent = client.send_nowait(TARGET, batch(0, 3))
     with pytest.raises(NoAnswer):
         client.close()
@@ -426,7 +432,7 @@ def test_a_coroutine_that_waits_too_long_is_told(host: Host, slow: Slow, tmp_pat
     async def send() -> None:
         client = connect_async(tmp_path)
         with pytest.raises(NoAnswer):
-            await client.send(TARGET, row(0), time_limit_s=0.1)
+            await client.send(TARGET, row(0), timeout=0.1)
         slow.may_answer.set()
         await client.close()
 
@@ -528,7 +534,7 @@ def test_who_flushes_while_another_thread_aborts_is_told(
 def test_a_host_that_has_moved_is_asked_where_it_is(tmp_path: Path) -> None:
     declare(tmp_path)
     first = hosted(tmp_path)
-    with connect(tmp_path, time_limit_s=120.0) as client:
+    with connect(tmp_path, timeout=120.0) as client:
         assert client.send(TARGET, row(0)) == 1
         first.close()
         with socket.socket() as taken:  # by somebody else: the next host has another port

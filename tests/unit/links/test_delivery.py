@@ -246,7 +246,7 @@ def test_a_host_that_comes_back_has_the_epoch_once(tmp_path: Path, at: str) -> N
         assert 0 < delivery.publish([item for item in staged if item.partition == 0]) < 20
     host.close()
     with pytest.raises(NoAnswer):
-        Delivery(client, TARGET, SENDER, 0, time_limit_s=0.5).publish(staged)
+        Delivery(client, TARGET, SENDER, 0, timeout=0.5).publish(staged)
 
     def come_back() -> None:
         time.sleep(0.7)

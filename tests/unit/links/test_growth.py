@@ -35,7 +35,7 @@ def ends(data: Path) -> list[bool]:
 def test_who_has_no_name_spreads_rows_over_all_partitions(tmp_path: Path) -> None:
     declare(tmp_path, partitions=2)
     grow(tmp_path, 4)
-    with closing(hosted(tmp_path)), connect(tmp_path, time_limit_s=LIMIT_S) as client:
+    with closing(hosted(tmp_path)), connect(tmp_path, timeout=LIMIT_S) as client:
         card = client.info(TARGET)
         assert (len(card.inboxes), len(card.later)) == (2, 2)
         client.send(TARGET, rows(0, 40))
@@ -46,10 +46,10 @@ def test_who_has_no_name_spreads_rows_over_all_partitions(tmp_path: Path) -> Non
 
 def test_who_has_a_name_finds_the_same_places_again(tmp_path: Path) -> None:
     declare(tmp_path, partitions=2)
-    with closing(hosted(tmp_path)), connect(tmp_path, sender="me", time_limit_s=LIMIT_S) as client:
+    with closing(hosted(tmp_path)), connect(tmp_path, sender="me", timeout=LIMIT_S) as client:
         client.send(TARGET, rows(0, 40), numbers=range(40))
     grow(tmp_path, 3)
-    with closing(hosted(tmp_path)), connect(tmp_path, sender="me", time_limit_s=LIMIT_S) as client:
+    with closing(hosted(tmp_path)), connect(tmp_path, sender="me", timeout=LIMIT_S) as client:
         client.send(TARGET, rows(0, 60), numbers=range(60))
         client.end(TARGET)
     found = stored(tmp_path)
@@ -61,7 +61,7 @@ def test_who_has_a_name_finds_the_same_places_again(tmp_path: Path) -> None:
 def test_who_was_connected_before_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     declare(tmp_path, partitions=2)
     first = hosted(tmp_path)
-    with connect(str(first.address), time_limit_s=LIMIT_S) as client:
+    with connect(str(first.address), timeout=LIMIT_S) as client:
         client.send(TARGET, rows(0, 20))
         first.close()
         waiting = [client.send_nowait(TARGET, row) for row in rows(20, 40)]
@@ -80,7 +80,7 @@ def test_partitions_that_a_sender_does_not_know_end_with_the_others_once_they_ar
         data, clock = tmp_path / str(time), ManualClock(micros(NOON))
         declare(data, partitions=2, time=time)
         first = hosted(data)
-        with connect(str(first.address), time_limit_s=LIMIT_S) as client:
+        with connect(str(first.address), timeout=LIMIT_S) as client:
             client.send(TARGET, rows(0, 20))
             first.close()
             grow(data, 4)
@@ -126,7 +126,7 @@ def test_what_a_program_sends_again_is_there_once_whatever_it_has_been_told(
         for life in [*cut_off, Life(4, 0, 60, killed=False)]:
             grow(data, life.partitions)
             with closing(hosted(data)):
-                client = connect(data, sender="me", time_limit_s=LIMIT_S)
+                client = connect(data, sender="me", timeout=LIMIT_S)
                 # It begins where it likes, but leaves nothing out.
                 begin = min(life.begin, done)
                 end = begin + life.count

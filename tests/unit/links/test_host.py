@@ -122,7 +122,7 @@ def test_closing_goes_on_whatever_one_inbox_says(
 def test_who_sends_while_a_host_closes_is_not_refused(tmp_path: Path) -> None:
     declare(tmp_path, partitions=2)
     host = hosted(tmp_path)
-    with connect(str(host.address), time_limit_s=120.0) as client:
+    with connect(str(host.address), timeout=120.0) as client:
         client.send(TARGET, rows(0, 10))
         for inbox in (host.inbox("s", 0), host.inbox("s", 1)):
             inbox.close()  # as its host does, before the listener goes

@@ -34,7 +34,7 @@ def test_a_paused_inbox_is_full_and_takes_events_again_when_it_is_resumed(tmp_pa
 @pytest.mark.parametrize("way", ["local", "ipc"])
 def test_a_sender_gets_the_reason_why_an_inbox_is_paused(tmp_path: Path, way: str) -> None:
     declare(tmp_path)
-    with closing(hosted(tmp_path)) as host, connect(tmp_path, time_limit_s=1.0) as client:
+    with closing(hosted(tmp_path)) as host, connect(tmp_path, timeout=1.0) as client:
         if way == "ipc":
             REGISTERED.pop(host.address.port)
         host.inbox("s").pause(lambda: 'job "f" is drained; undeploy it')
@@ -42,7 +42,7 @@ def test_a_sender_gets_the_reason_why_an_inbox_is_paused(tmp_path: Path, way: st
             client.send(TARGET, batch(0, 2))
         assert "as soon as there is room" in str(found.value.hint)
         host.inbox("s").resume()
-        client.flush(time_limit_s=120.0)
+        client.flush(timeout=120.0)
     assert stored(tmp_path) == [[0, 1]]
 
 

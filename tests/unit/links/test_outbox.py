@@ -20,7 +20,7 @@ from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket
 from support.links import batch
 
-LIMITS = window.Limits(requests=3, time_limit_s=10.0, pause_s=0.5)
+LIMITS = window.Limits(requests=3, timeout=10.0, pause_s=0.5)
 
 
 class Wire:

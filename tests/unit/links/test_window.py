@@ -9,7 +9,7 @@ import pytest
 from millstream.links import window as w
 from millstream.links.admission import NOTHING, admit
 
-LIMITS = w.Limits(requests=3, time_limit_s=10.0, pause_s=0.5, longest_pause_s=4.0)
+LIMITS = w.Limits(requests=3, timeout=10.0, pause_s=0.5, longest_pause_s=4.0)
 
 
 def piece(begin: int, end: int) -> w.Piece:

@@ -67,10 +67,8 @@ class Place:
     key: KeyPair | None = field(default=None, repr=False)
     server: bytes | None = None
 
-    def connect(self, *, sender: str | None = None, time_limit_s: float = TRY_S) -> Client:
-        return Client(
-            self.where, sender=sender, key=self.key, server=self.server, time_limit_s=time_limit_s
-        )
+    def connect(self, *, sender: str | None = None, timeout: float = TRY_S) -> Client:
+        return Client(self.where, sender=sender, key=self.key, server=self.server, timeout=timeout)
 
 
 class InboxTarget(Target):
@@ -154,9 +152,7 @@ class InboxTarget(Target):
         card = client.info(source)
         places: dict[Any, int] = {place: number for number, place in enumerate(card.inboxes)}
         for partition in places.values():
-            answer = client.ask(
-                source, partition, lambda n: envelope.Ask(n, source), time_limit_s=TRY_S
-            )
+            answer = client.ask(source, partition, lambda n: envelope.Ask(n, source), timeout=TRY_S)
             assert isinstance(answer, envelope.SourceInfo)
             card = answer
         return card
@@ -176,7 +172,7 @@ class InboxTarget(Target):
             self._target.source,
             decision["sender"],
             decision["epoch"],
-            time_limit_s=TRY_S,
+            timeout=TRY_S,
         )
         delivery.publish(staged)
         # Not synced: if it is forgotten, publishing again finds the epoch in every partition.
@@ -348,7 +344,7 @@ class StageInbox:
         settle()
         context = TaskContext.get()
         client = _client(self.source, self.place, self.limit_s)
-        delivery = Delivery(client, self.source, self.sender, self.epoch, time_limit_s=self.limit_s)
+        delivery = Delivery(client, self.source, self.sender, self.epoch, timeout=self.limit_s)
         refused: list[Unwritable] = []
         answers: list[tuple[str | None, ...]]
         try:
@@ -382,5 +378,5 @@ def _client(source: str, place: Place, limit_s: float) -> Client:
     if known is None or known[0] != place:
         if known is not None:
             known[1].abort()
-        known = _clients[source] = (place, place.connect(time_limit_s=limit_s))
+        known = _clients[source] = (place, place.connect(timeout=limit_s))
     return known[1]

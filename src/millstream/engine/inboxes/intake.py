@@ -127,7 +127,7 @@ class Intake:
             sender=numbering.sender,
             key=self._keys,
             server=None if self._keys is None else self._keys.public,
-            time_limit_s=timeout,
+            timeout=timeout,
             linger_s=0.0,
         )
         try:

@@ -469,7 +469,7 @@ def connecting(address: Address, keys: KeyPair | None) -> Connect:
 
     def connect(sender: str) -> Client:
         return Client(
-            address, sender=sender, key=keys, server=server, time_limit_s=_PATIENCE_S, linger_s=0.0
+            address, sender=sender, key=keys, server=server, timeout=_PATIENCE_S, linger_s=0.0
         )
 
     return connect

@@ -83,7 +83,7 @@ class Ends:
         if address is None:
             return
         try:
-            with Client(address, time_limit_s=_LIMIT_S) as client:
+            with Client(address, timeout=_LIMIT_S) as client:
                 client.end(f"{self._scheme.name}.{mixing.source_of(name)}")
         except MillstreamError as error:  # it drains, for example: again later
             _log.info("the source of %s could not be ended: %s", name, error)

@@ -75,7 +75,7 @@ class FilesJournal:
     def writer(
         self, partition: int = 0, *, clock: Clock | None = None, timeout: float = 0.0
     ) -> Writer:
-        return Writer.open(self.path, partition, clock=clock, wait_s=timeout, disk=self.disk)
+        return Writer.open(self.path, partition, clock=clock, timeout=timeout, disk=self.disk)
 
     def reader(self) -> Reader:
         return Reader(self.path)
@@ -129,7 +129,7 @@ class FilesJournal:
     def dead_letters(
         self, *, clock: Clock | None = None, timeout: float = dead.TIMEOUT_S
     ) -> dead.DeadLetters:
-        return dead.DeadLetters.open(self.path, clock=clock, wait_s=timeout, disk=self.disk)
+        return dead.DeadLetters.open(self.path, clock=clock, timeout=timeout, disk=self.disk)
 
     def dead_counts(self) -> dict[str, int]:
         return dead.dead_counts(self.path)

@@ -52,12 +52,12 @@ class DeadLetters:
         *,
         disk: Disk = REAL,
         clock: Clock | None = None,
-        wait_s: float = TIMEOUT_S,
+        timeout: float = TIMEOUT_S,
     ) -> None:
         self.path = dead_folder(Path(path))
         self._clock = clock or SystemClock()
         description = create(self.path, schema, time="at", disk=disk)
-        self._writer = Writer(description, 0, disk=disk, clock=self._clock, wait_s=wait_s)
+        self._writer = Writer(description, 0, disk=disk, clock=self._clock, timeout=timeout)
         try:
             self._seen = _Seen(self.path, self._writer.end)
         except BaseException:
@@ -71,14 +71,14 @@ class DeadLetters:
         *,
         disk: Disk = REAL,
         clock: Clock | None = None,
-        wait_s: float = TIMEOUT_S,
+        timeout: float = TIMEOUT_S,
     ) -> DeadLetters:
         """Open the dead letters of the journal at `path`, made if there are none.
 
         Raises:
-            AlreadyWriting: Another process has had them for longer than `wait_s`.
+            AlreadyWriting: Another process has had them for longer than `timeout`.
         """
-        return cls(path, disk=disk, clock=clock, wait_s=wait_s)
+        return cls(path, disk=disk, clock=clock, timeout=timeout)
 
     def put(
         self, origin: str, position: int, reason: str, record: object, partition: int = 0

@@ -39,7 +39,7 @@ def create(
     path = Path(path)
     schema = check_schema(schema, time)
     make_folder(disk, path)
-    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
+    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', timeout=_PATIENCE_S)
     try:
         wanted = Description(path, schema, partitions, time, written_by, (schema,))
         description = (
@@ -84,7 +84,7 @@ def adopt(path: Path | str, raw: bytes, *, disk: Disk = REAL) -> Description:
     path = Path(path)
     theirs = _parse(path, json.loads(raw))
     make_folder(disk, path)
-    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
+    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', timeout=_PATIENCE_S)
     try:
         ours = describe(path) if description_file(path).exists() else theirs
         _check_same(ours, theirs)
@@ -101,7 +101,7 @@ def lay_out(
     path: Path, partitions: int, earlier: tuple[EarlierPartitions, ...], *, disk: Disk = REAL
 ) -> Description:
     """Let a journal have other partitions, whose folders exist; a crash leaves all or nothing."""
-    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', wait_s=_PATIENCE_S)
+    lock = Lock(path / "create.lock", disk, what=f'journal "{path}"', timeout=_PATIENCE_S)
     try:
         description = changed(describe(path), partitions=partitions, earlier=earlier)
         _save(description, disk)

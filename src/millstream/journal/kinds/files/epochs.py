@@ -62,7 +62,7 @@ class EpochLog:
         disk: Disk = REAL,
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
-        wait_s: float = 0.0,
+        timeout: float = 0.0,
         background: bool = True,
     ) -> None:
         self.description = description
@@ -74,7 +74,7 @@ class EpochLog:
             description.path / "epochs.lock",
             disk,
             what=f'journal "{description.path}"',
-            wait_s=wait_s,
+            timeout=timeout,
         )
         self._last: dict[str, int] = {}
         self._pending: list[Decision] = []
@@ -89,7 +89,7 @@ class EpochLog:
                     disk=disk,
                     clock=clock,
                     segment_bytes=segment_bytes,
-                    wait_s=wait_s,
+                    timeout=timeout,
                     background=background,
                 )
                 self._writers.append(writer)
@@ -105,7 +105,7 @@ class EpochLog:
         disk: Disk = REAL,
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
-        wait_s: float = 0.0,
+        timeout: float = 0.0,
         background: bool = True,
     ) -> EpochLog:
         """Take the journal for writing epochs; call `recover` before anything is staged.
@@ -118,7 +118,7 @@ class EpochLog:
             disk=disk,
             clock=clock,
             segment_bytes=segment_bytes,
-            wait_s=wait_s,
+            timeout=timeout,
             background=background,
         )
 

@@ -46,7 +46,7 @@ class Mirror:
         *,
         original: str,
         disk: Disk = REAL,
-        wait_s: float = 0.0,
+        timeout: float = 0.0,
     ) -> None:
         """Take the partition for copying.
 
@@ -55,7 +55,7 @@ class Mirror:
             partition: Which one.
             original: Where it is copied from, for those who find the copy.
             disk: Where it lies.
-            wait_s: How long to wait for another process that has it.
+            timeout: How long to wait for another process that has it.
 
         Raises:
             AlreadyWriting: Someone has it, or it is written here: it is no copy.
@@ -65,7 +65,7 @@ class Mirror:
         self._disk = disk
         self._folder = partition_folder(self.path, partition)
         make_folder(disk, self._folder)
-        self._lock = Lock(self._folder / "lock", disk, what=self._what, wait_s=wait_s)
+        self._lock = Lock(self._folder / "lock", disk, what=self._what, timeout=timeout)
         try:
             self._claim(original)
             self._log = CopyLog(self._folder, (), disk, generation=self._lock.generation)

@@ -43,7 +43,7 @@ class Writer:
         disk: Disk = REAL,
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
-        wait_s: float = 0.0,
+        timeout: float = 0.0,
         background: bool = True,
     ) -> None:
         if not 0 <= partition < description.partitions:
@@ -56,7 +56,7 @@ class Writer:
         make_folder(disk, folder)
         what = f'partition {partition} of journal "{description.path}"'
         refuse_copy(folder, what)
-        self._lock = Lock(folder / "lock", disk, what=what, wait_s=wait_s)
+        self._lock = Lock(folder / "lock", disk, what=what, timeout=timeout)
         try:
             self._log = PartitionLog(
                 folder,
@@ -85,13 +85,13 @@ class Writer:
         disk: Disk = REAL,
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
-        wait_s: float = 0.0,
+        timeout: float = 0.0,
         background: bool = True,
     ) -> Writer:
         """Take the partition for writing, and recover it if its last writer died.
 
         Raises:
-            AlreadyWriting: Someone else has had it for longer than `wait_s`.
+            AlreadyWriting: Someone else has had it for longer than `timeout`.
             CorruptIndex: The index is damaged before its end.
             CorruptSenders: It is not known who sent what is there.
         """
@@ -101,7 +101,7 @@ class Writer:
             disk=disk,
             clock=clock,
             segment_bytes=segment_bytes,
-            wait_s=wait_s,
+            timeout=timeout,
             background=background,
         )
 
