@@ -92,7 +92,7 @@ def test_it_is_described_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_its_package_yaml_names_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(NotLoadable, match="does not say what it is") as error:
+    with pytest.raises(NotLoadable, match='has "lines", which means nothing here') as error:
         loaded(tmp_path)
     assert "files, inbox, rate, replay, reads" in str(error.value.hint)
 

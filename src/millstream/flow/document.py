@@ -210,7 +210,8 @@ class Entry:
             close = get_close_matches(name, missing, n=1) if name not in self.asked else None
             if close:
                 fact = f'{self.title} has "{name}", which means nothing here'
-                raise self.wrong(key, fact, f'"{close[0]}"')
+                every = f", or one of {', '.join(missing)}" if len(missing) > 1 else ""
+                raise self.wrong(key, fact, f'"{close[0]}"{every}')
 
     def finish(self) -> None:
         """Refuse keys that nobody asked for."""

@@ -331,7 +331,8 @@ class ServerSocket:
         if self._guard is not None:
             self._guard.stop()
         if self._monitor is not None:
-            self._sockets[0].disable_monitor()
+            with contextlib.suppress(zmq.ZMQError):  # closed already
+                self._sockets[0].disable_monitor()
             self._monitor.close(linger=0)
         for sock in self._sockets:
             sock.close()

@@ -30,7 +30,7 @@ def digest(folder: Path = _KERNEL) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def folder() -> Path:
+def folder(kernel: Path = _KERNEL) -> Path:
     """Return where what was compiled is kept: with the user's other caches, by content.
 
     Raises:
@@ -39,7 +39,7 @@ def folder() -> Path:
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(given)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "millstream" / f"kernel-{digest()}"
+    return caches / "millstream" / f"kernel-{digest(kernel)}"
 
 
 def ready() -> bool:

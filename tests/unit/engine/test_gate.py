@@ -140,6 +140,7 @@ def test_an_address_that_others_reach_is_refused_without_saying_so(tmp_path: Pat
         guard(Serving(host="0.0.0.0"))
     assert "--open-without-tls" in str(caught.value.hint)
     guard(Serving(host="0.0.0.0", open_without_tls=True))
+    (tmp_path / "cert").touch()
     guard(Serving(host="10.0.0.1", certificate=tmp_path / "cert"))
     guard(Serving(host="::1"))
     with pytest.raises(InvalidAddress):

@@ -29,7 +29,7 @@ def test_another_kernel_machine_or_compiler_is_not_ready(
 ) -> None:
     kernel_cache.mark_ready()
     for name, value in (
-        ("digest", lambda: "other"),
+        ("digest", lambda *_: "other"),
         ("version", lambda _: "9.9"),
     ):
         with monkeypatch.context() as changed:

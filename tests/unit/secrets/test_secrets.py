@@ -171,7 +171,7 @@ def test_a_password_that_is_written_down_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="is not a secret"):
         ms.load(tmp_path / "flow.yaml")
     (tmp_path / "flow.yaml").write_text(text.rstrip() + "\n    password: {secrte: pg}\n")
-    with pytest.raises(NotLoadable, match='has no "secret"'):
+    with pytest.raises(NotLoadable, match='has "secrte", which means nothing here'):
         ms.load(tmp_path / "flow.yaml")
 
 

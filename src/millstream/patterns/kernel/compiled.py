@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -32,7 +33,7 @@ class Locator(caching.InTreeCacheLocator):
             return None
         made = cls(py_func, py_file)
         try:
-            made._cache_path = str(kernel_cache.folder())
+            made._cache_path = str(kernel_cache.folder(Path(py_file).parent))
             made.ensure_cache_path()
         except (OSError, RuntimeError):
             return None
