@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -139,7 +140,8 @@ def test_the_page_about_the_service_shows_what_happens(tmp_path: Path) -> None:
                 if command.startswith("millstream engine"):
                     same(block, shown, engine.said.replace(engine.url, SHOWN))
                     continue
-                same(block, shown, engine.shell(command))
+                # The events of the page about HTTP make some of this page late.
+                same(block, shown, re.sub(r".* rows were late;.*\n", "", engine.shell(command)))
                 if command.startswith("millstream deploy"):
                     run_http(engine)
         engine.ended()
