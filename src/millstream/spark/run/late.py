@@ -28,7 +28,9 @@ def late_notices(version: FlowVersion, late: Mapping[Path, int]) -> Iterator[str
     for source in version.flow.stages.values():
         if isinstance(source, Source) and late.get(path := version.journal(source.name)):
             reader = journal_at(path).cached_reader()
-            rows = sum(reader.partition(n).end for n in range(reader.description.partitions))
+            parts = [reader.partition(n) for n in range(reader.description.partitions)]
+            # With those that were removed; instructions have positions too.
+            rows = sum(one.begin + one.rows(one.begin, one.end) for one in parts)
             found = late_notice(source.name, late[path], rows, source.lateness)
             if found is not None:
                 yield found
