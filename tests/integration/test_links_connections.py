@@ -14,7 +14,7 @@ import zmq
 
 from millstream.links import envelope
 from millstream.links.client import connect
-from millstream.links.connections import ConnectionLimits, raised_file_limit
+from millstream.links.connections import ConnectionLimits, Connections, raised_file_limit
 from millstream.links.host import Host
 from millstream.links.inbox import Inbox
 from millstream.links.peers import OWN
@@ -92,6 +92,21 @@ def test_there_are_not_too_many_connections_and_the_owner_has_his_own(
         with connect(tmp_path) as client:
             assert client.send(TARGET, row(0)) == 1
     assert stored(tmp_path) == [[0]]
+
+
+def test_a_number_that_is_a_file_by_now_leaves_nothing_open(tmp_path: Path) -> None:
+    connections = Connections(1, ConnectionLimits())
+    with (tmp_path / "file").open("wb") as file:
+        before = psutil.Process().num_fds()
+        connections.opened(file.fileno())
+        assert (psutil.Process().num_fds(), len(connections)) == (before, 0)
+
+
+def test_a_host_may_be_closed_twice(tmp_path: Path) -> None:
+    declare(tmp_path)
+    host = hosted(tmp_path)
+    host.close()
+    host.close()
 
 
 def test_the_limit_of_files_is_raised() -> None:

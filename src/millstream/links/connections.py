@@ -140,7 +140,12 @@ class Connections:
 
 def _socket(fd: int) -> socket.socket:
     """Return a second handle of a connection; closing it leaves the connection open."""
-    return socket.socket(fileno=os.dup(fd))
+    copy = os.dup(fd)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:  # it was closed meanwhile, and its number is that of a file now
+        os.close(copy)
+        raise
 
 
 def raised_file_limit() -> int:

@@ -331,9 +331,9 @@ class ServerSocket:
         if self._guard is not None:
             self._guard.stop()
         if self._monitor is not None:
-            with contextlib.suppress(zmq.ZMQError):  # closed already
-                self._sockets[0].disable_monitor()
+            self._sockets[0].disable_monitor()
             self._monitor.close(linger=0)
+            self._monitor = None  # a listener may be closed twice
         for sock in self._sockets:
             sock.close()
         self._context.term()

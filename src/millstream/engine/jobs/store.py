@@ -230,9 +230,9 @@ class Store:
     # versions
 
     def add_version(self, id: str, version: Version, package: bytes, noted: Noted) -> None:
-        """Write down a version that is to take the place of the one that runs, and its package.
+        """Store a new version of a job, and its package.
 
-        It takes the place of those that only ran in the shadow, from its number on.
+        It replaces versions that only ran in the shadow, from its number on.
         """
         with self._changing() as sql:
             sql.execute("DELETE FROM versions WHERE job = ? AND number >= ?", (id, version.number))
