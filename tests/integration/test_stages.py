@@ -249,6 +249,38 @@ def test_fold_and_distinct_see_rows_in_order_of_event_time() -> None:
         assert rows(t.results("windows"), "k", "top") == [("a", 4), ("b", 5)]
 
 
+def counted(total: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return total + 1, {"key": row["code"], "at": row["at"], "n": total + 1}
+
+
+def test_a_key_may_be_an_expression_in_every_kind_of_stage() -> None:
+    flow = ms.Flow("keyed")
+    source = flow.source("events", ms.inbox(EVENTS), time="at", key="upper(k) as code")
+    source.window("hourly", every="1 hour", total="sum(v)").sink("windows", ms.memory())
+    source.fold("counted", counted, initial=0, output="key string, at timestamp, n long").sink(
+        "folded", ms.memory()
+    )
+    source.distinct("once", by="lower(k)", within="1 hour").sink("distinct", ms.memory())
+    rise = ms.Pattern().begin("a", "v < 2").followed_by("b", "v > a.v").within("1 hour")
+    source.match("rise", rise, emit="code, a.v as low, b.v as high").sink("matches", ms.memory())
+    other = flow.source("others", ms.inbox("k string, w long, seen timestamp"), time="seen")
+    on = "upper(k) as code"
+    source.join("semi", other, on=on, within="1 hour", how="semi").sink("joined", ms.memory())
+    kept = source.journal("kept", partitions=2)
+    kept.window("again", every="1 hour", n="count(*)").sink("journal", ms.memory())
+    with flow_test(flow) as t:
+        sent = [event("a", 1, "10:00"), event("A", 2, "10:01"), event("b", 5, "10:02")]
+        t.send("events", sent)
+        t.send("others", [{"k": "a", "w": 1, "seen": at("10:30")}])
+        t.end()
+        assert rows(t.results("joined"), "k", "v") == [("A", 2), ("a", 1)]
+        assert rows(t.results("windows"), "code", "total") == [("A", 3), ("B", 5)]
+        assert rows(t.results("folded"), "key", "n") == [("A", 1), ("A", 2), ("B", 1)]
+        assert rows(t.results("distinct"), "k", "lower_k") == [("a", "a"), ("b", "b")]
+        assert rows(t.results("matches"), "code", "low", "high") == [("A", 1, 2)]
+        assert rows(t.results("journal"), "code", "n") == [("A", 2), ("B", 1)]
+
+
 def test_a_journal_carries_rows_and_time_to_the_next_group() -> None:
     flow = ms.Flow("chained")
     named = events(flow).sql("named", "SELECT nullif(k, 'nobody') AS k, v, at FROM events")

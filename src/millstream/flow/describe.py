@@ -53,7 +53,8 @@ def function_name(function: Callable[..., object]) -> str:
 
 def _stream(flow: Flow, stage: Stage) -> dict[str, Data]:
     stream = flow.stream(stage.name)
-    facts = {"time": stream.time, "key": stream.key, "lateness": durations.format(stream.lateness)}
+    key = stream.key if stream.keyed_by is None else str(stream.keyed_by)
+    facts = {"time": stream.time, "key": key, "lateness": durations.format(stream.lateness)}
     columns = None if stream.schema is None else _value(stream.schema)
     return {
         "inputs": list(stage.inputs),

@@ -8,7 +8,8 @@ import yaml
 
 from millstream.flow.durations import format as shown
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Reads, Source, forms
+from millstream.flow.stages import Keyed, Reads, Source, forms
+from millstream.flow.stages.keyed import spelled
 from millstream.flow.stages.stage import Tree
 from millstream.secrets import Secret
 
@@ -24,8 +25,8 @@ def dump(flow: Flow) -> str:
     for name, stage in flow.stages.items():
         if isinstance(stage, Source | Reads):
             sources[name] = _source(stage)
-        else:
-            stages[name] = stage.to_yaml(flow)
+        elif not isinstance(stage, Keyed):
+            stages[name] = spelled(stage, flow).to_yaml(flow)
     sinks = {
         name: {"from": sink.input, **sink.target.to_yaml()} for name, sink in flow.sinks.items()
     }
@@ -84,4 +85,5 @@ def _source(stage: Source | Reads) -> Tree:
     if isinstance(stage, Reads):
         return forms.given({"reads": stage.journal, "schema": stage.schema.ddl, "time": stage.time})
     options = ("time", "lateness", "key", "ahead", "idle", "partitions", "keep_for", "keep_bytes")
-    return forms.given(stage.origin.to_yaml()) | forms.changed(stage, *options)
+    tree: Tree = forms.given(stage.origin.to_yaml()) | forms.changed(stage, *options)
+    return tree if stage.keyed_by is None else {**tree, "key": str(stage.keyed_by)}

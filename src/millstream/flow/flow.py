@@ -22,6 +22,7 @@ from millstream.errors import (
 )
 from millstream.flow import query as queries
 from millstream.flow.durations import duration
+from millstream.flow.keys import KeyExpression, read_key
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site, here
 from millstream.flow.sources import SourceSpec
@@ -137,7 +138,8 @@ class Flow:
             lateness: How far an event's time may lie behind the latest in its partition; later ones
                 go to the dead letters.
             key: The column that windows and folds group by unless they are given another, and
-                by which events find their partition.
+                by which events find their partition; or an expression, of a source that has one
+                partition.
             ahead: How far an event's time may lie ahead of the clock; further ones go to the dead
                 letters.
             idle: After how long without events a partition stops holding up the others.
@@ -156,11 +158,12 @@ class Flow:
         if late and column is None:
             hint = 'name its time column: time="at"'
             raise site.mistake(NoTime, "has a lateness and no time", hint=hint)
-        routed = None if key is None else site.column(spec.schema, key, name, verb="is keyed by")
+        routed, keyed_by = _key(site, spec.schema, key, partitions)
         timing = column, late, routed, site.duration(ahead, "ahead"), site.duration(idle, "idle")
         kept = partitions, site.kept(partitions, keep_for, keep_bytes), keep_bytes
-        stage = Source(name, spec.timed_by(column), spec.schema, *timing, *kept, site.where)
-        return self.keep(stage, Stream(self, name, spec.schema, column, routed, late))
+        origin = spec.timed_by(column)
+        stage = Source(name, origin, spec.schema, *timing, *kept, keyed_by, site.where)
+        return self.keep(stage, Stream(self, name, spec.schema, column, routed, late, keyed_by))
 
     def _site(self, name: str, kind: str = "stage") -> Site:
         site = Site(self.name, name, kind, here())
@@ -315,6 +318,23 @@ def _switch_interval(stages: Iterable[Stage]) -> timedelta:
     boundaries = [stage.boundary for stage in stages if stage.boundary is not None]
     common = lcm(*(length // MICROSECOND for length in boundaries)) * MICROSECOND
     return min(common * ceil(_SHORTEST / common), _LONGEST)
+
+
+def _key(
+    site: Site, schema: Schema, key: str | None, partitions: int
+) -> tuple[str | None, KeyExpression | None]:
+    """Return the column that a source is keyed by, or the expression."""
+    if key is None:
+        return None, None
+    computed = read_key(site, schema, key, site.name, "is keyed by")
+    if computed is None:
+        return site.column(schema, key, site.name, verb="is keyed by"), None
+    if partitions > 1:
+        fact = f'has {partitions} partitions and is keyed by the expression "{computed.text}"'
+        said = f'leave key= out, and say stream.key_by("{computed.text}")'
+        hint = f"events find their partition by a column: {said}, or send the key as a column"
+        raise site.mistake(InvalidOption, fact, hint=hint)
+    return None, computed
 
 
 def _time(site: Site, schema: Schema, time: str | None) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.errors import InvalidOption
+from millstream.flow.keys import read_key
 from millstream.flow.site import Site, here
 from millstream.flow.spelling import spelled_methods
 from millstream.flow.stages import Methods, OneInput, Sink
@@ -43,12 +44,18 @@ class Stream(Methods):
     def key_by(self, column: str | None) -> Stream:
         """Return the same stream with another key (None: without).
 
-        Windows, folds and journals below take it as their default.
+        It is a column or an expression: `key_by("upper(shop)")`. Windows, folds and journals below
+        take it as their default.
         """
         site = Site(self.flow.name, self.name, "stream", here())
+        keyed_by = None
+        if column is not None:
+            keyed_by = read_key(site, self.schema, column, self.name, "is keyed by")
+        if keyed_by is not None:
+            return replace(self, key=None, keyed_by=keyed_by)
         if column is not None:
             column = site.column(self.schema, column, self.name, verb="is keyed by")
-        return replace(self, key=column)
+        return replace(self, key=column, keyed_by=None)
 
     def sink(self, name: str, target: TargetSpec) -> None:
         """Send this stream's rows to a target.

@@ -18,7 +18,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from millstream.flow import expressions
 from millstream.flow.flow import Flow
+from millstream.flow.schema import Schema
 from millstream.flow.stages import Stage
 from millstream.plan.fingerprint import difference, fingerprint
 from millstream.plan.groups import Group, Plan
@@ -196,13 +198,16 @@ def _unfit(old: Flow, new: Flow, before: Stage, after: Stage, lines: tuple[str, 
 
 
 def _keys(flow: Flow, stage: Stage) -> list[tuple[str, str | None]]:
-    schema = flow.stream(stage.inputs[0]).schema
-    by = stage.state_key or ()
-    fields = [None if schema is None else schema.find(name) for name in by]
-    return [
-        (name, None if field is None else field.type)
-        for name, field in zip(by, fields, strict=True)
-    ]
+    schema, above = flow.stream(stage.inputs[0]).schema, flow.stages[stage.inputs[0]]
+    return [(name, _kind(schema, name, above)) for name in stage.state_key or ()]
+
+
+def _kind(schema: Schema | None, name: str, above: Stage) -> str | None:
+    """Return what a column of a key is: what it is computed by, else its type if it is known."""
+    if name in above.key_expressions:
+        return f"= {expressions.normal(above.key_expressions[name])}"
+    field = None if schema is None else schema.find(name)
+    return None if field is None else field.type
 
 
 def _columns(keys: list[tuple[str, str | None]]) -> str:

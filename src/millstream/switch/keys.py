@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millstream.flow import expressions
 from millstream.flow.flow import Flow
 from millstream.plan.groups import Group
 
@@ -15,6 +16,15 @@ def key_of(flow: Flow, output: str) -> str | None:
     is one of those columns.
     """
     return flow.stages[output].result_key(flow.stream(output).key)
+
+
+def key_meaning(flow: Flow, group: Group, key: str) -> str:
+    """Return a key with what it is computed by, if a stage of the group computes it."""
+    for name in reversed(group.stages):
+        text = flow.stages[name].key_expressions.get(key)
+        if text is not None:
+            return f"{key} = {expressions.normal(text)}"
+    return key
 
 
 def grouped_otherwise(flow: Flow, group: Group, key: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from millstream.plan.groups import Plan
 from millstream.switch import again
 from millstream.switch import shadow as shadows
 from millstream.switch.changes import Change, GroupChange, Move, StageChange, Version, changes
-from millstream.switch.keys import grouped_otherwise, key_of
+from millstream.switch.keys import grouped_otherwise, key_meaning, key_of
 from millstream.switch.obstacle import Obstacle
 from millstream.switch.request import Mode
 from millstream.switch.starts import alike
@@ -505,7 +505,7 @@ def _keyless(old: Version, new: Version, name: str) -> Iterator[Obstacle]:
             fact = f'stage "{other}" in group "{name}" does not group by "{key}", so its results cannot be shared out by it'
             yield Obstacle(fact, hint)
             return
-        keys[key] = stage
+        keys[key_meaning(version.flow, group, key)] = stage
     if len(keys) > 1:
         said = " and by ".join(keys)
         yield Obstacle(

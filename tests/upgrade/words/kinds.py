@@ -41,6 +41,7 @@ once = rows.distinct("once", by=["k", "v"], within="30 s")
 once.fold("summed", add, initial=0, output="k string, at timestamp, total long", by="k").sink(
     "totals", ms.jsonl("out/totals")
 )
+rows.distinct("keyed", by="upper(k) as code", within="30 s").sink("keyed", ms.memory())
 rise = ms.Pattern().begin("a", "v < 50").followed_by("b", "v > a.v + 20").within("6 s")
 rows.match("risen", rise, emit="k, a.v as low, b.v as high").sink("risen", ms.jsonl("out/risen"))
 rows.sql(

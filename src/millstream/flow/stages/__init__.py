@@ -14,6 +14,7 @@ from millstream.flow.stages.distinct import Distinct, DistinctMethod
 from millstream.flow.stages.fold import Fold, FoldMethod
 from millstream.flow.stages.join import Join, JoinMethod
 from millstream.flow.stages.journal import Journal, JournalMethod
+from millstream.flow.stages.keyed import Keyed
 from millstream.flow.stages.lookup import Lookup
 from millstream.flow.stages.match import SHARDS, Match, MatchMethod
 from millstream.flow.stages.merge import Merge, MergeMethod
@@ -34,6 +35,7 @@ __all__ = [
     "Fold",
     "Join",
     "Journal",
+    "Keyed",
     "Lookup",
     "Match",
     "Merge",
@@ -56,7 +58,7 @@ __all__ = [
 #: In the order in which errors name them.
 OURS: Final[tuple[type[Stage], ...]] = (
     *(Source, Reads, Apply, Sql, Window, Merge, Join, Lookup),
-    *(Distinct, Fold, Action, Match, Journal),
+    *(Distinct, Fold, Action, Match, Keyed, Journal),
 )
 for _kind in OURS:
     register(_kind)

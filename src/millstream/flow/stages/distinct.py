@@ -78,9 +78,9 @@ class DistinctMethod(Upstream):
         """
         site = self._site(name)
         self._check_timed(site, "distinct")
-        columns = self._columns(site, by, "is distinct by")
-        if not columns:
+        if not by:
             hint = 'name at least one: by="flight"'
             raise site.mistake(InvalidOption, "is distinct by no column", hint=hint)
         length = site.positive(within, "within")
-        return self.flow.add(Distinct(name, self.name, columns, length, where=site.where), self)
+        above, columns = self._keyed(site, by, "is distinct by")
+        return self.flow.add(Distinct(name, above.name, columns, length, where=site.where), above)

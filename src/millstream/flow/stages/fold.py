@@ -107,8 +107,8 @@ class FoldMethod(Upstream):
             step: A plain function; `row` is a dictionary.
             initial: The state of a key that has none yet, or a function that makes it.
             output: The columns of the rows that `step` returns, among them the time column.
-            by: The columns that make a key; the stream's key if it is left out, [] for one state
-                over all.
+            by: The columns or expressions that make a key; the stream's key if it is left out, []
+                for one state over all.
             order: "time" or "arrival".
         """
         site = self._site(name)
@@ -118,7 +118,7 @@ class FoldMethod(Upstream):
             raise site.mistake(InvalidOption, f'folds in the order "{order}"', hint=hint)
         if order == "time":
             self._check_timed(site, "fold in the order of time", hint='or say order="arrival"')
-        columns = self._columns(site, (self.key or ()) if by is None else by, "folds by")
         schema = schema_of(site, output)
-        stage = Fold(name, self.name, columns, step, initial, schema, order, where=site.where)
-        return self.flow.add(stage, self)
+        above, columns = self._keyed(site, self._own_key if by is None else by, "folds by")
+        stage = Fold(name, above.name, columns, step, initial, schema, order, where=site.where)
+        return self.flow.add(stage, above)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 from millstream.errors import InvalidOption, NotLoadable, UnboundedJoin, Where
 from millstream.flow.durations import format as shown
+from millstream.flow.keys import own_column
 from millstream.flow.site import Site
 from millstream.flow.stages import forms
 from millstream.flow.stages.lookup import columns_on, joined, looked_up
@@ -123,13 +124,15 @@ class JoinMethod(Upstream):
         Args:
             name: The stage's name.
             other: The right side.
-            on: Columns that both sides have.
+            on: Columns that both sides have. An expression is computed on the sides that do not
+                have a column of its name: `on="upper(shop) as code"`; a table must have it.
             within: For two streams: how far apart their rows' times may be.
             how: "inner", "left", "right", "full" or "semi"; with a table "inner" or "left".
         """
         site = self._site(name)
         if isinstance(other, Table):
-            return self.flow.add(looked_up(self, site, other, on, within, how), self)
+            above, columns = self._keyed(site, on, "joins on")
+            return self.flow.add(looked_up(above, site, other, columns, within, how), above)
         self._check_own(site, other)
         if how not in get_args(How):
             hint = f"how= is one of {', '.join(get_args(How))}"
@@ -141,7 +144,14 @@ class JoinMethod(Upstream):
             hint = 'say how far apart rows may be: within="1 hour"'
             raise site.mistake(UnboundedJoin, fact, hint=hint)
         bound = site.duration(within, "within")
-        columns = columns_on(site, on, (self.name, self.schema), (other.name, other.schema))
-        sides = self.name, other.name
-        stage = Join(name, *sides, columns, bound, cast("How", how), site.where)
-        return self.flow.add(stage, self, other)
+        names = (on,) if isinstance(on, str) else tuple(on)
+        theirs = tuple(own_column(other.schema, one) for one in names)
+        ours = tuple(
+            own_column(self.schema, one) if one == their else one
+            for one, their in zip(names, theirs, strict=True)
+        )
+        left, columns = self._keyed(site, ours, "joins on", "left-key")
+        right, _ = other._keyed(site, theirs, "joins on", "right-key")
+        columns_on(site, columns, (left.name, left.schema), (right.name, right.schema))
+        stage = Join(name, left.name, right.name, columns, bound, cast("How", how), site.where)
+        return self.flow.add(stage, left, right)

@@ -41,7 +41,7 @@ class Journal(Written):
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
         # No row of a journal that a group writes is late.
-        return replace(inputs[0], name=self.name, key=self.key, lateness=ZERO)
+        return replace(inputs[0], name=self.name, key=self.key, keyed_by=None, lateness=ZERO)
 
     @classmethod
     def yaml_inputs(cls, entry: Entry) -> list[str]:
@@ -83,15 +83,16 @@ class JournalMethod(Upstream):
         Args:
             name: The journal's name.
             partitions: In how many parts it is written.
-            key: The column by which rows find their partition; the stream's key if it is left out.
+            key: The column or expression by which rows find their partition; the stream's key if
+                it is left out.
             keep_for: Keep what all have read for so long.
             keep_bytes: Keep so much of what all have read.
         """
         # The name of a stage until it is known to be one.
         site = replace(self._site(name), kind="journal")
-        column = self.key
-        if key is not None:
-            column = site.column(self.schema, key, self.name, verb="is keyed by")
         kept = site.kept(partitions, keep_for, keep_bytes)
-        stage = Journal(name, self.name, partitions, column, kept, keep_bytes, site.where)
-        return self.flow.add(stage, self)
+        by = self._own_key if key is None else (key,)
+        above, columns = self._keyed(site, by, "is keyed by")
+        column = next(iter(columns), None)
+        stage = Journal(name, above.name, partitions, column, kept, keep_bytes, site.where)
+        return self.flow.add(stage, above)

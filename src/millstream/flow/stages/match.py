@@ -137,8 +137,8 @@ class MatchMethod(Upstream):
         Args:
             name: The stage's name.
             pattern: A Pattern, or a Phenomenon of several.
-            by: The columns that make a key; the pattern's own key, else the stream's, if it is left
-                out, [] for one sequence over all.
+            by: The columns or expressions that make a key; the pattern's own key, else the
+                stream's, if it is left out, [] for one sequence over all.
             emit: The columns of a match; the pattern's own, or its key and the events of each
                 block, if it is left out.
             strict: Refuse a pattern whose runs may live for ever; without it the plan warns of it.
@@ -158,6 +158,6 @@ class MatchMethod(Upstream):
             fact = f"would keep what nothing limits: {pattern.warnings[0]}"
             raise site.mistake(UnboundedState, fact, hint='say within("1 hour")')
         given = pattern.own_keys if by is None else by
-        columns = self._columns(site, (self.key or ()) if given is None else given, "matches by")
-        stage = Match(name, self.name, pattern, columns, emit, shards, where=site.where)
-        return self.flow.add(stage, self)
+        above, columns = self._keyed(site, self._own_key if given is None else given, "matches by")
+        stage = Match(name, above.name, pattern, columns, emit, shards, where=site.where)
+        return self.flow.add(stage, above)

@@ -31,10 +31,13 @@ class Merge(Stage):
 
     def stream(self, site: Site, *inputs: Stream) -> Stream:
         first = inputs[0]
-        key = first.key if all(stream.key == first.key for stream in inputs) else None
+        key, keyed_by = first.key, first.keyed_by
+        if not all((stream.key, stream.keyed_by) == (key, keyed_by) for stream in inputs):
+            key = keyed_by = None
         lateness = max(stream.lateness for stream in inputs)
         schema = _merged([stream.schema for stream in inputs])
-        return replace(first, name=self.name, schema=schema, key=key, lateness=lateness)
+        same = replace(first, key=key, keyed_by=keyed_by)
+        return replace(same, name=self.name, schema=schema, lateness=lateness)
 
     @classmethod
     def yaml_inputs(cls, entry: Entry) -> list[str]:

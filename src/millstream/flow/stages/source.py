@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import ClassVar, Literal
 
 from millstream.errors import Where
+from millstream.flow.keys import KeyExpression
 from millstream.flow.schema import Schema
 from millstream.flow.sources import SourceSpec
-from millstream.flow.stages.stage import ZERO, Written
+from millstream.flow.stages.stage import ZERO, Tree, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,13 @@ class Source(Written):
     partitions: int = 1
     keep_for: timedelta | None = None
     keep_bytes: int | None = None
+    #: The key, where it is an expression: it plays no part in where rows are.
+    keyed_by: KeyExpression | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
+
+    def described(self, fields: Tree) -> Tree:
+        keyed_by = fields.pop("keyed_by")
+        return fields if keyed_by is None else {**fields, "key": str(keyed_by)}
 
     @property
     def declared(self) -> Schema:

@@ -201,6 +201,11 @@ class Stage:
         """The columns whose values are in one result each; None if it does not group."""
         return None
 
+    @property
+    def key_expressions(self) -> Mapping[str, str]:
+        """The columns of keys that it computes, with what they are computed by."""
+        return {}
+
     def result_key(self, key: str | None) -> str | None:
         """Return the column that decides whose version a result is, given the stream's key."""
         return key

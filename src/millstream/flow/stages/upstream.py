@@ -9,8 +9,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from millstream.errors import ForeignStream, InvalidFunction, InvalidOption, NoTime, TimeDropped
+from millstream.flow.keys import KeyExpression, read_key
 from millstream.flow.schema import Schema
 from millstream.flow.site import Site
+from millstream.flow.stages.keyed import Keyed
 
 if TYPE_CHECKING:
     from millstream.flow.flow import Flow
@@ -21,7 +23,8 @@ class Upstream:
     """The output of a stage. Each kind adds its method; `Stream` has them all.
 
     `schema` is None, or has types that are None, where only Spark can tell at planning. `key` is
-    the column that windows and folds group by unless they are given another.
+    the column that windows and folds group by unless they are given another; `keyed_by` is it
+    where it is an expression.
     """
 
     flow: Flow = field(repr=False, compare=False)
@@ -30,6 +33,8 @@ class Upstream:
     time: str | None
     key: str | None
     lateness: timedelta
+    #: The key, where it is not a column yet.
+    keyed_by: KeyExpression | None = None
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -43,9 +48,15 @@ class Upstream:
             schema: Its columns, if they are known.
             time: Its time column; this stream's if it is left out.
         """
-        key = self.key if schema is None or (self.key is not None and self.key in schema) else None
+        key, keyed_by = self.key, self.keyed_by
+        if schema is not None:
+            key = key if key in schema else None
+            if keyed_by is not None and not all(one in schema for one in keyed_by.columns):
+                keyed_by = None
+            if self.keyed_by is not None and self.keyed_by.name in schema:
+                key, keyed_by = self.keyed_by.name, None
         time = self.time if time == "" else time
-        return replace(self, name=name, schema=schema, time=time, key=key)
+        return replace(self, name=name, schema=schema, time=time, key=key, keyed_by=keyed_by)
 
     def _site(self, name: str, noun: str = "stage") -> Site:
         return self.flow._site(name, noun)
@@ -53,6 +64,36 @@ class Upstream:
     def _columns(self, site: Site, by: str | Sequence[str], verb: str) -> tuple[str, ...]:
         names = (by,) if isinstance(by, str) else tuple(by)
         return tuple(site.column(self.schema, name, self.name, verb=verb) for name in names)
+
+    @property
+    def _own_key(self) -> tuple[str, ...]:
+        """What a stage is keyed by unless it is given something else."""
+        found = self.keyed_by or self.key
+        return () if found is None else (str(found),)
+
+    def _keyed(
+        self, site: Site, by: str | Sequence[str], verb: str, ending: str = "key"
+    ) -> tuple[Self, tuple[str, ...]]:
+        """Return the columns that a stage is keyed by, and the stream that has them all.
+
+        For keys that are expressions, that is the stream of a stage above it, which computes them.
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        read = [
+            None if name == self.key else read_key(site, self.schema, name, self.name, verb)
+            for name in names
+        ]
+        columns = tuple(
+            site.column(self.schema, name, self.name, verb=verb) if key is None else key.name
+            for name, key in zip(names, read, strict=True)
+        )
+        made = tuple((key.name, key.text) for key in read if key is not None)
+        if not made:
+            return self, columns
+        stage = Keyed(f"{site.name}-{ending}", self.name, made, site.where)
+        if self.flow.stages.get(stage.name) == stage:  # of an attempt that had a mistake further on
+            return cast("Self", self.flow.stream(stage.name)), columns
+        return cast("Self", self.flow.add(stage, self)), columns
 
     def _check_own(self, site: Site, other: object) -> None:
         if not isinstance(other, Upstream):

@@ -22,6 +22,7 @@ from millstream.errors import (
 )
 from millstream.flow import expressions
 from millstream.flow.durations import format as shown
+from millstream.flow.keys import changing, read_key
 from millstream.flow.schema import Field, Schema
 from millstream.flow.site import Site
 from millstream.flow.stages import forms
@@ -111,6 +112,11 @@ class Window(OneInput):
 
     def objection(self, site: Site, *inputs: Stream) -> FlowError | None:
         known = inputs[0].schema or Schema(())
+        for name, text in self.by:
+            if (function := changing(expressions.expression(text))) is not None:
+                fact = f'groups by "{name}", and {function}() is not the same at every replay'
+                hint = "group by columns and by expressions of them"
+                return site.mistake(InvalidSql, fact, hint=hint)
         for _, text in self.aggregates:
             for column, node in expressions.columns_in(expressions.expression(text)):
                 found = known.find(column)
@@ -149,6 +155,10 @@ class Window(OneInput):
     @property
     def grouped_by(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.by)
+
+    @property
+    def key_expressions(self) -> Mapping[str, str]:
+        return {name: text for name, text in self.by if text != expressions.column(name)}
 
     def result_key(self, key: str | None) -> str | None:
         by = self.grouped_by
@@ -194,8 +204,8 @@ class WindowMethod(Upstream):
             gap: Instead: a session ends when nothing came for so long.
             longest: Your guarantee that no session is longer; a longer one is not cut. Without it
                 a switch waits for open sessions.
-            by: A column, several, or {"name": "expression"}; the stream's key if it is left out, []
-                for one window over all.
+            by: A column or an expression, several, or {"name": "expression"}; the stream's key if it
+                is left out, [] for one window over all.
             aggregates: Spark SQL, by name.
         """
         lengths = {"every": every, "size": size, "gap": gap, "longest": longest}
@@ -206,7 +216,7 @@ class WindowMethod(Upstream):
     ) -> Stream:
         site = self._site(name)
         self._check_timed(site, "window")
-        named = _grouping(site, self.name, self.schema, by, self.key)
+        named = _grouping(site, self, self._own_key if by is None else by)
         every, size, gap, longest = map(lengths.get, ("every", "size", "gap", "longest"))
         if gap is not None:
             checked = _session(site, gap, longest, every or size)
@@ -311,20 +321,25 @@ def _check_loose(site: Site, by: Named, name: str, tree: Expr) -> None:
         raise site.mistake(NotAnAggregate, fact, hint=hint)
 
 
-def _grouping(
-    site: Site, input_name: str, schema: Schema | None, by: By | None, key: str | None
-) -> Named:
-    """Return the names and expressions that `by` stands for; the stream's key if it is None."""
-    if by is None:
-        by = () if key is None else key
+def _grouping(site: Site, above: Upstream, by: By) -> Named:
+    """Return the names and expressions that `by` stands for."""
     if isinstance(by, Mapping):
         if not all(isinstance(name, str) and name for name in by):
             fact = "groups by an expression without a name"
             raise site.mistake(InvalidName, fact, hint='by={"name": "expression"}')
-        return tuple(_grouped(site, input_name, schema, name, text) for name, text in by.items())
-    names = (by,) if isinstance(by, str) else tuple(by)
-    columns = [site.column(schema, name, input_name, verb="groups by") for name in names]
-    return tuple((column, expressions.column(column)) for column in columns)
+        named = by.items()
+        return tuple(_grouped(site, above.name, above.schema, name, text) for name, text in named)
+    return tuple(_named(site, above, text) for text in ((by,) if isinstance(by, str) else by))
+
+
+def _named(site: Site, above: Upstream, text: str) -> tuple[str, str]:
+    key = None
+    if text != above.key:
+        key = read_key(site, above.schema, text, above.name, "groups by")
+    if key is not None:
+        return key.name, key.text
+    column = site.column(above.schema, text, above.name, verb="groups by")
+    return column, expressions.column(column)
 
 
 def _grouped(
