@@ -37,6 +37,8 @@ MillstreamError
 │  ├─ BadPackage, DriverFailed, EngineRunning, EngineClosed, StoreBroken, NoRoom
 │  ├─ NoSuchAction, ActionInUse, BadBinary
 │  └─ EngineAway, EnginesDiffer, TokenRefused, NotPermitted, RequestRefused
+├─ WatchError           a watcher could not be started, or not continue
+│  └─ InvalidSettings, StateDamaged, DeviceRefused
 ├─ MissingExtra         a package is missing that an extra of Millstream installs
 └─ InternalError        our own mistake: please report it
 """
@@ -50,3 +52,4 @@ from millstream.errors.journal import *
 from millstream.errors.links import *
 from millstream.errors.root import *
 from millstream.errors.run import *
+from millstream.errors.watch import *

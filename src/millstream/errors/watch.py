@@ -1,0 +1,21 @@
+"""Errors of watchers."""
+
+from __future__ import annotations
+
+from millstream.errors.root import MillstreamError
+
+
+class WatchError(MillstreamError):
+    """A watcher could not be started, or not continue."""
+
+
+class InvalidSettings(WatchError):
+    """The settings of a watcher, such as peers.yaml, have a mistake."""
+
+
+class StateDamaged(WatchError):
+    """The file of a watcher's state is damaged at a place that was once synced."""
+
+
+class DeviceRefused(WatchError):
+    """A peer refused this device, or this device a peer."""
