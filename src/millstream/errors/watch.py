@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.errors.flow import FlowError
 from millstream.errors.root import MillstreamError
 
 
@@ -9,7 +10,7 @@ class WatchError(MillstreamError):
     """A watcher could not be started, or not continue."""
 
 
-class InvalidSettings(WatchError):
+class InvalidSettings(WatchError, FlowError):
     """The settings of a watcher, such as peers.yaml, have a mistake."""
 
 
