@@ -17,7 +17,7 @@ from millstream.links.client import connect
 from millstream.links.connections import ConnectionLimits, Connections, raised_file_limit
 from millstream.links.host import Host
 from millstream.links.inbox import Inbox
-from millstream.links.peers import OWN
+from millstream.links.standing import OWN
 from millstream.links.transport import ServerSocket
 from support.links import TARGET, declare, hosted, row, stored, wait_for
 

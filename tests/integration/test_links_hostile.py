@@ -14,6 +14,7 @@ import zmq
 from millstream.errors import NotAllowed
 from millstream.links import envelope
 from millstream.links.client import connect
+from millstream.links.frame import MOST_BYTES
 from millstream.links.keys import KeyFiles, new_keys
 from millstream.links.network import Address
 from support.links import TARGET, batch, declare, row, rows, stored, wait_for
@@ -108,9 +109,7 @@ def test_a_giant_frame_is_dropped_with_its_connection(
     address: Address, other: Other, tmp_path: Path
 ) -> None:
     with zmq.Context() as context, dealer(context, address) as sock:
-        sock.send_multipart(
-            [envelope.encode(envelope.Ask(1, TARGET)), bytes(envelope.MOST_BYTES + 1)]
-        )
+        sock.send_multipart([envelope.encode(envelope.Ask(1, TARGET)), bytes(MOST_BYTES + 1)])
         assert not sock.poll(500)
     assert other.refused_frames() == 0
     serves(address, tmp_path)

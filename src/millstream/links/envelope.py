@@ -29,7 +29,6 @@ from millstream.links.frame import Count, Frame, Moment, Name, Number
 VERSION: Final = 1
 MAGIC: Final = b"MS"
 MOST_ROWS: Final = 1 << 16
-MOST_BYTES: Final = 64 << 20
 
 Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 

@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+MOST_BYTES: Final = 64 << 20
+"""The largest message."""
 MOST_NAME: Final = 512
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Number = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]

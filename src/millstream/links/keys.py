@@ -29,7 +29,7 @@ from millstream.links import grants
 from millstream.links.grants import ROWS_ONLY, Grant
 
 _log = logging.getLogger(__name__)
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _LINE: Final = re.compile(r'(public|secret|may|sources|senders)\s*=\s*"([^"]*)"')
 _HALVES: Final = ("public", "secret")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -82,7 +82,7 @@ def new_keys(folder: Path, name: str) -> KeyFiles:
         KeyExists: One of the files is there already.
         InvalidKey: The name cannot be that of a file, or the folder cannot be written to.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         msg = f'"{name}" is not a name for a key'
         raise InvalidKey(msg, hint='letters, digits, ".", "_" and "-", the first a letter or digit')
     files = KeyFiles(folder / f"{name}.key", folder / f"{name}.pub")
@@ -160,6 +160,18 @@ def read_public(file: Path | str) -> PublicKey:
         msg = f'key file "{path}": {error}'
         hint = 'write may = "rows, end, watermark", sources, senders'
         raise InvalidKey(msg, hint=hint) from error
+
+
+def public_of(text: str) -> bytes:
+    """Return the public key in a text of 40 characters.
+
+    Raises:
+        InvalidKey: It is none.
+    """
+    if not _z85(text):
+        msg = f'"{text}" is not a public key'
+        raise InvalidKey(msg, hint="give the 40 characters between the quotes in NAME.pub")
+    return text.encode()
 
 
 def producers(folder: Path | str) -> dict[bytes, PublicKey]:

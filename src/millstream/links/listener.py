@@ -33,7 +33,7 @@ from millstream.links.hosted import HostedSources
 from millstream.links.inbox import Inbox, TakenRows
 from millstream.links.keys import KeyPair, PublicKey, producers, readable_producers
 from millstream.links.network import Address, guard, preferred
-from millstream.links.peers import OWN, Peer, Standing
+from millstream.links.standing import OWN, Peer, Standing
 from millstream.links.transport import Reply, ServerSocket
 
 _log = logging.getLogger(__name__)

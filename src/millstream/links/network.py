@@ -70,15 +70,24 @@ class Address:
         Raises:
             InvalidAddress: The text is not an address, or no such host is known.
         """
-        found = _TCP.fullmatch(text)
-        if found is None or not 0 < int(found["port"]) < 65536:
-            raise InvalidAddress(f'"{text}" is not an address', hint=_SHAPE)
-        ip = str(_ip(found["six"])) if found["six"] else _resolved(found["host"])
-        return cls(ip, int(found["port"]))
+        host, port = split(text)
+        return cls(host if ":" in host else _resolved(host), port)
 
     def __str__(self) -> str:
         host = f"[{self.ip}]" if ":" in self.ip else self.ip
         return f"tcp://{host}:{self.port}"
+
+
+def split(text: str) -> tuple[str, int]:
+    """Return host and port of an address; the host may be a name, which is not looked up.
+
+    Raises:
+        InvalidAddress: The text is not an address.
+    """
+    found = _TCP.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) < 65536:
+        raise InvalidAddress(f'"{text}" is not an address', hint=_SHAPE)
+    return str(_ip(found["six"])) if found["six"] else found["host"], int(found["port"])
 
 
 def _ip(text: str) -> IPv4Address | IPv6Address:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and what it may ask of an inbox: pure rules.
+"""What the one at the other end of a connection may ask of an inbox: pure rules.
 
 own         this process, a UNIX socket of this user, or our own key: everything
 producer    a key that we know: rows, and what belongs to them, under the key's name
@@ -8,13 +8,11 @@ unknown     a key that was removed since it connected: nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from millstream.errors import NotAllowed
 from millstream.links import envelope
-from millstream.links.grants import ROWS_ONLY, Grant
+from millstream.links.standing import Peer, Standing
 
 _PLAIN: Final = (envelope.Ask, envelope.Rows)
 _PRODUCERS: Final = (
@@ -30,29 +28,6 @@ _DOES: Final = {
     "stage": "publish epochs to",
     "publish": "publish epochs to",
 }
-
-
-class Standing(Enum):
-    """What a peer is to us."""
-
-    OWN = "own"
-    PRODUCER = "producer"
-    OPEN = "open"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who is at the other end; `name` is that of its key."""
-
-    standing: Standing
-    name: str | None = None
-    grant: Grant = ROWS_ONLY
-
-
-OWN: Final = Peer(Standing.OWN)
-OPEN: Final = Peer(Standing.OPEN)
-UNKNOWN: Final = Peer(Standing.UNKNOWN)
 
 
 def check(peer: Peer, request: envelope.Request) -> None:

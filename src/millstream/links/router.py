@@ -11,7 +11,8 @@ import pyarrow as pa
 from millstream.errors import LinkError
 from millstream.journal.partitioning import Places, places, split
 from millstream.links.admission import array
-from millstream.links.envelope import MOST_BYTES, MOST_ROWS
+from millstream.links.envelope import MOST_ROWS
+from millstream.links.frame import MOST_BYTES
 from millstream.links.link import Instruction
 from millstream.links.outbox import PIECE_BYTES, Outbox, Ticket
 from millstream.links.routing import Policy, admitted, in_turn, least_loaded

@@ -13,6 +13,7 @@ import pyarrow as pa
 from millstream.errors import LinkClosed, LinkError, NoAnswer, RowsRefused
 from millstream.links import envelope
 from millstream.links.admission import Numbers, checked
+from millstream.links.frame import MOST_BYTES
 from millstream.links.link import Instruction, schema_of
 from millstream.links.outbox import Ticket
 from millstream.links.promise import Group, Promise
@@ -223,7 +224,7 @@ def fitting(rows: Any, schema: pa.Schema, source: str) -> pa.RecordBatch:
     batch = to_batch(rows, schema, source=source)
     row = too_large(batch)
     if row is not None:
-        limit = envelope.MOST_BYTES >> 20
+        limit = MOST_BYTES >> 20
         msg = f'row {row} for "{source}" is larger than the {limit} MB that can be sent at once'
         raise RowsRefused(msg, hint="keep it in a file, and send where it is")
     return batch

@@ -30,10 +30,10 @@ from zmq.utils.monitor import recv_monitor_message
 
 from millstream.errors import LinkBroken
 from millstream.links.connections import ConnectionLimits, Connections, InFlight
-from millstream.links.envelope import MOST_BYTES
+from millstream.links.frame import MOST_BYTES
 from millstream.links.keys import KeyPair
 from millstream.links.network import ipc_path
-from millstream.links.peers import OPEN, OWN, UNKNOWN, Peer
+from millstream.links.standing import OPEN, OWN, UNKNOWN, Peer
 
 _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 128

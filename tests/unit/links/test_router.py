@@ -12,7 +12,8 @@ from millstream.errors import LinkError
 from millstream.journal import Kind
 from millstream.links import outbox as module
 from millstream.links import window
-from millstream.links.envelope import MOST_BYTES, MOST_ROWS
+from millstream.links.envelope import MOST_ROWS
+from millstream.links.frame import MOST_BYTES
 from millstream.links.link import Instruction, Route
 from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket

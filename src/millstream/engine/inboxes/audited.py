@@ -8,7 +8,7 @@ from collections.abc import Callable
 from millstream.engine.access.audit import NOBODY, AuditEntry, AuditLog
 from millstream.errors import MillstreamError, NotAllowed
 from millstream.links import envelope
-from millstream.links.peers import Peer, Standing
+from millstream.links.standing import Peer, Standing
 
 
 def audited(log: AuditLog) -> Callable[[Peer, envelope.Request, MillstreamError | None], None]:
