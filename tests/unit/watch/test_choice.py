@@ -196,6 +196,7 @@ def test_every_message_is_the_one_of_its_period(
             assert found.kind is Kind.RESYNC
         if found.kind is Kind.PING:
             assert not stash
+            assert contact.succeeded_at is not None
             assert at - contact.succeeded_at >= periods.ping
         assert found.reset == contact.reset
     assert life.sent[:1] == [] or life.sent[0][1] == Choice(Kind.RESYNC, life.sent[0][2].reset)
