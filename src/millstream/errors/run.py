@@ -18,7 +18,11 @@ class GroupChanged(RunError):
 
 
 class ConditionFailed(RunError):
-    """A condition of a pattern that is a Python function raised an error."""
+    """A condition of a pattern could not be computed for an event."""
+
+
+class EventRefused(RunError):
+    """An event does not fit its columns."""
 
 
 class GroupFailed(RunError):

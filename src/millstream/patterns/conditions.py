@@ -206,8 +206,12 @@ def test_of(conditions: Sequence[Condition], words: Vocabulary, owner: Owner) ->
         if any(one.looks_back for one in asked):
             return Test(label, functions=asked)
         return Test(label, alone=asked)
-    label = " OR ".join(texts) if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
-    return read_test(label, words, owner)
+    return read_test(label_of(texts), words, owner)
+
+
+def label_of(texts: Sequence[str]) -> str:
+    """Return the one condition that any of several is met."""
+    return texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
 
 
 def _function_name(function: Callable[..., object]) -> str:

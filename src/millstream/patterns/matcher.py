@@ -11,7 +11,8 @@ import pyarrow as pa
 from millstream.patterns import plain, shard
 from millstream.patterns.automaton import Automaton, deadline
 from millstream.patterns.batches import Batch, Found
-from millstream.patterns.partition import Lag, PartitionMatcher
+from millstream.patterns.outputs import Lag
+from millstream.patterns.partition import PartitionMatcher
 from millstream.patterns.program import Unsupported
 from millstream.patterns.tables import Tables, tables
 

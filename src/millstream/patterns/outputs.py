@@ -81,6 +81,18 @@ class Outputs:
         return tuple(column.name for column in self.columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A column that is filled in with what `source` was `back` rows of the key before.
+
+    Numbers are values, names are columns of rows.
+    """
+
+    target: int | str
+    source: int | str
+    back: int
+
+
 @dataclass
 class Collector:
     """Gathers pieces and values while outputs are read."""
@@ -241,14 +253,14 @@ def _parsed(column: str) -> exp.Expr:
 
 def _events_of(block: Block, pattern: Pattern, schema: Schema, collector: Collector) -> str:
     blocks = collector.words.blocks[block.name.lower()]
-    several = _several(block, pattern)
+    many = several(block, pattern)
     pieces = {
         name: collector.piece(
-            Piece("list" if several else "last", blocks, collector.value(expressions.column(name)))
+            Piece("list" if many else "last", blocks, collector.value(expressions.column(name)))
         )
         for name in schema.names
     }
-    if several:
+    if many:
         zipped = ", ".join(piece.name for piece in pieces.values())
         fields = ", ".join(f"{_text(name)}, z.{piece.name}" for name, piece in pieces.items())
         return f"transform(arrays_zip({zipped}), z -> named_struct({fields}))"
@@ -261,7 +273,7 @@ def _text(name: str) -> str:
     return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _several(block: Block, pattern: Pattern) -> bool:
+def several(block: Block, pattern: Pattern) -> bool:
     """Tell whether a block may take more than one event."""
     around = [
         one

@@ -16,24 +16,13 @@ import pyarrow as pa
 
 from millstream.errors import InternalError
 from millstream.patterns.batches import Batch, Found, Numbers, table_bytes, table_of
+from millstream.patterns.outputs import Lag
 
 if TYPE_CHECKING:
     from millstream.patterns.matcher import Kept, Matcher
 
 MARK: Final = b"MSPN"
 VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """A column that is filled in with what `source` was `back` rows of the key before.
-
-    Numbers are values, names are columns of rows.
-    """
-
-    target: int | str
-    source: int | str
-    back: int
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,15 @@ from millstream.patterns.blocks import Block, Condition
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.conditions import Owner
 from millstream.patterns.match_recognize import Recognition
-from millstream.patterns.outputs import PIECE, Output, Outputs, Piece, default_outputs, read_outputs
-from millstream.patterns.partition import Lag
+from millstream.patterns.outputs import (
+    PIECE,
+    Lag,
+    Output,
+    Outputs,
+    Piece,
+    default_outputs,
+    read_outputs,
+)
 from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern, Phenomenon
 
