@@ -18,5 +18,9 @@ class StateDamaged(WatchError):
     """The file of a watcher's state is damaged at a place that was once synced."""
 
 
+class StateNotWritten(WatchError):
+    """The disk refused a watcher's state; nothing leaves the device until it is written."""
+
+
 class DeviceRefused(WatchError):
     """A peer refused this device, or this device a peer."""

@@ -12,7 +12,7 @@
       resync: 60 s
     limits:                           # changes: entries of the change log; log, piece and message:
       changes: 100_000                # bytes of the log on disk, of a piece of a RESYNC, and of
-      log: 16_000_000                 # the largest message that is accepted
+      log: 4_000_000                  # the largest message that is accepted
     recall: 10 min                    # how long events are remembered; by default a pattern's span
     skew: 1 s                         # how far clocks may differ where devices stamp events
     key_owner: true                   # all events of a key come to one device
@@ -57,7 +57,7 @@ class Limits:
     """How much is kept, and how much goes over the network at once."""
 
     changes: int = 100_000
-    log: int = 16_000_000
+    log: int = 4_000_000
     piece: int = 1_000_000
     message: int = 8_000_000
 
