@@ -17,7 +17,7 @@ demo: setup ## run a real flow on real data, with a crash and a switch in the mi
 	@PYTHONPATH=. $(BIN)/python examples/flights/demo.py
 
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
-	@scripts/bootstrap postgres network
+	@scripts/bootstrap postgres network mqtt
 	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 quick: setup ## the daily round: what needs no Spark and no other process, in under three minutes
@@ -41,7 +41,7 @@ bench: setup ## measure, and write benchmarks/results/
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: ## run the tests that take minutes on purpose
-	@scripts/bootstrap postgres network
+	@scripts/bootstrap postgres network mqtt
 	@$(BIN)/pytest -m soak --timeout=3600 --durations=15 $(ARGS)
 
 prove: setup ## prove that switches change no result: all kinds of stages, deaths at every step, N random lives (N=3), N thousand seeds

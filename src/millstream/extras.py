@@ -17,6 +17,7 @@ EXTRAS: Final = {
     "engine": ("starlette", "uvicorn", "prometheus_client"),
     "patterns": ("numba", "llvmlite"),
     "postgres": ("psycopg",),
+    "mqtt": ("paho",),
 }
 
 

@@ -38,7 +38,7 @@ MillstreamError
 │  ├─ NoSuchAction, ActionInUse, BadBinary
 │  └─ EngineAway, EnginesDiffer, TokenRefused, NotPermitted, RequestRefused
 ├─ WatchError           a watcher could not be started, or not continue
-│  └─ InvalidSettings, StateDamaged, StateNotWritten, DeviceRefused
+│  └─ InvalidSettings, StateDamaged, StateNotWritten, DeviceRefused, OutputAway
 ├─ MissingExtra         a package is missing that an extra of Millstream installs
 └─ InternalError        our own mistake: please report it
 """

@@ -24,3 +24,16 @@ class StateNotWritten(WatchError):
 
 class DeviceRefused(WatchError):
     """A peer refused this device, or this device a peer."""
+
+
+class OutputAway(WatchError):
+    """An output of a watcher took nothing, and may do so later.
+
+    `retry_after` is after how many seconds, if it said so.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after

@@ -36,10 +36,16 @@ def load(path: str | PathLike[str]) -> Flow:
     if file.suffix != ".py":
         msg = f'"{path}" is neither Python nor YAML'
         raise NotLoadable(msg, hint="name a flow.py or a flow.yaml")
-    return _flow_in(_run(file), file)
+    return flow_in(run(file), file)
 
 
-def _run(file: Path) -> ModuleType:
+def run(file: Path) -> ModuleType:
+    """Run a Python file as a module of its own name, with its folder on the path.
+
+    Raises:
+        NotLoadable: It fails.
+        FlowError: A flow or a pattern in it has a mistake.
+    """
     path = str(file.resolve())
     spec = importlib.util.spec_from_file_location(_module_name(file), path)
     assert spec is not None
@@ -101,7 +107,8 @@ def _of_user(filename: str, file: Path) -> bool:
     )
 
 
-def _flow_in(module: ModuleType, file: Path) -> Flow:
+def flow_in(module: ModuleType, file: Path) -> Flow:
+    """Return the flow of a module that was run: the only one, or the one called `flow`."""
     named = getattr(module, "flow", None)
     if isinstance(named, Flow):
         return named

@@ -17,6 +17,7 @@ from millstream.journal import Description, journal_at
 from millstream.storage import Folder
 
 if TYPE_CHECKING:  # a producer should not have to load what describes flows
+    from millstream.flow.schema import Schema
     from millstream.flow.stages import Source
 
 _FILE: Final = "source.json"
@@ -74,6 +75,17 @@ def declare(source: Source, folder: Path) -> tuple[Description, SourceSettings]:
         nodes=None if options.nodes is None else list(options.nodes),
         format=options.format,
     )
+    Folder(folder).put(_FILE, msgspec.json.encode(settings))
+    return description, settings
+
+
+def declare_inbox(
+    name: str, schema: Schema, folder: Path, *, time: str | None
+) -> tuple[Description, SourceSettings]:
+    """Make the journal of an inbox that belongs to no flow, as `declare` does for a source."""
+    description = journal_at(folder).create(schema.arrow(), partitions=1, time=time)
+    none = timedelta(0)
+    settings = SourceSettings(name, time, None, timedelta(days=1), none, none, inbox=True)
     Folder(folder).put(_FILE, msgspec.json.encode(settings))
     return description, settings
 

@@ -17,7 +17,11 @@ from millstream.extras import EXTRAS, missing, need
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Modules whose name is not that of their package.
-PACKAGES = {"google.protobuf": "protobuf", "prometheus_client": "prometheus-client"}
+PACKAGES = {
+    "google.protobuf": "protobuf",
+    "prometheus_client": "prometheus-client",
+    "paho": "paho-mqtt",
+}
 #: What comes with another package.
 WITH = {"py4j": "pyspark", "llvmlite": "numba"}
 

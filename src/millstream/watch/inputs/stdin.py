@@ -1,0 +1,59 @@
+"""Standard input: a JSON object on each line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+from typing import Final
+
+from millstream.watch.inputs import Feed
+
+_CHUNK: Final = 1 << 20
+_LONGEST: Final = 16 << 20
+_log = logging.getLogger(__name__)
+
+
+class StdinInput:
+    """Lines of JSON, as many at once as are there."""
+
+    name = "stdin"
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
+        self._woken, self._wake = os.pipe()
+        self._line = 0
+
+    def run(self, feed: Feed) -> None:
+        rest = b""
+        while chunk := self._read():
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _LONGEST:
+                _log.warning(
+                    "line %d has more than %d bytes", self._line + len(lines) + 1, _LONGEST
+                )
+                rest = b""
+            self._take(feed, lines)
+        self._take(feed, [rest])
+
+    def _read(self) -> bytes:
+        ready, _, _ = select.select([self._descriptor, self._woken], [], [])
+        return b"" if self._woken in ready else os.read(self._descriptor, _CHUNK)
+
+    def _take(self, feed: Feed, lines: list[bytes]) -> None:
+        given = [
+            (number, line) for number, line in enumerate(lines, self._line + 1) if line.strip()
+        ]
+        self._line += len(lines)
+        if given:
+            for bad in feed.take([line for _, line in given], source=self.name):
+                _log.warning("line %d is no event: %s", given[bad.place][0], bad.reason)
+
+    def stop(self) -> None:
+        os.write(self._wake, b".")
+
+
+def make(_rest: str, **_context: object) -> StdinInput:
+    """Return the input "stdin"."""
+    return StdinInput()

@@ -1,0 +1,135 @@
+"""Events as they come: JSON or dicts, as rows of the types that patterns expect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from millstream.clock import moment_of
+from millstream.errors import EventRefused
+from millstream.flow.schema import Field, Schema
+from millstream.patterns.typed import coerced, micros_of, reader
+
+#: The time column of events that the device stamps.
+STAMPED: Final = "at"
+_MOMENT: Final = reader("timestamp")
+_DECODER: Final = msgspec.json.Decoder()
+EventId = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is known of the columns of events.
+
+    Attributes:
+        schema: Their names and types; None if they are taken as they come.
+        time: The time column; None if the device stamps events.
+        id: The column that tells one event from another, wherever it comes in.
+    """
+
+    schema: Schema | None = None
+    time: str | None = None
+    id: str | None = None
+
+    @property
+    def time_column(self) -> str:
+        return self.time or STAMPED
+
+    @property
+    def whole(self) -> Schema | None:
+        """The columns, with that of the time."""
+        if self.schema is None or self.time_column in self.schema:
+            return self.schema
+        return Schema((*self.schema.fields, Field(self.time_column, "timestamp")))
+
+    def row(self, given: Mapping[str, Any] | bytes, now: int) -> dict[str, Any]:
+        """Return an event as a row; one without a time gets `now` if the device stamps events.
+
+        Raises:
+            EventRefused: It is not an object, has no time, or a value is not of its column's type.
+        """
+        found = dict(given) if isinstance(given, Mapping) else decoded(given)
+        if self.time is None:
+            found[STAMPED] = moment_of(now)
+        elif found.get(self.time) is None:
+            raise EventRefused(f'an event has no time in column "{self.time}"')
+        if self.whole is not None:
+            return coerced(found, self.whole)
+        try:
+            found[self.time_column] = _MOMENT(found[self.time_column])
+        except (ValueError, TypeError) as error:
+            fact = f'column "{self.time}" of an event is {found[self.time_column]!r:.80}'
+            raise EventRefused(fact, hint=str(error)) from None
+        return found
+
+    def at(self, row: Mapping[str, Any]) -> int:
+        """Return the time of a row in microseconds since 1970."""
+        return int(micros_of(row[self.time_column]))
+
+    def event_id(self, given: Mapping[str, Any]) -> EventId | None:
+        """Return the id that an event has itself; a number, or a text."""
+        if self.id is None:
+            return None
+        value = given.get(self.id)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return self.id, value
+        if isinstance(value, str) and 0 < len(value) <= 200:
+            return f"{self.id} {value}", 0
+        fact = f'column "{self.id}" of an event is {value!r:.80}, which is no id'
+        raise EventRefused(fact, hint="an id is a whole number from 0, or a short text")
+
+
+def decoded(line: bytes) -> dict[str, Any]:
+    """Return the object in a line of JSON.
+
+    Raises:
+        EventRefused: It is something else.
+    """
+    try:
+        found = _DECODER.decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise EventRefused(f"an event is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise EventRefused("an event is not a JSON object")
+    return found
+
+
+def listed(payload: bytes) -> list[bytes]:
+    """Return the events of a payload: those of a list, or the payload itself.
+
+    Example:
+        >>> listed(b'[{"a": 1}, {"a": 2}]'), listed(b'{"a": 1}')
+        ([b'{"a": 1}', b'{"a": 2}'], [b'{"a": 1}'])
+    """
+    if payload[:1] != b"[":
+        return [payload]
+    try:
+        return [bytes(one) for one in msgspec.json.decode(payload, type=list[msgspec.Raw])]
+    except msgspec.MsgspecError:
+        return [payload]
+
+
+def events_of(body: bytes) -> list[bytes]:
+    """Return the events of a body: an object, a list of objects, or one of these on each line.
+
+    Example:
+        >>> events_of(b'{"a": 1}' + bytes([10]) + b'{"a": 2}')
+        [b'{"a": 1}', b'{"a": 2}']
+    """
+    body = body.strip()
+    if b"\n" in body and _whole(body):
+        return listed(body)
+    lines = (line.strip() for line in body.splitlines())
+    return [event for line in lines if line for event in listed(line)]
+
+
+def _whole(body: bytes) -> bool:
+    """Tell whether a body is one JSON value, over several lines."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.MsgspecError:
+        return False
+    return True
