@@ -1,6 +1,6 @@
 """Makes the journal that is kept beside this file. Run it once for a new format, into a folder of its own.
 
-python tests/upgrade/journal/make.py tests/upgrade/journal/format_2
+python tests/upgrade/journal/make.py tests/upgrade/journal/format_3
 """
 
 from __future__ import annotations

@@ -79,3 +79,14 @@ def test_epochs_go_on(saved: Path) -> None:
 def test_it_is_sound(saved: Path) -> None:
     assert verify(saved / "rows").damages == ()
     assert verify(saved / "epochs").damages == ()
+
+
+@pytest.mark.parametrize("saved", SAVED[1:], indirect=True, ids=lambda path: path.name)
+def test_a_sender_that_is_lost_is_found_in_the_copy(saved: Path) -> None:
+    file = saved / "rows" / "p0000" / "senders"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0][:-3] + b"z" + lines[0][-2:] + b"".join(lines[1:]))
+    assert verify(saved / "rows").damages
+    with Writer.open(saved / "rows") as writer:
+        assert (writer.highest("a"), writer.highest("b"), writer.highest("z")) == (6, 5, -1)
+    assert verify(saved / "rows").damages == ()
