@@ -112,6 +112,31 @@ def wait_for(what: Any, limit_s: float = 180.0) -> float:
     return time.perf_counter() - began
 
 
+def warm_spare(engine_pid: int, busy: int | None = None) -> bool:
+    """Tell whether a spare driver, not the one that runs the job, has started Spark and rests."""
+    spares = [
+        one
+        for one in psutil.Process(engine_pid).children(recursive=True)
+        if "--warm" in one.cmdline() and one.pid != busy
+    ]
+    return any(_rests(spare) for spare in spares)
+
+
+def _rests(driver: psutil.Process) -> bool:
+    try:
+        tree = [driver, *driver.children(recursive=True)]
+        before = _cpu(tree)
+        time.sleep(1.0)  # what a process uses is measured over a time
+        rests = _cpu(tree) - before < 0.05
+        return rests and any("java" in one.name() for one in tree)
+    except psutil.NoSuchProcess:
+        return False  # it is still starting: a process of its launcher has ended
+
+
+def _cpu(processes: list[psutil.Process]) -> float:
+    return sum(sum(one.cpu_times()[:2]) for one in processes)
+
+
 def feed(where: str, stop: threading.Event) -> None:
     """Send a few events all the time: there is always a result that could come."""
     with ms.connect(where) as client:
@@ -133,8 +158,9 @@ def time_now() -> Any:
 def answering(place: Path, *, warm: bool) -> dict[str, float]:
     """Return the seconds from deploy, and from a kill, to a file of results."""
     (place / "flow.py").write_text(FLOW.replace('"5 seconds"', '"0 seconds"'))
-    with engine(place, *(["--warm", "1"] if warm else [])) as (_, cluster):
-        time.sleep(45 if warm else 1)  # a spare needs that long to be warm
+    with engine(place, *(["--warm", "1"] if warm else [])) as (process, cluster):
+        if warm:
+            wait_for(lambda: warm_spare(process.pid))
         began = time.perf_counter()
         cluster.deploy(place / "flow.py")
         inbox = cluster.status("load").inboxes[0].address
@@ -143,7 +169,9 @@ def answering(place: Path, *, warm: bool) -> dict[str, float]:
         feeder.start()
         wait_for(lambda: results(place) > 0)
         first = time.perf_counter() - began
-        time.sleep(45 if warm else 5)
+        if warm:
+            wait_for(lambda: warm_spare(process.pid, cluster.status("load").pid))
+        wait_for(lambda: results(place) > 3)  # it runs steadily
         before, killed_at = results(place), time.perf_counter()
         os.kill(cluster.status("load").pid or 0, signal.SIGKILL)
         wait_for(lambda: cluster.status("load").restarts > 0)
@@ -157,8 +185,8 @@ def answering(place: Path, *, warm: bool) -> dict[str, float]:
 
 def idle(place: Path) -> dict[str, float]:
     with engine(place) as (process, _):
-        time.sleep(5)
         watched = psutil.Process(process.pid)
+        wait_for(lambda: watched.cpu_percent(interval=1.0) < 10)  # it has started
         before = watched.cpu_times()
         time.sleep(30)
         after = watched.cpu_times()

@@ -36,9 +36,7 @@ from millstream.errors import SwitchRefused
 from millstream.journal import align
 from millstream.journal.align import FOREVER_US
 from millstream.switch import cut as cuts
-from millstream.switch import events as e
-from millstream.switch import instructions as i
-from millstream.switch import machine
+from millstream.switch import events, instructions, machine
 from millstream.switch.cut import Owners
 from millstream.switch.machine import Step
 from millstream.switch.phases import Overlapping, State, WithDeadline
@@ -163,7 +161,7 @@ class Run:
 class Rules:
     """The rules that a world runs by; tests put broken ones in."""
 
-    advance: Callable[[State, e.Event, int], Step] = machine.advance
+    advance: Callable[[State, events.Event, int], Step] = machine.advance
     recover: Callable[[Record, int], Step] = machine.recover
     reads_from: Callable[[int, int | None], int] = cuts.reads_from
     beyond: Callable[[int | None, int, int, int], bool] = cuts.beyond
@@ -230,9 +228,9 @@ class World:
     def boot(self) -> None:
         """Begin, or begin again, with what is durable."""
         self.runs: dict[str, Run] = {}
-        self.todo: deque[i.Instruction] = deque()
-        self.inbox: list[e.Event] = []
-        self.starting: list[tuple[int, e.Event]] = []
+        self.todo: deque[instructions.Instruction] = deque()
+        self.inbox: list[events.Event] = []
+        self.starting: list[tuple[int, events.Event]] = []
         self.board: Any = None
         self.follow(self.rules.recover(decode(self.record), self.now))
 
@@ -247,16 +245,16 @@ class World:
         self.tell("the driver dies")
         self.boot()
 
-    def ask(self, event: e.Event) -> None:
+    def ask(self, event: events.Event) -> None:
         try:
             self.follow(self.rules.advance(self.state, event, self.now))
         except SwitchRefused as refused:
             self.tell(f"refused: {refused}")
 
-    def do(self, instruction: i.Instruction) -> None:
+    def do(self, instruction: instructions.Instruction) -> None:
         self.tell(f"does {type(instruction).__name__} {getattr(instruction, 'version', '')}")
         match instruction:
-            case i.Write():
+            case instructions.Write():
                 self.record = encode(instruction.record)
                 fresh = [
                     one
@@ -264,32 +262,40 @@ class World:
                     if one not in self.history.stretches
                 ]
                 self.history = reduce(Owners.after, fresh, self.history)
-            case i.StartHeld():
+            case instructions.StartHeld():
                 self.start(instruction.version)
-            case i.RunShadow():
+            case instructions.RunShadow():
                 run = self.runs[instruction.version]
                 run.live = run.shadow = True
                 self.checkpoints[run.version].first = tuple(0 for _ in self.logs)
-            case i.AskWindows() | i.AskConfirm() | i.LetGo():
+            case instructions.AskWindows() | instructions.AskConfirm() | instructions.LetGo():
                 self.put_up(instruction)
-            case i.FindFirst():
-                self.inbox.append(e.FirstFound(instruction.round, self.first(instruction.cut_us)))
-            case i.Release():
+            case instructions.FindFirst():
+                self.inbox.append(
+                    events.FirstFound(instruction.round, self.first(instruction.cut_us))
+                )
+            case instructions.Release():
                 self.release(instruction.version)
-            case i.Close():
+            case instructions.Close():
                 run = self.runs[instruction.version]
                 run.close_at = self.cut + self.reach(instruction.version).horizon
-            case i.Retire() | i.Remove():
+            case instructions.Retire() | instructions.Remove():
                 self.runs.pop(instruction.version, None)
                 self.checkpoints.pop(instruction.version, None)
-                self.inbox.append(e.Retired() if isinstance(instruction, i.Retire) else e.Removed())
+                self.inbox.append(
+                    events.Retired()
+                    if isinstance(instruction, instructions.Retire)
+                    else events.Removed()
+                )
 
-    def put_up(self, question: i.AskWindows | i.AskConfirm | i.LetGo) -> None:
+    def put_up(
+        self, question: instructions.AskWindows | instructions.AskConfirm | instructions.LetGo
+    ) -> None:
         """Show a question where versions look between batches."""
         match question:
-            case i.AskWindows():
+            case instructions.AskWindows():
                 self.board = ("ask", question.round, question.stop, question.step_us)
-            case i.AskConfirm():
+            case instructions.AskConfirm():
                 self.board = (
                     "confirm",
                     question.round,
@@ -297,7 +303,7 @@ class World:
                     question.step_us,
                     question.cut_us,
                 )
-            case i.LetGo():
+            case instructions.LetGo():
                 self.board = None
                 for run in self.runs.values():
                     run.promised, run.stopped = None, False
@@ -312,9 +318,9 @@ class World:
             if run.live
             for p in range(len(self.logs))
         )
-        ready: e.Event = e.Held(voters)
+        ready: events.Event = events.Held(voters)
         if trouble is not None and trouble.kind == "does not start":
-            ready = e.Failed(version, "it did not start")
+            ready = events.Failed(version, "it did not start")
         if trouble is None or trouble.kind != "hangs":
             late = trouble.by if trouble is not None and trouble.kind == "starts after" else 3
             self.starting.append((self.now + late, ready))
@@ -333,7 +339,7 @@ class World:
         if not point.offsets:
             point.first = known or tuple(0 for _ in self.logs)
 
-    def first(self, cut: int) -> e.First:
+    def first(self, cut: int) -> events.First:
         """Return where the new version begins; nothing if it runs already."""
         assert self.state.next is not None
         if self.runs[self.state.next].live:
@@ -419,14 +425,14 @@ class World:
         if board[0] == "ask":
             run.stopped = run.stopped or board[2]
             self.inbox += [
-                e.Reported(board[1], name, number)
+                events.Reported(board[1], name, number)
                 for name, number in zip(names, numbers, strict=True)
             ]
         elif any(self.rules.passed(number, board[2]) for number in numbers):
-            self.inbox += [e.Passed(board[1], name) for name in names]
+            self.inbox += [events.Passed(board[1], name) for name in names]
         else:
             run.promised = board[4] if self.rules.promises else None
-            self.inbox += [e.Confirmed(board[1], name) for name in names]
+            self.inbox += [events.Confirmed(board[1], name) for name in names]
 
     def publish(self, run: Run, point: Checkpoint) -> None:
         batch = point.commits
@@ -467,7 +473,7 @@ class World:
         self.inbox += [event for at, event in self.starting if at <= self.now]
         self.starting = [one for one in self.starting if one[0] > self.now]
         if isinstance(self.state, WithDeadline) and self.now >= self.state.deadline_us:
-            self.hear(e.Tick())
+            self.hear(events.Tick())
         if isinstance(self.state, Overlapping) and self.state.leaving in self.runs:
             self.notice_drain(self.state.leaving)
         trouble = self.troubles.get(self.state.number)
@@ -486,7 +492,7 @@ class World:
                 self.tell(f"goes back from v{number}")
                 self.wishes.appendleft(Wish(self.now, "switch", self.shapes[f"v{number - 1}"]))
 
-    def hear(self, event: e.Event) -> None:
+    def hear(self, event: events.Event) -> None:
         """Tell the machine what was noticed, once."""
         if event not in self.inbox:
             self.inbox.append(event)
@@ -507,9 +513,9 @@ class World:
         if UNIT not in self.state.closed and all(
             self.rules.beyond(one, self.cut, horizon, late) for one in reached
         ):
-            self.hear(e.Beyond(UNIT))
+            self.hear(events.Beyond(UNIT))
         if self.rules.drained(committed.floor, self.cut, horizon):
-            self.hear(e.Drained(UNIT))
+            self.hear(events.Drained(UNIT))
 
     def wish(self) -> None:
         """Let the next user have what he wants, if it is time."""
@@ -525,12 +531,12 @@ class World:
         self.wishes.popleft()
         match wish.kind:
             case "abort":
-                self.ask(e.AbortRequested())
+                self.ask(events.AbortRequested())
             case "raise":
                 voters = frozenset(
                     f"{version}/{p}" for version in self.runs for p in range(len(self.logs))
                 )
-                self.ask(e.ShareRequested(asked(wish, share=wish.share or None), voters))
+                self.ask(events.ShareRequested(asked(wish, share=wish.share or None), voters))
             case _:
                 self.request(wish)
 
@@ -543,7 +549,7 @@ class World:
         )
         share = wish.share if wish.kind == "share" else None
         request = asked(wish, share=share, shadow=wish.kind == "shadow")
-        self.ask(e.SwitchRequested(version, request, (UNIT,), found.step))
+        self.ask(events.SwitchRequested(version, request, (UNIT,), found.step))
 
     # running
 
