@@ -23,6 +23,7 @@ import json
 import logging
 import secrets
 import zlib
+from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -52,6 +53,19 @@ def above(incarnation: int, chance: int | None = None) -> int:
     """
     low = 1 + secrets.randbelow((1 << _BITS) - 1) if chance is None else chance
     return ((incarnation >> _BITS) + 1 << _BITS) + low
+
+
+def again(mine: int, found: Collection[int], chance: int | None = None) -> int | None:
+    """Return the incarnation to ask with next; None if those that answered let us have the name.
+
+    It is above all that we asked with before: an inbox may have taken one whose answer was lost, and
+    would refuse us for it.
+
+    >>> again(above(0, 5), [above(0, 5)]), again(above(0, 5), [], 3) == above(above(0, 5), 3)
+    (None, True)
+    """
+    highest = max(found, default=0)
+    return None if highest == mine else above(max(highest, mine), chance)
 
 
 def turn(current: int, asked: int) -> Turn:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from millstream.errors import InvalidAddress, LinkBroken, NoAnswer, WriterBroken
 from millstream.links import envelope
-from millstream.links.claims import above
+from millstream.links.claims import above, again
 from millstream.links.engine_address import address_at
 from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair
@@ -105,8 +105,8 @@ class Directory:
             found = _answers(asked, time.monotonic() + ASK_S)
             if found and None in found:
                 return 0
-            highest = max((one for one in found if one is not None), default=0)
-            if highest == mine:
+            higher = again(mine, [one for one in found if one is not None])
+            if higher is None:
                 return mine
             if time.monotonic() > deadline:
                 raise self.no_answer()
@@ -114,7 +114,7 @@ class Directory:
                 for link in links:
                     self._loop.soon(link.renew)
                 time.sleep(_PAUSE_S)
-            mine = above(highest)
+            mine = higher
 
     def no_answer(self) -> NoAnswer:
         return NoAnswer(
