@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,23 +114,19 @@ def wait_for(what: Any, limit_s: float = 180.0) -> float:
 
 def warm_spare(engine_pid: int, busy: int | None = None) -> bool:
     """Tell whether a spare driver, not the one that runs the job, has started Spark and rests."""
-    spares = [
-        one
-        for one in psutil.Process(engine_pid).children(recursive=True)
-        if "--warm" in one.cmdline() and one.pid != busy
-    ]
-    return any(_rests(spare) for spare in spares)
+    found = psutil.Process(engine_pid).children(recursive=True)
+    with suppress(psutil.NoSuchProcess):  # it is starting: a process of its launcher has ended
+        spares = [one for one in found if "--warm" in one.cmdline() and one.pid != busy]
+        return any(_rests(spare) for spare in spares)
+    return False
 
 
 def _rests(driver: psutil.Process) -> bool:
-    try:
-        tree = [driver, *driver.children(recursive=True)]
-        before = _cpu(tree)
-        time.sleep(1.0)  # what a process uses is measured over a time
-        rests = _cpu(tree) - before < 0.05
-        return rests and any("java" in one.name() for one in tree)
-    except psutil.NoSuchProcess:
-        return False  # it is still starting: a process of its launcher has ended
+    tree = [driver, *driver.children(recursive=True)]
+    before = _cpu(tree)
+    time.sleep(1.0)  # what a process uses is measured over a time
+    rests = _cpu(tree) - before < 0.05
+    return rests and any("java" in one.name() for one in tree)
 
 
 def _cpu(processes: list[psutil.Process]) -> float:
