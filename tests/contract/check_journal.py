@@ -23,7 +23,7 @@ from millstream.errors import (
     SchemaConflict,
 )
 from millstream.journal import DeadLetter, Journal, Kind, PartitionReader, PartitionWriter
-from millstream.journal.base import Staged
+from millstream.journal.base import Claim, Staged
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("value", pa.int64())])
 
@@ -201,6 +201,18 @@ class JournalChecks:
         one.append("a", 0, rows(1))
         one.abort()
         assert everything(journal) == [[10], []]
+
+    # claims
+
+    def test_who_has_a_name_is_known_to_the_next_writer(self, journal: Journal) -> None:
+        claims = journal.claims(0)
+        assert claims.known == {}
+        claims.put("a", Claim(7))
+        claims.put("a", Claim(9, "till"))
+        claims.put("b", Claim(3))
+        assert claims.known == {"a": Claim(9, "till"), "b": Claim(3)}
+        assert journal.claims(0).known == claims.known
+        assert journal.claims(1).known == {}
 
     # epochs
 

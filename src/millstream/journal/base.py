@@ -182,6 +182,14 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """Who has a sender's name: an incarnation (0: none has claimed it), and a producer's key."""
+
+    incarnation: int = 0
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """How far a reader has come, per partition."""
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from millstream.clock import Clock
 from millstream.journal.base import (
     Accepted,
+    Claim,
     Committed,
     DeadLetter,
     Description,
@@ -193,6 +194,19 @@ class EpochWriter(Protocol):
         ...
 
 
+class ClaimLog(Protocol):
+    """Who has which sender's name in a partition, for its one writer."""
+
+    @property
+    def known(self) -> Mapping[str, Claim]:
+        """The claims as they are now, by sender."""
+        ...
+
+    def put(self, sender: str, claim: Claim) -> None:
+        """Note who has a name; it is durable when this returns."""
+        ...
+
+
 class DeadLetters(Protocol):
     """The dead letters of a journal, open for writing by one process at a time."""
 
@@ -296,6 +310,10 @@ class Journal(Protocol):
 
     def end_sender(self, partition: int, sender: str) -> None:
         """Note, durably, that a sender has ended in a partition."""
+        ...
+
+    def claims(self, partition: int) -> ClaimLog:
+        """Return who has which sender's name in a partition."""
         ...
 
     # dead letters

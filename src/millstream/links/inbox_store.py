@@ -23,7 +23,6 @@ from millstream.clock import Clock
 from millstream.errors import AlreadyWriting, JournalError, LinkClosed, WriterBroken, WriterClosed
 from millstream.journal import Kind, journal_at
 from millstream.journal.base import Accepted
-from millstream.journal.kinds.files.layout import partition_folder
 from millstream.links.admission import NOTHING, Ends
 from millstream.links.claims import Claims
 from millstream.links.envelope import MOST_ROWS
@@ -78,7 +77,7 @@ class InboxStore:
         self.guard = threading.RLock()
         self.writer = self.journal.writer(partition, clock=clock, timeout=timeout)
         self.senders: dict[str, Sender] = {}
-        self.claims = Claims(partition_folder(path, partition) / "claims")
+        self.claims = Claims(self.journal.claims(partition))
         self.error: str | None = None
         #: The same, until something was written again: a disk that is full can still be opened.
         self.trouble: str | None = None

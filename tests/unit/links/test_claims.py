@@ -9,10 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import LinkError, SenderReplaced
+from millstream.journal.kinds.files.claims import ClaimsFile
 from millstream.links.claims import Claims, Turn, above, turn
 from millstream.links.inbox import Inbox
 from millstream.links.inbox_store import Capacity
 from support.links import batch, declare, stored
+
+
+def file_of(folder: Path) -> Path:
+    return folder / "p0000" / "claims"
+
+
+def opened(folder: Path) -> Claims:
+    file_of(folder).parent.mkdir(exist_ok=True)
+    return Claims(ClaimsFile(folder, 0))
+
 
 _INCARNATIONS = st.integers(0, 1 << 40)
 
@@ -38,9 +49,9 @@ def test_numbers_cannot_be_used_up() -> None:
 
 
 def test_clients_without_an_incarnation_take_over_once(tmp_path: Path) -> None:
-    claims = Claims(tmp_path / "claims")
+    claims = opened(tmp_path)
     assert claims.turn("a", 0) is Turn.ITS_OWN
-    assert not (tmp_path / "claims").exists()
+    assert not file_of(tmp_path).exists()
     mine = claims.take("a", above(0))
     assert claims.turn("a", 0) is Turn.TAKES_OVER
     claims.take("a", 0)
@@ -54,23 +65,33 @@ def test_clients_without_an_incarnation_take_over_once(tmp_path: Path) -> None:
 def test_what_was_taken_is_known_after_a_kill(
     tmp_path_factory: pytest.TempPathFactory, takes: list[tuple[str, bool]], data: st.DataObject
 ) -> None:
-    file = tmp_path_factory.mktemp("claims") / "claims"
-    claims, known = Claims(file), dict.fromkeys("abc", 0)
+    folder = tmp_path_factory.mktemp("claims")
+    file = file_of(folder)
+    claims, known = opened(folder), dict.fromkeys("abc", 0)
     for sender, plain in takes:
         known[sender] = claims.take(sender, 0 if plain else above(claims.current(sender)))
         if data.draw(st.booleans()):
             with file.open("ab") if file.exists() else file.open("wb") as torn:
                 torn.write(b'12345678 ["a", 99'[: data.draw(st.integers(0, 17))])
-            claims = Claims(file)
+            claims = opened(folder)
     assert {sender: claims.current(sender) for sender in "abc"} == known
 
 
 def test_the_file_stays_small(tmp_path: Path) -> None:
-    claims = Claims(tmp_path / "claims")
+    claims = opened(tmp_path)
     for _ in range(500):
         claims.take("a", above(claims.current("a")))
-    assert len((tmp_path / "claims").read_bytes().splitlines()) < 70
-    assert Claims(tmp_path / "claims").current("a") == claims.current("a")
+    assert len(file_of(tmp_path).read_bytes().splitlines()) < 70
+    assert opened(tmp_path).current("a") == claims.current("a")
+
+
+def test_lines_of_the_version_before_are_read(tmp_path: Path) -> None:
+    opened(tmp_path)
+    file_of(tmp_path).write_bytes(b'c8aedd95 ["a", 16777221, null]\nae3373e0 ["b", 5]\n')
+    claims = opened(tmp_path)
+    assert (claims.current("a"), claims.current("b"), claims.key("a")) == (16777221, 5, None)
+    claims.bind("a", "till")
+    assert file_of(tmp_path).read_bytes().splitlines()[-1] == b'a25bad71 ["a", 16777221, "till"]'
 
 
 def test_an_older_client_is_refused_even_what_is_there(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from millstream.journal.kinds.files import (
     summary,
     verify,
 )
+from millstream.journal.kinds.files.claims import ClaimsFile
 from millstream.journal.kinds.files.epochs import EpochLog
 from millstream.journal.kinds.files.reader import Reader
 from millstream.journal.kinds.files.writer import Writer
@@ -123,6 +124,9 @@ class FilesJournal:
 
     def end_sender(self, partition: int, sender: str) -> None:
         ends.add_end(self.path, partition, sender, self.disk)
+
+    def claims(self, partition: int) -> ClaimsFile:
+        return ClaimsFile(self.path, partition, self.disk)
 
     # dead letters
 

@@ -6,6 +6,8 @@ DIR/p0000/<position>.index    its index: a header with the state at its start, t
 DIR/p0000/mark                up to where the index is known to be synced
 DIR/p0000/senders             the senders' names; entries hold their numbers
 DIR/p0000/senders.copy        the same with numbers, in case one of the two is damaged
+DIR/p0000/claims              who has which sender's name
+DIR/p0000/ends                senders that have ended, while others have not
 DIR/p0000/lock                held by the one writer
 DIR/p0000/copy.json           there only if the partition is written on another host, and this is a copy of it
 DIR/epochs, DIR/staged/       decisions of groups, and what they decide about
