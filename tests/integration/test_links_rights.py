@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from millstream.errors import LinkError, NotAllowed
+from millstream.errors import LinkBroken, LinkError, NoAnswer, NotAllowed
 from millstream.ingest import Refused
 from millstream.journal import journal_at
 from millstream.journal.kinds.files.replica_chunk import Reached
@@ -267,3 +267,81 @@ def test_a_sender_of_the_version_before_belongs_to_the_first_key_that_uses_it(
             assert keyed.host is not None
             keyed.host.close()
     assert stored(tmp_path) == [list(range(6))]
+
+
+# quotas
+
+
+def open_connections(keyed: Keyed, name: str) -> int:
+    assert keyed.host is not None
+    assert keyed.host._listener is not None
+    found = keyed.host._listener.metering.statistics()
+    return {one.name: one.connections for one in found}.get(name, 0)
+
+
+def test_a_producer_over_its_quota_is_slowed_down_and_loses_nothing(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, slow='rows_per_second = "200"', till="")
+    keyed.open()
+    assert keyed.host is not None
+    try:
+        began = time.monotonic()
+        with keyed.connect("slow") as slow, keyed.connect("till") as till:
+            sent = [slow.send_nowait(TARGET, rows(n, n + 100)) for n in range(0, 600, 100)]
+            assert till.send(TARGET, rows(1000, 6000)) == 5000
+            assert not sent[-1].done()
+            slow.flush()
+        # A second's worth at once, then 200 each second.
+        assert time.monotonic() - began >= 1.9
+        found = {one.name: one for one in keyed.host._listener.metering.statistics()}  # type: ignore[union-attr]
+        assert list(found) == ["slow"]
+        assert (found["slow"].rows, found["slow"].waits > 0) == (600, True)
+    finally:
+        keyed.host.close()
+    assert sorted(stored(tmp_path)[0]) == [*range(600), *range(1000, 6000)]
+
+
+def test_a_client_that_waits_too_long_hears_of_the_quota_and_goes_on_later(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, slow='rows_per_second = "50"')
+    keyed.open()
+    try:
+        with keyed.connect("slow") as slow:
+            with pytest.raises(NoAnswer, match='producer "slow" may send 50 rows a second'):
+                slow.send(TARGET, rows(0, 150), timeout=1)
+            slow.flush()
+    finally:
+        assert keyed.host is not None
+        keyed.host.close()
+    assert stored(tmp_path) == [list(range(150))]
+
+
+def test_a_producer_has_no_more_connections_than_it_may(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, slow='connections = "2"', till="")
+    keyed.open()
+    try:
+        with keyed.connect("slow") as first, keyed.connect("slow") as second:
+            for n, client in enumerate((first, second)):
+                assert client.send(TARGET, rows(n, n + 1)) == 1
+            third = keyed.connect("slow", timeout=2)
+            with pytest.raises(LinkError, match='producer "slow" has its 2 connections already'):
+                third.send(TARGET, rows(2, 3))
+            assert open_connections(keyed, "slow") == 2
+            with keyed.connect("till") as till:
+                assert till.send(TARGET, rows(9, 10)) == 1
+            first.close()
+            wait_for(lambda: open_connections(keyed, "slow") == 1)
+            assert second.send(TARGET, rows(3, 4)) == 1
+            third.abort()
+            with keyed.connect("slow") as fourth:
+                wait_for(lambda: connected(fourth))
+        assert keyed.files["slow"].public.exists()
+    finally:
+        assert keyed.host is not None
+        keyed.host.close()
+    assert sorted(stored(tmp_path)[0]) == [0, 1, 3, 4, 9]
+
+
+def connected(client: Client) -> bool:
+    try:
+        return client.send(TARGET, rows(4, 5)) == 1
+    except LinkBroken:
+        return False

@@ -22,7 +22,13 @@ from millstream.terminal.console import Console
 
 if TYPE_CHECKING:
     from millstream.cluster import Cluster
-    from millstream.engine.jobs.status import CopyStatus, InboxStatus, JobStatus, RuntimeStatus
+    from millstream.engine.jobs.status import (
+        CopyStatus,
+        InboxStatus,
+        JobStatus,
+        ProducerStatus,
+        RuntimeStatus,
+    )
     from millstream.plan.groups import Plan
 
 #: How `wait` and `drain` end when the job has failed, and when the time is over.
@@ -344,6 +350,7 @@ def _view(job: JobStatus) -> Group:
         Text(f"inbox {one.source}/{one.partition}  {one.address}  {_inbox(one)}")
         for one in job.inboxes
     ]
+    parts += [Text(_producer(one)) for one in job.producers]
     parts += [
         Text(f"copy  {one.source}/{one.partition}  {one.original}  {_copy(one)}")
         for one in job.copies
@@ -377,6 +384,21 @@ def _version(job: JobStatus) -> str:
 def _inbox(one: InboxStatus) -> str:
     text = f"{one.rows:,} taken, {one.waiting:,} wait, room for {one.free:,}"
     return f"{text}, {one.error}" if one.error else text
+
+
+def _producer(one: ProducerStatus) -> str:
+    """Return what a producer may send, and how often it had to wait."""
+    limits = [
+        f"{most:,} {what}"
+        for most, what in (
+            (one.rows_per_second, "rows/s"),
+            (one.bytes_per_second, "bytes/s"),
+            (one.most_connections, "connections"),
+        )
+        if most is not None
+    ]
+    sent = f"{one.rows:,} rows, {one.connections:,} connections"
+    return f"producer {one.name}  at most {', '.join(limits)}  {sent}, waited {one.waits:,} times"
 
 
 def _runtime(one: RuntimeStatus) -> str:

@@ -26,12 +26,34 @@ def keys() -> None:
 def new(
     name: Annotated[str, typer.Argument(help="Who the key is for: a producer or an engine.")],
     folder: Folder = _KEYS,
+    may: Annotated[
+        str | None, typer.Option(help='What the producer may do: "rows, end, watermark".')
+    ] = None,
+    rows_per_second: Annotated[
+        int | None, typer.Option(min=1, help="The most rows that it may send in a second.")
+    ] = None,
+    bytes_per_second: Annotated[
+        int | None, typer.Option(min=1, help="The most bytes that it may send in a second.")
+    ] = None,
+    connections: Annotated[
+        int | None, typer.Option(min=1, help="The most connections that it may have.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Create a key, and print where its files belong."""
+    """Create a key, and print where its files belong.
+
+    What a producer may do is written into its .pub file; you can change it there at any time.
+    """
     from millstream.links.keys import new_keys, read_public
 
-    made = new_keys(folder, name)
+    given = {
+        "may": may,
+        "rows_per_second": rows_per_second,
+        "bytes_per_second": bytes_per_second,
+        "connections": connections,
+    }
+    granted = {line: str(value) for line, value in given.items() if value is not None}
+    made = new_keys(folder, name, granted)
     if json:
         public = read_public(made.public).public.decode()
         print(

@@ -61,6 +61,7 @@ def job_status(
         notices=numbers.notices,
         unprocessed=0 if gone else unread(managed, folders.flow(managed.name)),
         inboxes=here,
+        producers=inboxes.producers(managed.name),
         copies=() if gone else opened.copies(),
         version=str(managed.current),
         switch=switch_status(managed.switch),

@@ -1,6 +1,7 @@
 """The TCP connections to a listener, which may be anybody's: counted, watched, and cut.
 
     too many           a new one is cut at once; UNIX sockets have files of their own in reserve
+    too many of a producer    answered that it has to wait, then cut
     silent             clients send a heartbeat every few seconds
     more than a message    bytes that were received and are not a whole message yet
 
@@ -43,6 +44,9 @@ class ConnectionLimits:
 class _Connection:
     inode: int
     read: int = 0
+    #: Whose it is, if its producer may have some only, and whether it is one too many.
+    owner: str | None = None
+    excess: bool = False
 
 
 class InFlight:
@@ -107,8 +111,19 @@ class Connections:
         if fd in self._known:
             self._known[fd].read += size
 
+    def owned(self, fd: int, owner: str, most: int) -> bool:
+        """Tell whether a connection is one of the `most` that its owner may have."""
+        one = self._known.get(fd)
+        if one is not None and one.owner != owner:
+            one.owner, one.excess = owner, self.of(owner) >= most
+        return one is None or not one.excess
+
+    def of(self, owner: str) -> int:
+        """Return how many connections an owner has whose number is limited."""
+        return sum(one.owner == owner and not one.excess for one in list(self._known.values()))
+
     def sweep(self) -> None:
-        """Cut connections that are silent, or hold more than a message."""
+        """Cut connections that are too many, are silent, or hold more than a message."""
         unread: dict[int, int] = {}
         for fd, one in list(self._known.items()):
             try:
@@ -123,7 +138,9 @@ class Connections:
                 continue  # another kernel
             idle_ms = struct.unpack_from("=I", info, _IDLE_AT)[0]
             unread[fd] = max(0, struct.unpack_from("=Q", info, _RECEIVED_AT)[0] - one.read)
-            if idle_ms > 1000 * self._limits.idle_s:
+            if one.excess:  # its client has the answer by now
+                self._cut(fd, f'"{one.owner}" has too many')
+            elif idle_ms > 1000 * self._limits.idle_s:
                 self._cut(fd, "nothing has come for too long")
             elif unread[fd] > self._limits.unread:
                 self._cut(fd, "a message is too large")

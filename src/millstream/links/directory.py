@@ -20,7 +20,8 @@ from millstream.links.engine_address import address_at
 from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair
 from millstream.links.link import Link, open_link
-from millstream.links.network import Address
+from millstream.links.listener import REGISTERED
+from millstream.links.network import Address, Transport, choose, own_ips
 from millstream.links.target import no_room
 from millstream.links.transport import Loop
 
@@ -130,6 +131,9 @@ class Directory:
         if found is not None and address.folder == str(found.folder):
             # The place is where the host was: by now another one may listen, elsewhere.
             return self._opened(f"flow:{found.folder.name}", found.address)
+        asked = self._links.get(Address(place.ip, place.port))
+        if asked is not None and asked.transport is Transport.TCP is _way_to(address):
+            return asked  # the connection over which we have asked where it is
         return self._opened(address, lambda: address)
 
     def _first_link(self, name: str) -> Link:
@@ -153,6 +157,10 @@ class Directory:
         if name not in self._links:
             self._links[name] = open_link(self._loop, where, keys=self._key, server=self._server)
         return self._links[name]
+
+
+def _way_to(address: Address) -> Transport:
+    return choose(address, own_ips=own_ips(), registered=REGISTERED)
 
 
 def _claim(source: str, sender: str, partition: int, mine: int, request: int) -> envelope.Request:

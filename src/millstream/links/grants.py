@@ -3,6 +3,9 @@
     may = "rows, end, watermark"        rows alone if there is no such line
     sources = "shop.sales, shop.*"      all of them if there is none
     senders = "orders/*"                names beside those that begin with the key's name
+    rows_per_second = "1000"            no limit if there is none, as for the next two (quotas.py)
+    bytes_per_second = "1000000"
+    connections = "4"
 
 A sender's name that begins with the name of a key belongs to that key, to the longest one if there
 are several: "till-1" and "till-1/7" to "till-1", "till-2" to "till". Names that no key has:
@@ -20,7 +23,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
+from millstream.links.quotas import UNLIMITED, Quota
+
 RIGHTS: Final = ("rows", "end", "watermark")
+QUOTAS: Final = ("rows_per_second", "bytes_per_second", "connections")
 _PASSING: Final = re.compile(r"(client|send):[0-9a-f]{32}")
 
 
@@ -31,6 +37,7 @@ class Grant:
     may: frozenset[str] = frozenset({"rows"})
     sources: tuple[str, ...] = ("*",)
     senders: tuple[str, ...] = ()
+    quota: Quota = UNLIMITED
 
     def reaches(self, source: str) -> bool:
         """Tell whether the key may send to a source."""
@@ -47,6 +54,8 @@ def parse(fields: Mapping[str, str]) -> Grant:
     Raises:
         ValueError: A line is not known, or gives a right that there is not.
     """
+    numbers = {name: _number(name, fields[name]) for name in QUOTAS if name in fields}
+    fields = {name: text for name, text in fields.items() if name not in numbers}
     lists = {name: tuple(re.split(r"\s*,\s*", text.strip())) for name, text in fields.items()}
     unknown = lists.keys() - {"may", "sources", "senders"}
     if unknown:
@@ -54,7 +63,13 @@ def parse(fields: Mapping[str, str]) -> Grant:
     may = frozenset(lists.get("may", ("rows",)))
     if not may <= set(RIGHTS):
         raise ValueError(f'there is no right "{min(may - set(RIGHTS))}"')
-    return Grant(may, lists.get("sources", ("*",)), lists.get("senders", ()))
+    return Grant(may, lists.get("sources", ("*",)), lists.get("senders", ()), Quota(**numbers))
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,17}", text.strip()):
+        raise ValueError(f'{name} is "{text}", and not a number above 0')
+    return int(text)
 
 
 def owner_of(sender: str, keys: Collection[str]) -> str | None:

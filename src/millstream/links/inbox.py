@@ -179,10 +179,12 @@ class Inbox:
         after: int = NOTHING,
         message: pa.Buffer | None = None,
         incarnation: int = 0,
+        most: int | None = None,
     ) -> Future[TakenRows]:
         """Take rows as `enqueue` does; the future resolves when they are durable.
 
         `message` is the batch as an Arrow IPC message: if it is taken whole it is stored as it is.
+        Of rows that are new, no more than `most` are taken.
 
         Raises:
             SenderReplaced: A newer incarnation has the sender's name.
@@ -192,7 +194,7 @@ class Inbox:
             known = self._store.opened(sender)
             if known is None:
                 return self._answer(0, self._store.senders.get(sender))
-            room = 0 if self._paused or self._held_back else self._store.room(batch)
+            room = 0 if self._paused or self._held_back else self._store.room(batch, most)
             self.rights.check_jump(sender, known, incarnation, int(numbers[0]))
             admission = admit(known.highest, after, numbers, room)
             if not self._claimed(sender, incarnation, turn, admission):
@@ -316,8 +318,6 @@ class Inbox:
         """Tell whether the disk takes events; tries again if it refused a while ago."""
         with self._guard:
             return self._store.working()
-
-    # storing
 
     # answering
 

@@ -104,13 +104,15 @@ class InboxStore:
             return 0
         return max(0, self.capacity.rows - self.waiting_rows)
 
-    def room(self, batch: pa.RecordBatch) -> int:
-        """Return how many of these rows can wait for the disk."""
+    def room(self, batch: pa.RecordBatch, most: int | None = None) -> int:
+        """Return how many of these rows can wait for the disk, at most `most`."""
         each = max(1, int(batch.nbytes) // int(batch.num_rows))
         left = (self.capacity.bytes - self._waiting_bytes) // each
         # One that is larger than all there is passes alone.
         alone = 1 if self.settled and self.error is None else 0
-        return max(min(self.space, MOST_ROWS, left), alone)
+        return min(
+            max(min(self.space, MOST_ROWS, left), alone), MOST_ROWS if most is None else most
+        )
 
     @property
     def settled(self) -> bool:

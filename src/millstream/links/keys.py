@@ -17,6 +17,7 @@ import os
 import re
 import stat
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,9 +31,12 @@ from millstream.links.grants import ROWS_ONLY, Grant
 
 _log = logging.getLogger(__name__)
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_LINE: Final = re.compile(r'(public|secret|may|sources|senders)\s*=\s*"([^"]*)"')
+_LINE: Final = re.compile(
+    rf'(public|secret|may|sources|senders|{"|".join(grants.QUOTAS)})\s*=\s*"([^"]*)"'
+)
 _HALVES: Final = ("public", "secret")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_GRANTS: Final = f'write may = "rows, end, watermark", sources, senders, {", ".join(grants.QUOTAS)}'
 _AGAIN: Final = "copy the file again, or make a new key: millstream keys new NAME"
 
 _BOTH: Final = """\
@@ -75,13 +79,24 @@ class KeyPair:
 # making
 
 
-def new_keys(folder: Path, name: str) -> KeyFiles:
+def new_keys(folder: Path, name: str, granted: Mapping[str, str] | None = None) -> KeyFiles:
     """Make a key and write NAME.key, which only this user can read, and NAME.pub.
+
+    Args:
+        folder: Where the files go.
+        name: Whose key it is.
+        granted: Lines for NAME.pub, which say what its owner may do (grants.py).
 
     Raises:
         KeyExists: One of the files is there already.
-        InvalidKey: The name cannot be that of a file, or the folder cannot be written to.
+        InvalidKey: The name cannot be that of a file, the folder cannot be written to, or there is
+            no such grant.
     """
+    lines = granted or {}
+    try:
+        grants.parse(lines)
+    except ValueError as error:
+        raise InvalidKey(f'key "{name}": {error}', hint=_GRANTS) from error
     if not NAME.fullmatch(name):
         msg = f'"{name}" is not a name for a key'
         raise InvalidKey(msg, hint='letters, digits, ".", "_" and "-", the first a letter or digit')
@@ -93,7 +108,8 @@ def new_keys(folder: Path, name: str) -> KeyFiles:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(files.secret, _BOTH.format(name=name, public=public, secret=secret), 0o600)
-        _write(files.public, _PUBLIC.format(name=name, public=public), 0o644)
+        given = "".join(f'{line} = "{text}"\n' for line, text in lines.items())
+        _write(files.public, _PUBLIC.format(name=name, public=public) + given, 0o644)
     except OSError as exc:
         msg = f'key "{name}" could not be written to "{folder}": {exc.strerror}'
         raise InvalidKey(msg, hint="give another folder") from exc
@@ -158,8 +174,7 @@ def read_public(file: Path | str) -> PublicKey:
         return PublicKey(path.stem, halves["public"], grants.parse(fields))
     except ValueError as error:
         msg = f'key file "{path}": {error}'
-        hint = 'write may = "rows, end, watermark", sources, senders'
-        raise InvalidKey(msg, hint=hint) from error
+        raise InvalidKey(msg, hint=_GRANTS) from error
 
 
 def public_of(text: str) -> bytes:

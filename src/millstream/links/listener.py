@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from millstream.links.feeds import Feeds
 from millstream.links.hosted import HostedSources
 from millstream.links.inbox import Inbox, TakenRows
 from millstream.links.keys import KeyPair, PublicKey, producers, readable_producers
+from millstream.links.metering import Metering
 from millstream.links.network import Address, guard, preferred
 from millstream.links.standing import OWN, Peer, Standing
 from millstream.links.transport import Reply, ServerSocket
@@ -119,6 +121,8 @@ class Listener:
             watched=None if security is None else security.folder,
             on_change=None if security is None else lambda: self._known_again(security),
         )
+        #: What producers with quotas have sent.
+        self.metering = Metering(self._socket.open_connections)
         self._feeds = Feeds()
         self.address = Address(ip, self._socket.port, node, str(folder.resolve()))
         #: What is asked for, also by plain calls in this process.
@@ -166,16 +170,15 @@ class Listener:
         refused: MillstreamError | None = None
         try:
             self._authorise(peer, request)
-            self._take(request, frames, peer.name, reply)
+            self._take(request, frames, peer, reply)
         except MillstreamError as error:
             refused = error
             self._refuse(request.request, error, reply)
         if self.on_request is not None:
             self.on_request(peer, request, refused)
 
-    def _full(self, frames: list[Any], reply: Reply) -> None:
-        """Let a peer wait whose requests take up too much: it sends them again."""
-        why = "too many of its requests wait for an answer"
+    def _full(self, frames: list[Any], why: str, reply: Reply) -> None:
+        """Let a peer wait that takes up too much: it sends its requests again."""
         try:
             request = envelope.decode_request(bytes(frames[0]))
         except BadFrame as error:
@@ -202,9 +205,8 @@ class Listener:
                 self._authorised.clear()
             self._authorised.add(seen)
 
-    def _take(
-        self, request: envelope.Request, frames: list[Any], producer: str | None, reply: Reply
-    ) -> None:
+    def _take(self, request: envelope.Request, frames: list[Any], peer: Peer, reply: Reply) -> None:
+        producer, size = peer.name, sum(map(len, frames))
         match request:
             case envelope.Ask() if request.sender is None:
                 reply(
@@ -215,7 +217,9 @@ class Listener:
                 self._slowly(request.request, lambda: self._claim(inbox, request, producer), reply)
             case envelope.Rows():
                 inbox = self.sources.inbox(request.source, request.partition, producer)
-                self._taken(request.request, self._rows(inbox, request, frames), reply)
+                rows = partial(_enqueue, inbox, request, frames)
+                taken = self.metering.rows(peer, request, size, rows)
+                self._taken(request.request, taken, reply)
             case envelope.Instruct():
                 inbox = self.sources.inbox(request.source, request.partition, producer)
                 taken = inbox.instruct_nowait(
@@ -230,11 +234,13 @@ class Listener:
             case envelope.PutDeadLetter():
                 inbox = self.sources.inbox(request.source, request.partition, producer)
                 letters = [Refused(*letter) for letter in request.letters]
+                self.metering.whole(peer, request, len(letters), size)
                 self._slowly(
                     request.request, lambda: self._put_dead_letters(inbox, request, letters), reply
                 )
             case envelope.Stage():
                 inbox = self.sources.inbox(request.source, request.partition, producer)
+                self.metering.whole(peer, request, request.rows, size)
                 self._staging(inbox, request, frames, reply)
             case envelope.Publish():
                 inbox = self.sources.inbox(request.source, request.partition, producer)
@@ -242,22 +248,6 @@ class Listener:
             case follow.Follow() | follow.Level() | follow.Passed():
                 inbox = self.sources.inbox(request.source, request.partition)
                 self._followed(inbox, request, reply)
-
-    def _rows(self, inbox: Inbox, request: envelope.Rows, frames: list[Any]) -> Future[TakenRows]:
-        schemas = inbox.described(request.version).schemas
-        if len(frames) not in (2, 3) or request.version >= len(schemas):
-            hint = "connect again"
-            raise BadFrame("rows need a batch, and a schema that the journal has or had", hint=hint)
-        batch, message = envelope.decode_batch(frames[1], schemas[request.version], request.rows)
-        numbers = envelope.decode_numbers(frames[2] if len(frames) == 3 else None, request)
-        return inbox.enqueue_nowait(
-            request.sender,
-            numbers,
-            batch,
-            after=request.after,
-            message=message,
-            incarnation=request.incarnation,
-        )
 
     def _claim(
         self, inbox: Inbox, request: envelope.Ask, producer: str | None
@@ -368,6 +358,27 @@ class Listener:
         self._feeds.close()
         self._slow.shutdown()
         self._socket.close()
+
+
+def _enqueue(
+    inbox: Inbox, request: envelope.Rows, frames: list[Any], most: int | None
+) -> Future[TakenRows]:
+    """Hand rows to an inbox, which takes no more than `most`."""
+    schemas = inbox.described(request.version).schemas
+    if len(frames) not in (2, 3) or request.version >= len(schemas):
+        hint = "connect again"
+        raise BadFrame("rows need a batch, and a schema that the journal has or had", hint=hint)
+    batch, message = envelope.decode_batch(frames[1], schemas[request.version], request.rows)
+    numbers = envelope.decode_numbers(frames[2] if len(frames) == 3 else None, request)
+    return inbox.enqueue_nowait(
+        request.sender,
+        numbers,
+        batch,
+        after=request.after,
+        message=message,
+        incarnation=request.incarnation,
+        most=most,
+    )
 
 
 def _passed(inbox: Inbox, request: follow.Passed) -> envelope.Done:

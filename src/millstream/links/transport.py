@@ -174,7 +174,7 @@ class ServerSocket:
         folder: Path,
         ip: str,
         handler: Handler,
-        on_full: Callable[[list[Any], Reply], None],
+        on_full: Callable[[list[Any], str, Reply], None],
         *,
         port: int = 0,
         keys: KeyPair | None = None,
@@ -302,11 +302,16 @@ class ServerSocket:
         try:
             if sock is self._own:
                 self._handler(buffers, OWN, reply)
+                return
+            peer = self._peer(frames[0])
+            if not self._connected(peer, frames[0]):
+                most = f"{peer.grant.quota.connections} connections"
+                self._on_full(buffers, f'producer "{peer.name}" has its {most} already', reply)
             elif self.in_flight.enter(identity, size):
                 counted = _Counted(reply, partial(self.in_flight.leave, identity, size))
-                self._handler(buffers, self._peer(frames[0]), counted)
+                self._handler(buffers, peer, counted)
             else:
-                self._on_full(buffers, reply)
+                self._on_full(buffers, "too many of its requests wait for an answer", reply)
         except Exception:  # noqa: BLE001 (as above)
             _log.exception("a request is left unanswered after an unexpected error")
 
@@ -314,6 +319,17 @@ class ServerSocket:
         if self._keys is None:
             return OPEN
         return self._known.get(frame.get("User-Id").encode(), UNKNOWN)
+
+    def _connected(self, peer: Peer, frame: Any) -> bool:
+        """Tell whether a connection is one of those that its producer may have."""
+        most = peer.grant.quota.connections
+        if most is None or peer.name is None:
+            return True
+        return self._connections.owned(frame.get(zmq.SRCFD), peer.name, most)
+
+    def open_connections(self, producer: str) -> int:
+        """Return how many connections a producer has whose number is limited."""
+        return self._connections.of(producer)
 
     def _send_answers(self) -> None:
         while self._answers:

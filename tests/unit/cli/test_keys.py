@@ -10,7 +10,8 @@ from typer.testing import CliRunner, Result
 
 from millstream.cli.app import app
 from millstream.errors import InvalidKey, KeyExists, MillstreamError
-from millstream.links.keys import new_keys, read_key
+from millstream.links.keys import new_keys, read_key, read_public
+from millstream.links.quotas import Quota
 
 
 def invoke(*words: object) -> Result:
@@ -134,3 +135,16 @@ def test_a_file_that_is_no_key_is_refused(tmp_path: Path, content: bytes | None)
 @pytest.mark.parametrize("words", [["new"], ["show"], ["nothing"], ["ls", "--what"]])
 def test_wrong_arguments_end_with_2(words: list[str]) -> None:
     assert invoke(*words).exit_code == 2
+
+
+def test_what_a_producer_may_do_is_written_beside_its_key(tmp_path: Path) -> None:
+    quota = ("--rows-per-second", 500, "--bytes-per-second", 10_000, "--connections", 2)
+    said("new", "till", "--folder", tmp_path, "--may", "rows, end", *quota)
+    grant = read_public(tmp_path / "till.pub").grant
+    assert grant.may == {"rows", "end"}
+    assert grant.quota == Quota(500, 10_000, 2)
+    assert "500" not in (tmp_path / "till.key").read_text()
+    with pytest.raises(InvalidKey, match='there is no right "everything"'):
+        said("new", "other", "--folder", tmp_path, "--may", "everything")
+    assert not (tmp_path / "other.key").exists()
+    assert said("show", tmp_path / "till.pub").startswith("till  ")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.links.grants import Grant, may_send_as, owner_of, parse
+from millstream.links.quotas import Quota
 
 KEYS = ["till", "till-1", "shop", "x.y"]
 _NAMES = st.text("tilshop-1./xy_", min_size=1, max_size=8)
@@ -79,3 +80,12 @@ def test_a_grant_is_written_in_lines() -> None:
     for wrong in ({"may": "everything"}, {"may": ""}, {"source": "shop.sales"}):
         with pytest.raises(ValueError, match=r"no right|not known"):
             parse(wrong)
+
+
+def test_a_quota_is_written_in_lines() -> None:
+    assert parse({}).quota == Quota()
+    lines = {"rows_per_second": "1000", "bytes_per_second": " 5 ", "connections": "4"}
+    assert parse(lines).quota == Quota(1000, 5, 4)
+    for wrong in ("0", "-1", "many", "1.5", "", "9" * 30):
+        with pytest.raises(ValueError, match=r"connections is .* not a number above 0"):
+            parse({"connections": wrong})

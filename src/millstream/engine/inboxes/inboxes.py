@@ -18,8 +18,9 @@ from millstream.engine.inboxes.audited import audited
 from millstream.engine.inboxes.follow import Following
 from millstream.engine.inboxes.job_inboxes import JobInboxes
 from millstream.engine.inboxes.landing import Landing, connecting
+from millstream.engine.inboxes.producers import producer_statuses
 from millstream.engine.jobs.folders import Folders
-from millstream.engine.jobs.status import Place, Places
+from millstream.engine.jobs.status import Place, Places, ProducerStatus
 from millstream.errors import JournalError, SchemaConflict
 from millstream.ingest import SourceSettings
 from millstream.links.host import Listening, Source, declared_inboxes, last_port, note_address
@@ -285,6 +286,10 @@ class Inboxes:
         """Return the inboxes of a job; if it is not open, it has none."""
         with self._guard:
             return self._jobs.get(job) or JobInboxes(job, self.address)
+
+    def producers(self, job: str) -> tuple[ProducerStatus, ...]:
+        """Return the producers with quotas that have sent to a job."""
+        return producer_statuses(self._listener.metering.statistics(), job)
 
     def away(self, job: str) -> tuple[str, ...]:
         """Return the other engines of a job that do not answer."""

@@ -57,6 +57,23 @@ class InboxStatus(msgspec.Struct, frozen=True):
     runtimes: str | None = None
 
 
+class ProducerStatus(msgspec.Struct, frozen=True):
+    """A producer with a quota that has sent to a job: what it may send, and how it does.
+
+    Rows and bytes are those for all jobs of the engine; `waits` counts requests of which not all
+    could be taken at once.
+    """
+
+    name: str
+    rows_per_second: int | None = None
+    bytes_per_second: int | None = None
+    most_connections: int | None = None
+    connections: int = 0
+    rows: int = 0
+    bytes: int = 0
+    waits: int = 0
+
+
 class CopyStatus(msgspec.Struct, frozen=True):
     """The copy of another engine's partition: how far it is, and whether all of it is here."""
 
@@ -159,6 +176,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: Of all partitions; 0 on engines without the job's driver.
     unprocessed: int = 0
     inboxes: tuple[InboxStatus, ...] = ()
+    producers: tuple[ProducerStatus, ...] = ()
     copies: tuple[CopyStatus, ...] = ()
     #: Which version runs: the old one until a switch is done.
     version: str = "1"
