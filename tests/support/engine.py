@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from millstream.clock import SystemClock
+from millstream.engine.job_queries import journal_of
 from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
@@ -43,6 +44,7 @@ from millstream.errors import (
     SwitchRefused,
 )
 from millstream.flow.flow import Flow
+from millstream.journal import Journal
 from millstream.journal.kinds.files.summary import Summary, summary
 from millstream.links.host import Host, declared_inboxes
 from millstream.links.inbox import Inbox
@@ -252,6 +254,10 @@ class PeerEngine:
     def journals(self, job: str) -> list[Summary]:
         self._job(job)
         return [summary(self.data / "f" / "journals" / "s")]
+
+    def journal(self, job: str, name: str) -> Journal:
+        self._job(job)
+        return journal_of(self.data / "f", name)
 
     # changing
 

@@ -3,17 +3,21 @@
 A journal is named FLOW.JOURNAL and lies in DATA/FLOW/journals/JOURNAL; its dead letters are
 FLOW.JOURNAL.dead. That of a job lies in the data folder of an engine, in
 DATA/jobs/JOB/JOB/journals/JOURNAL, and is named JOB.JOURNAL; with `--job JOB`, JOURNAL is enough.
+With `--engine URL` the engine is asked, over HTTP.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json as jsonlib
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -29,6 +33,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from millstream.cli.journal_remote import remote
 from millstream.cli.options import Engines, Json, TokenFile
 from millstream.errors import JournalError, JournalMissing, SchemaConflict
 from millstream.journal import (
@@ -60,6 +65,7 @@ Name = Annotated[
         help="FLOW.JOURNAL or JOB.JOURNAL; with .dead, its dead letters. With --job, JOURNAL is enough."
     ),
 ]
+_Read = Callable[[int, int | None], Iterator[tuple[int, dict[str, Any]]]]
 #: Where journals are looked for: those of `millstream run`, then those of an engine.
 _DATA: Final = (Path(".millstream"), Path(".millstream-engine"))
 
@@ -213,10 +219,21 @@ def _summaries(data: Path, job: str | None) -> tuple[dict[str, Summary], dict[st
 
 
 @app.command()
-def show(name: Name, data: Data = None, job: Job = None, json: Json = False) -> None:
+def show(
+    name: Name,
+    data: Data = None,
+    job: Job = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
     """Show a journal: partitions, senders, readers and their lag, what was late, dead or lost."""
-    name, journal = find(name, data_of(data), job)
-    found = journal.summary()
+    if engine:
+        with remote(engine, token_file, name, job) as there:
+            name, found = there.name, there.summary()
+    else:
+        name, journal = find(name, data_of(data), job)
+        found = journal.summary()
     if json:
         print(jsonlib.dumps(_plain(name, found), indent=2))
         return
@@ -312,21 +329,28 @@ def cat(
     positions: Annotated[
         bool, typer.Option("--positions", help="Add the partition and the position of each row.")
     ] = False,
+    engine: Engines = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Print rows as JSON lines."""
-    reader = find(name, data_of(data), job)[1].reader()
-    wanted = _columns(columns, reader)
-    parts = range(reader.description.partitions) if partition is None else [partition]
-    left = math.inf if limit is None else limit
-    for number in parts:
-        for position, row in _rows(reader.partition(number), start, wanted, left):
-            if left <= 0:
-                return
-            left -= 1
-            place: dict[str, Any] = (
-                {"_partition": number, "_position": position} if positions else {}
-            )
+    with contextlib.ExitStack() as stack:
+        if engine:
+            there = stack.enter_context(remote(engine, token_file, name, job))
+            count = there.partitions()
+            read: _Read = partial(there.rows, columns=columns, limit=limit)
+        else:
+            reader = find(name, data_of(data), job)[1].reader()
+            count, read = reader.description.partitions, _local(reader, columns, limit)
+        parts = range(count) if partition is None else [partition]
+        found = ((number, *one) for number in parts for one in read(number, start))
+        for number, position, row in itertools.islice(found, limit):
+            place = {"_partition": number, "_position": position} if positions else {}
             print(as_json({**place, **row}))
+
+
+def _local(reader: JournalReader, columns: str | None, limit: int | None) -> _Read:
+    wanted, most = _columns(columns, reader), math.inf if limit is None else limit
+    return lambda number, start: _rows(reader.partition(number), start, wanted, most)
 
 
 def _columns(given: str | None, reader: JournalReader) -> list[str] | None:
@@ -363,10 +387,21 @@ def _numbered(found: Slice, limit: float) -> Iterator[tuple[int, dict[str, Any]]
 
 
 @app.command()
-def verify(name: Name, data: Data = None, job: Job = None, json: Json = False) -> None:
+def verify(
+    name: Name,
+    data: Data = None,
+    job: Job = None,
+    engine: Engines = None,
+    token_file: TokenFile = None,
+    json: Json = False,
+) -> None:
     """Check every checksum of a journal; list what is damaged, and exit with status 1."""
-    name, journal = find(name, data_of(data), job)
-    report = _verified(journal, quiet=json)
+    if engine:
+        with remote(engine, token_file, name, job) as there:
+            name, report = there.name, there.verify()
+    else:
+        name, journal = find(name, data_of(data), job)
+        report = _verified(journal, quiet=json)
     if json:
         print(jsonlib.dumps(asdict(report), indent=2, default=str))
     else:

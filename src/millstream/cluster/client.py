@@ -26,6 +26,7 @@ from millstream.errors import (
     NoSuchAction,
     NoSuchJob,
 )
+from millstream.links.network import check_encrypted, network_is_trusted
 
 DEFAULT: Final = "http://127.0.0.1:8340"
 POLL_S: Final = 1.0
@@ -36,7 +37,7 @@ _CONNECT_S: Final = 5.0
 PLANNING_S: Final = 120.0
 PIECE: Final = 4 << 20
 #: What needs a token though it changes nothing.
-_GUARDED: Final = ("/bytes", "/audit")
+_GUARDED: Final = ("/bytes", "/audit", "/rows")
 
 Answer = TypeVar("Answer")
 Progress = Callable[[JobStatus], None]
@@ -126,7 +127,7 @@ class EngineClient:
             headers["Content-Type"] = media
         given = {name: _text(value) for name, value in query.items() if value is not None}
         limit = httpx.Timeout(
-            self._timeout + extra + float(query.get("limit", 0.0)),
+            self._timeout + extra + (float(query.get("limit", 0.0)) if method == "POST" else 0.0),
             connect=min(_CONNECT_S, self._timeout),
         )
         try:
@@ -190,7 +191,10 @@ class EngineClient:
     def _headers(self, method: str, path: str) -> dict[str, str]:
         if self._token is None and self.local and (method != "GET" or path.endswith(_GUARDED)):
             self._token = tokens.local_token(Path(self.about().data), self.url)
-        return {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        if self._token is None:
+            return {}
+        check_encrypted(self.url, trusted=network_is_trusted())
+        return {"Authorization": f"Bearer {self._token}"}
 
     def close(self) -> None:
         self._http.close()
@@ -232,6 +236,11 @@ def job_path(job: str, what: str | None = None) -> str:
     if "/" in job or job in ("", ".", ".."):
         raise NoSuchJob(f'there is no job "{job}"', hint="millstream jobs lists them")
     path = f"/jobs/{quote(job, safe='')}"
+    return path if what is None else f"{path}/{what}"
+
+
+def journal_path(job: str, journal: str, what: str | None = None) -> str:
+    path = f"{job_path(job)}/journals/{quote(journal, safe='')}"
     return path if what is None else f"{path}/{what}"
 
 

@@ -1,6 +1,6 @@
 """The client of engines: one, or several that are a cluster.
 
-    with Cluster(["http://10.0.0.5:8340", "http://10.0.0.6:8340"], token=token) as cluster:
+    with Cluster(["https://10.0.0.5:8340", "https://10.0.0.6:8340"], token=token) as cluster:
         cluster.deploy(Path("flights.py"))
         cluster.wait("flights")
 
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -28,16 +28,25 @@ from millstream.cluster.client import (
     Progress,
     content_path,
     job_path,
+    journal_path,
 )
 from millstream.cluster.programs import Programs
 from millstream.cluster.switches import JobSwitches
 from millstream.engine.access.audit import AuditEntry, AuditQuery
-from millstream.engine.http.messages import JournalStatus
+from millstream.engine.http.messages import (
+    JournalDetail,
+    JournalRows,
+    JournalStatus,
+    VerifiedJournal,
+)
 from millstream.engine.jobs.lifecycle import SETTLED, JobState
 from millstream.engine.jobs.package import pack
 from millstream.engine.jobs.status import Happening, JobStatus, Peer, Place, Prepared, SourceStatus
 from millstream.engine.programs.contents import Content
 from millstream.errors import EngineAway, EnginesDiffer, MillstreamError
+
+#: Verifying reads a journal from its beginning to its end.
+_VERIFYING_S: Final = 3600.0
 
 
 class _Log(msgspec.Struct):
@@ -139,6 +148,36 @@ class Cluster(Programs, JobSwitches):
     def journals(self, job: str) -> list[JournalStatus]:
         """Return a job's journals in numbers, as the engine with its driver has them."""
         return self._driver(job).get(job_path(job, "journals"), list[JournalStatus])
+
+    def journal(self, job: str, name: str) -> JournalDetail:
+        """Return a journal of a job in detail; with ".dead", its dead letters."""
+        return self._driver(job).get(journal_path(job, name), JournalDetail)
+
+    def journal_pages(
+        self,
+        job: str,
+        name: str,
+        partition: int,
+        *,
+        start: int | None = None,
+        columns: str | None = None,
+        page: int = 1_000,
+    ) -> Iterator[JournalRows]:
+        """Yield the rows of a journal's partition that are there now, page by page."""
+        engine, path = self._driver(job), journal_path(job, name, "rows")
+        query = {"partition": partition, "limit": page, "columns": columns}
+        end: int | None = None
+        while True:
+            found = engine.get(path, JournalRows, **query, **{"from": start})
+            yield found
+            end, start = end or found.end, found.next
+            if start is None or start >= end:
+                return
+
+    def verify_journal(self, job: str, name: str) -> VerifiedJournal:
+        """Compare a journal with its checksums, which reads all of it."""
+        path = journal_path(job, name, "verify")
+        return self._driver(job).post(path, VerifiedJournal, extra=_VERIFYING_S)
 
     def history(self, job: str) -> list[Happening]:
         """Return what has happened to a job, on all engines, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Any
 
 from millstream.clock import iso
@@ -15,8 +16,8 @@ from millstream.engine.managed_job import ManagedJob
 from millstream.engine.parts import Parts
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.switch_service import version_statuses
-from millstream.errors import EngineClosed, NoSuchJob
-from millstream.journal import journals_in
+from millstream.errors import EngineClosed, JournalMissing, NoSuchJob
+from millstream.journal import Journal, journals_in
 from millstream.journal.health import Summary
 from millstream.links.network import Address
 
@@ -132,6 +133,14 @@ class JobQueries:
         folder = self._folders.flow(self._found(job).name)
         return [one.summary() for one in journals_in(folder / "journals").values()]
 
+    def journal(self, job: str, name: str) -> Journal:
+        """Return a journal of a job that is on this engine; with ".dead", its dead letters.
+
+        Raises:
+            JournalMissing: There is none.
+        """
+        return journal_of(self._folders.flow(self._found(job).name), name)
+
     def versions(self, job: str) -> list[VersionStatus]:
         """Return the versions of a job, oldest first."""
         managed = self._found(job)
@@ -148,3 +157,21 @@ class JobQueries:
             for sha256 in {sha256 for one in settings for sha256 in one.binaries.values()}:
                 found.setdefault(sha256, []).append(managed.name)
         return found
+
+
+def journal_of(folder: Path, name: str) -> Journal:
+    """Return a journal of the flow in a folder; with ".dead", its dead letters.
+
+    Raises:
+        JournalMissing: There is none.
+    """
+    # Looked up, never put together: the name comes from outside.
+    found = journals_in(folder / "journals")
+    whole = name.removesuffix(".dead")
+    if whole not in found:
+        hint = f"there are {', '.join(found)}" if found else "it has none on this engine"
+        raise JournalMissing(f'job "{folder.name}" has no journal "{whole}"', hint=hint)
+    wanted = found[whole] if whole == name else found[whole].dead_journal()
+    if not wanted.exists():
+        raise JournalMissing(f'journal "{folder.name}.{whole}" has no dead letters')
+    return wanted

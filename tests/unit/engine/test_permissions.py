@@ -23,10 +23,10 @@ from support.served import PACKAGE, Served
 ROUTES = {
     "nothing": "home docs health ready",
     "any token": "engine openapi",
-    "look": "metrics jobs job groups journals statistics history logs versions wait actions action "
-    "content",
+    "look": "metrics jobs job groups journals journal journal_rows statistics history logs versions "
+    "wait actions action content",
     "send": "send",
-    "operate": "undeploy drain resume give_up settled missed remove_action stop",
+    "operate": "undeploy drain resume give_up settled missed remove_action stop verify_journal",
     "deploy": "deploy prepare begin host switch plan_switch add_action send_content read_content "
     "drop_content",
     "owner": "audit",
@@ -116,7 +116,14 @@ def expected(kind: str, name: str, *, about_job: bool) -> int:
 
 
 def test_every_route_permits_every_kind_of_token_what_it_may_and_no_more(opened: Open) -> None:
-    fill = {"job": "f", "source": "s", "name": "echo", "sha256": "0" * 64, "node": "filter"}
+    fill = {
+        "job": "f",
+        "source": "s",
+        "journal": "s",
+        "name": "echo",
+        "sha256": "0" * 64,
+        "node": "filter",
+    }
     wrong = []
     for kind, token in kinds(opened.data).items():
         for one in OPERATIONS:

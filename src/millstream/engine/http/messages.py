@@ -178,6 +178,16 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     lost: int
 
 
+class PartitionDetail(PartitionStatus, frozen=True):
+    """A partition with its times, in microseconds since 1970, and its senders' highest numbers."""
+
+    min_time: int | None
+    running_max: int | None
+    floor: int | None
+    last_append_at: int | None
+    highest: dict[str, int]
+
+
 class ReaderStatus(msgspec.Struct, frozen=True):
     """A reader of a journal and how far behind it is."""
 
@@ -198,3 +208,59 @@ class JournalStatus(msgspec.Struct, frozen=True):
     partitions: list[PartitionStatus]
     readers: list[ReaderStatus]
     dead: dict[str, int]
+
+
+class JournalDetail(msgspec.Struct, frozen=True):
+    """A journal in detail."""
+
+    name: str
+    written_by: str
+    time: str | None
+    columns: dict[str, str]
+    schemas: int
+    partitions: list[PartitionDetail]
+    readers: list[ReaderStatus]
+    dead: dict[str, int]
+
+
+class JournalRow(msgspec.Struct, frozen=True):
+    """A row, and its position in its partition."""
+
+    position: int
+    row: dict[str, Any]
+
+
+class JournalRows(msgspec.Struct, frozen=True):
+    """Rows of a partition; `next` is the position after them, null at the end.
+
+    Between `begin` and `end` lies what the partition has now; `lost` positions on this page were
+    lost in a repair.
+    """
+
+    partition: int
+    rows: list[JournalRow]
+    next: int | None
+    begin: int
+    end: int
+    lost: int = 0
+
+
+class DamageStatus(msgspec.Struct, frozen=True):
+    """Something in a journal that is not as it was written."""
+
+    partition: int
+    file: str
+    offset: int
+    position: int
+    positions: int
+    fact: str
+
+
+class VerifiedJournal(msgspec.Struct, frozen=True):
+    """What verifying a journal has found."""
+
+    damages: list[DamageStatus]
+    entries: int
+    rows: int
+    bytes: int
+    lost: int

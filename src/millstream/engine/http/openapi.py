@@ -61,6 +61,7 @@ class Operation:
         status: Of an answer.
         refusals: What else may be answered.
         per_job: Whether it answers each token for what is its job, though no job is in the path.
+        rows: Whether it shows rows of users, which needs a token from any host.
         sending: Whether it brings events, which have threads of their own.
     """
 
@@ -76,11 +77,12 @@ class Operation:
     refusals: Sequence[int] = ()
     per_job: bool = False
     sending: bool = False
+    rows: bool = False
 
     @property
     def needs_token(self) -> bool:
         """Whether it needs a token even from the engine's own host."""
-        return self.method != "GET" or self.needs not in _OPEN_HERE
+        return self.method != "GET" or self.rows or self.needs not in _OPEN_HERE
 
     @property
     def audited(self) -> bool:

@@ -10,8 +10,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from millstream.clock import iso
 from millstream.engine.access.audit import AuditEntry, AuditQuery
 from millstream.engine.access.audit import read as read_audit
@@ -22,11 +20,8 @@ from millstream.engine.http.messages import (
     Deployment,
     Dropped,
     Health,
-    JournalStatus,
     Log,
-    PartitionStatus,
     Preparation,
-    ReaderStatus,
     Ready,
     Stopping,
     Switching,
@@ -50,7 +45,6 @@ from millstream.engine.jobs.store import Binary
 from millstream.engine.programs.contents import Content
 from millstream.engine.schemes.guests import GuestStatus
 from millstream.errors import NotThere, RequestRefused
-from millstream.journal.health import Summary
 
 
 def health(api: Api, asked: Asked) -> Health:  # noqa: ARG001 (all operations are called alike)
@@ -125,11 +119,6 @@ def job(api: Api, asked: Asked) -> JobStatus:
 def groups(api: Api, asked: Asked) -> Sequence[GroupStatus]:
     """Return the numbers of a job's groups."""
     return api.engine.status(asked.job).groups
-
-
-def journals(api: Api, asked: Asked) -> list[JournalStatus]:
-    """Return a job's journals on this engine, in numbers."""
-    return [_journal(one) for one in api.engine.journals(asked.job)]
 
 
 def statistics(api: Api, asked: Asked) -> dict[str, Any]:
@@ -319,24 +308,3 @@ def _numbering(sender: str | None, first: int | None) -> Numbering | None:
         hint = "give both Millstream-Sender and Millstream-First-Number, or neither"
         raise RequestRefused("a sender has a name and numbers its rows", hint=hint)
     return Numbering(sender, first)
-
-
-def _journal(found: Summary) -> JournalStatus:
-    partitions = [
-        msgspec.convert(one, PartitionStatus, from_attributes=True) for one in found.partitions
-    ]
-    readers = [
-        ReaderStatus(one.reader, {str(number): at for number, at in one.positions.items()}, one.lag)
-        for one in found.readers
-    ]
-    return JournalStatus(
-        found.path.name,
-        found.written_by,
-        found.time,
-        found.columns,
-        found.rows,
-        found.bytes,
-        partitions,
-        readers,
-        found.dead,
-    )

@@ -2,6 +2,8 @@
 
     GET     / /docs /health /ready /engine /metrics /openapi.json /audit
     GET     /jobs    /jobs/{job}    /jobs/{job}/groups, journals, statistics, logs, history
+    GET     /jobs/{job}/journals/{journal}    /jobs/{job}/journals/{journal}/rows
+    POST    /jobs/{job}/journals/{journal}/verify
     GET     /actions    /actions/{name}    /contents/{sha256}    /contents/{sha256}/bytes
     POST    /jobs    /prepare    /stop    /actions/{name}    /contents/{sha256}
     POST    /jobs/{job}/drain, resume, wait; between engines begin, settled, missed, runtimes/{node}
@@ -25,12 +27,15 @@ from millstream import __version__
 from millstream.engine.access.audit import AuditEntry
 from millstream.engine.access.permissions import Need
 from millstream.engine.http import docs_page, operations
+from millstream.engine.http import journal_operations as shown
 from millstream.engine.http.api import HTML, Api, Asked, Text
 from millstream.engine.http.messages import (
     Beginning,
     Deployment,
     Dropped,
     Health,
+    JournalDetail,
+    JournalRows,
     JournalStatus,
     Log,
     Naming,
@@ -40,6 +45,7 @@ from millstream.engine.http.messages import (
     Stopping,
     Switching,
     SwitchPlanned,
+    VerifiedJournal,
 )
 from millstream.engine.http.openapi import OCTETS, Operation, Parameter, describe
 from millstream.engine.inboxes import intake
@@ -85,6 +91,8 @@ _Moment = Annotated[
 ]
 _Entries = Annotated[int, Meta(ge=1, le=100_000)]
 _Sender = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[!-~]+$")]
+_Partition = Annotated[int, Meta(ge=0, le=100_000)]
+_Rows = Annotated[int, Meta(ge=1, le=10_000)]
 _Number = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 _Action = Annotated[str, Meta(pattern=f"^{NAME}$")]
@@ -98,6 +106,9 @@ _IN_PATH: Final = {
     "name": Parameter("name", _Action, "The program's name.", "path"),
     "sha256": Parameter("sha256", Sha256, "The SHA-256 of all its bytes.", "path"),
     "job": Parameter("job", _Name, "The job's name or id.", "path"),
+    "journal": Parameter(
+        "journal", _Name, "A journal of the job; with .dead, its dead letters.", "path"
+    ),
     "node": Parameter("node", _Name, "A node of the job's scheme.", "path"),
     "source": Parameter(
         "source", _Name, "A source of the flow that takes events from programs.", "path"
@@ -178,7 +189,20 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refusals=(409, 422),
     ),
     _route("GET /jobs/{job}/groups", operations.groups, Need.LOOK, list[GroupStatus]),
-    _route("GET /jobs/{job}/journals", operations.journals, Need.LOOK, list[JournalStatus]),
+    _route("GET /jobs/{job}/journals", shown.journals, Need.LOOK, list[JournalStatus]),
+    _route("GET /jobs/{job}/journals/{journal}", shown.journal, Need.LOOK, JournalDetail),
+    _route(
+        *("GET /jobs/{job}/journals/{journal}/rows", shown.journal_rows, Need.LOOK, JournalRows),
+        Parameter("partition", _Partition, "One partition.", default=0),
+        Parameter("from", _Number, "The first position; without it, the first that is there."),
+        Parameter("limit", _Rows, "How many rows at most.", default=1_000),
+        Parameter("columns", _Name, "Only these columns: a,b,c."),
+        rows=True,
+    ),
+    _route(
+        "POST /jobs/{job}/journals/{journal}/verify",
+        *(shown.verify_journal, Need.OPERATE, VerifiedJournal),
+    ),
     _route("GET /jobs/{job}/statistics", operations.statistics, Need.LOOK, dict[str, Any]),
     _route("GET /jobs/{job}/history", operations.history, Need.LOOK, list[Happening]),
     _route(

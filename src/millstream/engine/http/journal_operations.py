@@ -1,0 +1,138 @@
+"""What an engine shows of a job's journals over HTTP: their numbers, their rows, their health.
+
+Rows are what others have sent: they need a token even on the engine's own host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from millstream.engine.http.api import Api, Asked
+from millstream.engine.http.messages import (
+    DamageStatus,
+    JournalDetail,
+    JournalRow,
+    JournalRows,
+    JournalStatus,
+    PartitionDetail,
+    PartitionStatus,
+    ReaderStatus,
+    VerifiedJournal,
+)
+from millstream.errors import JournalMissing, RequestRefused
+from millstream.journal import JournalReader, Kind, PartitionReader, Slice
+from millstream.journal.health import Summary
+from millstream.journal.plain import rows_of
+
+_PAGE_BYTES: Final = 4 << 20
+"""How many bytes of rows an answer has, about, before they are JSON."""
+_AT_ONCE: Final = 1000
+
+
+def journals(api: Api, asked: Asked) -> list[JournalStatus]:
+    """Return a job's journals on this engine, in numbers."""
+    return [_status(one) for one in api.engine.journals(asked.job)]
+
+
+def journal(api: Api, asked: Asked) -> JournalDetail:
+    """Return a journal of a job: partitions, senders, readers, what was refused or lost.
+
+    With ".dead" after its name, its dead letters.
+    """
+    name = asked.values["journal"]
+    found = api.engine.journal(asked.job, name).summary()
+    partitions = [
+        msgspec.convert(one, PartitionDetail, from_attributes=True) for one in found.partitions
+    ]
+    return JournalDetail(
+        *(name, found.written_by, found.time, found.columns, found.schemas),
+        *(partitions, _readers(found), found.dead),
+    )
+
+
+def journal_rows(api: Api, asked: Asked) -> JournalRows:
+    """Return rows of a partition, from a position on, as JSON has them; "next" is where to go on.
+
+    Times are ISO 8601; NaN and infinities are texts, binary is base64, decimals are texts.
+    """
+    given = asked.values
+    reader = api.engine.journal(asked.job, given["journal"]).reader()
+    number = given["partition"]
+    if number >= reader.description.partitions:
+        msg = f'journal "{given["journal"]}" has {reader.description.partitions} partitions'
+        raise JournalMissing(msg, hint="they are numbered from 0")
+    columns = _columns(given["columns"], reader)
+    part = reader.partition(number)
+    start = max(given["from"] or 0, part.begin)
+    rows: list[JournalRow] = []
+    lost = size = 0
+    at = start
+    for found in _slices(part, start, columns):
+        if len(rows) >= given["limit"] or size >= _PAGE_BYTES:
+            break
+        if found.kind is Kind.LOST:
+            lost += found.stop - found.position
+        at = found.stop
+        if found.batch is not None:
+            batch = found.batch.slice(0, given["limit"] - len(rows))
+            size += batch.nbytes
+            at = found.position + batch.num_rows
+            rows += [JournalRow(found.position + n, row) for n, row in enumerate(rows_of(batch))]
+    return JournalRows(number, rows, at if at < part.end else None, part.begin, part.end, lost)
+
+
+def verify_journal(api: Api, asked: Asked) -> VerifiedJournal:
+    """Compare a journal with its checksums, and return what is damaged; this reads all of it."""
+    found = api.engine.journal(asked.job, asked.values["journal"]).verify()
+    damages = [
+        DamageStatus(
+            one.partition, one.file.name, one.offset, one.position, one.positions, one.fact
+        )
+        for one in found.damages
+    ]
+    return VerifiedJournal(damages, found.entries, found.rows, found.bytes, found.lost)
+
+
+def _slices(part: PartitionReader, start: int, columns: list[str] | None) -> Iterator[Slice]:
+    """Yield what lies in a partition, in short slices: an answer has some megabytes."""
+    end = part.end
+    for begin in range(start, end, _AT_ONCE):
+        yield from part.read(begin, min(begin + _AT_ONCE, end), columns)
+
+
+def _columns(given: str | None, reader: JournalReader) -> list[str] | None:
+    if given is None:
+        return None
+    wanted, known = given.split(","), reader.description.schema.names
+    unknown = [column for column in wanted if column not in known]
+    if unknown:
+        hint = f"its columns are {', '.join(known)}"
+        raise RequestRefused(f'the journal has no column "{unknown[0]}"', hint=hint)
+    return wanted
+
+
+def _status(found: Summary) -> JournalStatus:
+    partitions = [
+        msgspec.convert(one, PartitionStatus, from_attributes=True) for one in found.partitions
+    ]
+    return JournalStatus(
+        found.path.name,
+        found.written_by,
+        found.time,
+        found.columns,
+        found.rows,
+        found.bytes,
+        partitions,
+        _readers(found),
+        found.dead,
+    )
+
+
+def _readers(found: Summary) -> list[ReaderStatus]:
+    return [
+        ReaderStatus(one.reader, {str(number): at for number, at in one.positions.items()}, one.lag)
+        for one in found.readers
+    ]
