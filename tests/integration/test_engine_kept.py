@@ -11,10 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from millstream.cli.app import app
 from millstream.engine import job_runner, orders
 from millstream.engine.engine import Engine
 from millstream.engine.jobs import lifecycle
@@ -34,9 +37,11 @@ from millstream.errors import (
     NoSuchAction,
     NoSuchJob,
     NotLoadable,
+    NotThere,
     StoreBroken,
     WrongNodes,
 )
+from millstream.links.client import connect
 from millstream.links.host import Listening
 from support.engines import (
     drivers_of,
@@ -170,7 +175,7 @@ def test_a_full_disk_is_not_counted_against_a_job(
 
 
 def test_a_mistake_that_a_new_start_would_make_again_is_given_up_at_once(
-    engine: Engine, tmp_path: Path
+    engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     deployed(engine, tmp_path / "flow")
     (tmp_path / "flow/hopeless").touch()
@@ -181,10 +186,46 @@ def test_a_mistake_that_a_new_start_would_make_again_is_given_up_at_once(
         "what is sent to a job that has failed waits in its journals"
     )
     assert engine.status("counts").unprocessed == 5
+    resume = '"millstream resume counts"'
+    with connect(str(engine.address)) as client:
+        assert client.info("counts.events").notice == (
+            f'job "counts" is failed; rows are stored until {resume}'
+        )
+        assert any(resume in one.getMessage() for one in caplog.records)
+    sent = CliRunner().invoke(app, ["send", "counts.events", "--to", str(engine.address)], input="")
+    assert f'note: job "counts" is failed; rows are stored until {resume}' in sent.stderr
     (tmp_path / "flow/hopeless").unlink()
     assert engine.resume("counts").state is JobState.STARTING
     until(engine, "counts", RUNNING)
     wait_until(lambda: engine.status("counts").unprocessed == 0)
+    with connect(str(engine.address)) as client:
+        assert client.info("counts.events").notice is None
+
+
+def test_a_sender_to_a_job_whose_inboxes_cannot_be_opened_gets_its_state_and_what_helps(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    with closing(Engine(data)) as engine:
+        engine.start()
+        deployed(engine, tmp_path / "flow")
+        engine.send("counts.events", rows(0, 5))
+    (description,) = data.glob("jobs/counts/*/journals/events/journal.json")
+    sound = description.read_bytes()
+    description.write_bytes(b"{")
+    with closing(Engine(data)) as engine:
+        engine.start()
+        until(engine, "counts", FAILED)
+        with (
+            connect(str(engine.address)) as client,
+            pytest.raises(NotThere, match=r'job "counts" is failed: .*journal\.json') as found,
+        ):
+            client.send("counts.events", rows(5, 6))
+        assert found.value.hint == "remove the cause, then millstream resume counts"
+        description.write_bytes(sound)
+        engine.resume("counts")
+        with connect(str(engine.address)) as client:
+            assert client.send("counts.events", rows(5, 6)) == 1
 
 
 def test_a_driver_that_dies_while_its_job_drains_is_started_again_and_drains_on(

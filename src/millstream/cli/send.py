@@ -116,6 +116,9 @@ def send(
     try:
         with _silence_broken(client, target, to or data):
             ended = client.ended(target)
+        notice = client.info(target).notice
+        if notice:
+            typer.echo(f"note: {notice}", err=True)
         if ended:
             hint = "start the flow again in a new --data folder"
             if engine is not None:

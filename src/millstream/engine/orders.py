@@ -69,6 +69,7 @@ class Orders:
         self._binaries, self._drivers, self._jobs = binaries, drivers, jobs
         self._happened, self._soon = happened, soon
         self.guests = Guests(self._guest)
+        inboxes.explain(self._notice, self._absent)
 
     def carry_out(self, managed: ManagedJob, orders: list[Order]) -> None:
         """Carry out orders in turn, until one fails that the rest depends on."""
@@ -132,6 +133,27 @@ class Orders:
                 self._inboxes.job(managed.name).resume()
             case life.EndIntake():
                 self._inboxes.end(managed.name)
+
+    def _failed(self, source: str) -> ManagedJob | None:
+        """Return the job of a source, if it has failed."""
+        found = self._jobs.get(source.partition(".")[0])
+        return found if found is not None and found.job.state is life.JobState.FAILED else None
+
+    def _notice(self, source: str) -> str | None:
+        """Return what senders should know whose rows are stored, and not processed."""
+        failed = self._failed(source)
+        if failed is None:
+            return None
+        resume = f'"millstream resume {failed.name}"'
+        return f'job "{failed.name}" is failed; rows are stored until {resume}'
+
+    def _absent(self, source: str) -> tuple[str, str] | None:
+        """Return why the inboxes of a source are not open, and what helps."""
+        failed = self._failed(source)
+        if failed is None:
+            return None
+        why = f'job "{failed.name}" is failed: {failed.job.reason}'
+        return why, f"remove the cause, then millstream resume {failed.name}"
 
     def _start_soon(self, managed: ManagedJob, order: life.StartDriver) -> None:
         start = partial(self._start_driver, managed)
@@ -322,5 +344,8 @@ def _each(waits: Sequence[Callable[[], object]]) -> None:
 
 def _stopped(managed: ManagedJob) -> str:
     """Return why the inboxes of a job take nothing, and what helps."""
-    name, state = managed.name, managed.job.state.value
-    return f'job "{name}" is {state}; "millstream undeploy {name}", then deploy it again'
+    name, state = managed.name, managed.job.state
+    helps = f'"millstream undeploy {name}", then deploy it again'
+    if not managed.job.flush and state in (life.JobState.DRAINED, life.JobState.FAILED):
+        helps = f'"millstream resume {name}"'
+    return f'job "{name}" is {state.value}; {helps}'

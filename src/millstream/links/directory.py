@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from millstream.links.network import Address, Transport, choose, own_ips
 from millstream.links.target import no_room
 from millstream.links.transport import Loop
 
+_log = logging.getLogger(__name__)
 ASK_S: Final = 2.0
 _PAUSE_S: Final = 0.02
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:[0-9]{1,5}")
@@ -81,6 +83,8 @@ class Directory:
                 asked = link.call(lambda n: envelope.Ask(n, name))
                 answer = result(asked, time.monotonic() + ASK_S, name)
                 assert isinstance(answer, envelope.SourceInfo)
+                if answer.notice is not None:
+                    _log.warning("%s: %s", name, answer.notice)
                 return answer
             if time.monotonic() > deadline:
                 raise self.no_answer()

@@ -138,7 +138,7 @@ class SourceInfo(Frame, frozen=True, tag="card"):
     """What a source holds, and its inboxes by partition; those added since are in `later`.
 
     Who may send a row again in another life spreads its rows over the former alone, so that it
-    finds the same place. `incarnation` has the sender's name that was asked for.
+    finds the same place. `notice` is what a sender should know. `incarnation` has the sender's name that was asked for.
     """
 
     source: str
@@ -150,6 +150,7 @@ class SourceInfo(Frame, frozen=True, tag="card"):
     ended: bool = False
     later: list[Place] = msgspec.field(default_factory=list)
     incarnation: int | None = None
+    notice: str | None = None
 
 
 class TakenAnswer(Frame, frozen=True, tag="taken"):

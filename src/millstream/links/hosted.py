@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.errors import NotAllowed, NotThere
@@ -29,6 +29,10 @@ class HostedSources:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._sources: dict[str, _Hosted] = {}
+        #: Returns what senders to a source should know, though their rows are taken.
+        self.notice: Callable[[str], str | None] = lambda _source: None
+        #: Returns why a source is not here, and what helps, if that is known.
+        self.absent: Callable[[str], tuple[str, str] | None] = lambda _source: None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,6 +94,7 @@ class HostedSources:
             ended=all(inbox.progress().ended for inbox in hosted.inboxes.values()),
             later=places[description.lasting :],
             incarnation=incarnation,
+            notice=self.notice(source),
         )
 
     def inbox(self, source: str, partition: int, producer: str | None = None) -> Inbox:
@@ -109,8 +114,9 @@ class HostedSources:
         hosted = self._sources.get(source)
         if hosted is None:
             known = ", ".join(sorted(self._sources)) or "none"
-            hint = f"its sources: {known}"
-            raise NotThere(f'there is no source "{source}" at {self._address}', hint=hint)
+            why, hint = self.absent(source) or ("", f"its sources: {known}")
+            msg = f'there is no source "{source}" at {self._address}'
+            raise NotThere(f"{msg}: {why}" if why else msg, hint=hint)
         allowed = hosted.allowed
         if producer is not None and allowed is not None and producer not in allowed:
             hint = "ask its owner to list the key"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -63,6 +63,12 @@ class Inboxes:
         note_address(self._folder, self.address)
         self._started = True
         self.tick()
+
+    def explain(
+        self, notice: Callable[[str], str | None], absent: Callable[[str], tuple[str, str] | None]
+    ) -> None:
+        """Say what senders to a source should know, and why one is not here."""
+        self._listener.sources.notice, self._listener.sources.absent = notice, absent
 
     @property
     def address(self) -> Address:
