@@ -47,6 +47,10 @@ def engine(
         bool,
         typer.Option("--open-without-tls", help="Allow tokens to be sent to --host unencrypted."),
     ] = False,
+    ca: Annotated[
+        Path | None,
+        typer.Option(help="The certificates to verify other engines with; default MILLSTREAM_CA."),
+    ] = None,
     inbox_port: InboxPort = 0,
     network: Network = None,
     key: Key = None,
@@ -71,12 +75,14 @@ def engine(
     listening = listening_at(
         inbox_port, network, key, producers, open_without_keys=open_without_keys
     )
+    from millstream.engine.access.trust import trust
     from millstream.engine.engine import Engine
     from millstream.engine.http.server import Server, Serving, guard
     from millstream.patterns.kernel_cache import begin
 
     serving = Serving(host, port, tls_cert, tls_key, open_without_tls)
     guard(serving)
+    trust(ca)
     _log_to_stderr()
     begin()  # so that the first job with a pattern need not wait for its kernel
     secrets_beside(data)

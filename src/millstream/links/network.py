@@ -22,6 +22,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -34,6 +35,8 @@ from millstream.errors import (
 )
 
 LOOPBACK: Final = "127.0.0.1"
+OPEN_WITHOUT_TLS: Final = "MILLSTREAM_OPEN_WITHOUT_TLS"
+"""Set to 1, tokens may travel to other hosts unencrypted."""
 _TCP: Final = re.compile(
     r"tcp://(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]/\s]+)):(?P<port>\d{1,5})"
 )
@@ -108,6 +111,33 @@ def _resolved(host: str) -> str:
         raise InvalidAddress(msg, hint=hint) from exc
     found.sort(key=lambda one: one[0] != socket.AF_INET)
     return str(_ip(str(found[0][4][0])))
+
+
+def check_encrypted(url: str, *, trusted: bool) -> None:
+    """Refuse to send a token where others could read it on its way.
+
+    Args:
+        url: That of an engine.
+        trusted: Whether the user trusts the network.
+
+    Raises:
+        OpenNetwork: It is http://, and not on this host.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        here = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    if parts.scheme == "http" and not here and not trusted:
+        msg = f"others could read the token on its way to {url}"
+        hint = "use https://, with --ca if need be, or trust the network: --open-without-tls"
+        raise OpenNetwork(msg, hint=hint)
+
+
+def network_is_trusted() -> bool:
+    """Tell whether the user lets tokens travel unencrypted."""
+    return os.environ.get(OPEN_WITHOUT_TLS, "") not in ("", "0")
 
 
 def _loopback(ip: str) -> bool:

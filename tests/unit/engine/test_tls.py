@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -17,16 +20,17 @@ from millstream.cli.app import app
 from millstream.cluster import Cluster, EngineClient
 from millstream.engine.access import audit
 from millstream.engine.access.audit import AuditQuery
+from millstream.engine.access.trust import trust
 from millstream.engine.http.server import Server, Serving
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.schemes.elsewhere import Elsewhere
 from millstream.engine.schemes.guests import GuestOrder
-from millstream.errors import EngineAway, EngineError
+from millstream.errors import EngineAway, EngineError, NoAnswer, OpenNetwork
 from millstream.links.follower import Follower
 from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
 from millstream.links.listener import Security
-from millstream.links.network import Address
+from millstream.links.network import Address, check_encrypted
 from support.engine import PeerEngine
 from support.links import TARGET, declare, hosted, journal, row, wait_for
 
@@ -229,3 +233,112 @@ def test_what_engines_copy_from_each_other_is_not_seen_on_its_way(tmp_path: Path
     copied = b"".join(file.read_bytes() for file in copy.rglob("*") if file.is_file())
     assert SEEN in copied
     assert SEEN not in b"".join(heard)
+
+
+# tokens on their way
+
+
+@pytest.mark.parametrize(
+    ("url", "refused"),
+    [
+        ("http://10.0.0.5:8340", True),
+        ("http://engine.example:8340", True),
+        ("http://[fd00::1]:8340", True),
+        ("http://127.0.0.1:8340", False),
+        ("http://127.9.9.9:8340", False),
+        ("http://[::1]:8340", False),
+        ("http://localhost:8340", False),
+        ("https://10.0.0.5:8340", False),
+    ],
+)
+def test_a_token_travels_encrypted_or_stays_on_its_host(url: str, refused: bool) -> None:
+    check_encrypted(url, trusted=True)
+    if not refused:
+        check_encrypted(url, trusted=False)
+        return
+    with pytest.raises(OpenNetwork, match="read the token on its way to http") as found:
+        check_encrypted(url, trusted=False)
+    assert "--open-without-tls" in str(found.value.hint)
+
+
+class Eavesdropper(BaseHTTPRequestHandler):
+    """An engine, as far as it is asked for its inboxes, that keeps the heads of requests."""
+
+    heads: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.heads.append(str(self.headers))
+        self.send_response(401)
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Be silent."""
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a host that is not this one, as far as names go."""
+    looked_up = socket.getaddrinfo
+
+    def lookup(host: str, *rest: object, **named: object) -> object:
+        return looked_up("127.0.0.1" if host == "engine.example" else host, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    Eavesdropper.heads.clear()
+    with HTTPServer(("127.0.0.1", 0), Eavesdropper) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://engine.example:{server.server_port}"
+        server.shutdown()
+
+
+def test_commands_and_clients_refuse_to_send_a_token_in_the_clear(
+    elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_TOKEN", "a-secret-of-ours")
+    for words in (["jobs"], ["status", "f"], ["journal", "ls"], ["send", "f.s"]):
+        found = CliRunner().invoke(app, [*words, "--engine", elsewhere])
+        assert isinstance(found.exception, OpenNetwork), words
+    with pytest.raises(OpenNetwork), ms.connect(elsewhere, timeout=1) as client:
+        client.send(TARGET, row(0))
+    assert not any("a-secret-of-ours" in head for head in Eavesdropper.heads)
+
+
+def test_who_trusts_the_network_may_send_it(
+    elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_TOKEN", "a-secret-of-ours")
+    CliRunner().invoke(app, ["jobs", "--engine", elsewhere, "--open-without-tls"])
+    assert any("a-secret-of-ours" in head for head in Eavesdropper.heads)
+    assert "MILLSTREAM_OPEN_WITHOUT_TLS" not in os.environ
+
+
+def test_an_engine_takes_the_certificates_that_verify_others(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_CA", "")
+    found = CliRunner().invoke(app, ["engine", "--ca", str(tmp_path / "none.pem")])
+    assert isinstance(found.exception, EngineError)
+    assert "none.pem" in str(found.exception)
+    trust(certificate[0])
+    assert os.environ["MILLSTREAM_CA"] == str(certificate[0].resolve())
+
+
+def test_a_client_verifies_an_engine_that_it_asks_where_its_inboxes_are(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = PeerEngine(tmp_path)
+    server = Server(engine, tmp_path, Serving("127.0.0.1", 0, *certificate))
+    server.start()
+    try:
+        with pytest.raises(NoAnswer), ms.connect(server.url, timeout=1) as client:
+            client.send(TARGET, row(0))
+        monkeypatch.setenv("MILLSTREAM_CA", str(certificate[0]))
+        with ms.connect(server.url) as client:
+            assert client.send(TARGET, row(0)) == 1
+    finally:
+        server.close()
+        engine.close()

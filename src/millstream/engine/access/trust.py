@@ -30,3 +30,14 @@ def trusted(ca: Path | None = None) -> ssl.SSLContext | bool:
     except (OSError, ssl.SSLError) as exc:
         msg = f'the certificates in "{named}" cannot be read: {exc.strerror or exc}'
         raise EngineError(msg, hint="name a file in PEM format with --ca or MILLSTREAM_CA") from exc
+
+
+def trust(ca: Path | None) -> None:
+    """Verify engines with these certificates, in this process and those that it starts.
+
+    Raises:
+        EngineError: The file holds no certificate.
+    """
+    if ca is not None:
+        trusted(ca)
+        os.environ[VARIABLE] = str(ca.resolve())
