@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from millstream.errors import ConditionFailed, UnknownColumn
+from millstream.errors import ConditionFailed, PatternError, UnknownColumn, UnsupportedSql
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
-from millstream.flow.site import meant
+from millstream.flow.site import here, meant
 from millstream.patterns import across, typed
 from millstream.patterns.automaton import Automaton
 from millstream.patterns.blocks import all_blocks
-from millstream.patterns.codes import Source
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.conditions import Owner, label_of
 from millstream.patterns.digest import digest
 from millstream.patterns.emitted import Emitted
 from millstream.patterns.history import Value
-from millstream.patterns.pattern import Pattern
-from millstream.patterns.scalar import Row, compiled, writer_for
+from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.scalar.codes import Source, compiled
+from millstream.patterns.scalar.function import Row, writer_for
 
 EventId = tuple[str, int]
 """(sender, number): an event that reaches two devices is one event."""
@@ -104,6 +104,7 @@ class EdgePattern:
         Raises:
             FlowError: The pattern does not fit these columns, or uses what only Spark computes.
         """
+        _check(pattern)
         keys = _spelled(pattern.keys if pattern.keys is not None else tuple(key), schema)
         automaton = compile_pattern(pattern, schema)
         if emit is not None and pattern.output is None:
@@ -151,6 +152,42 @@ class EdgePattern:
             at,
             timed_out=timed_out,
         )
+
+
+def edge_patterns(
+    pattern: Pattern | Phenomenon,
+    *,
+    schema: Schema | None,
+    time: str,
+    key: Sequence[str] = (),
+    emit: str | None = None,
+) -> tuple[EdgePattern, ...]:
+    """Compile a pattern, or all patterns of a phenomenon, as `EdgePattern.of` does.
+
+    The complex events of a phenomenon tell by which pattern they were found.
+    """
+    if not isinstance(pattern, Phenomenon):
+        return (EdgePattern.of(pattern, schema=schema, time=time, key=key, emit=emit),)
+    late = any(one.late for one in pattern.patterns)
+    found = [
+        EdgePattern.of(one, schema=schema, time=time, key=key, emit=emit)
+        for one in pattern.patterns
+    ]
+    return tuple(
+        replace(one, emitted=replace(one.emitted, late=late, named=one.name)) for one in found
+    )
+
+
+def _check(pattern: object) -> None:
+    """Refuse what is no pattern, and SQL's kind of pattern."""
+    if isinstance(pattern, Pattern):
+        return
+    if hasattr(pattern, "sql") or isinstance(pattern, str):
+        msg = "a MATCH_RECOGNIZE clause cannot be matched at the edge"
+        hint = "write it as a Pattern: begin(), followed_by(), times(), within()"
+        raise UnsupportedSql(msg, hint=hint, where=here())
+    msg = f"{type(pattern).__name__} is no pattern"
+    raise PatternError(msg, hint='write Pattern().begin("a", ...)', where=here())
 
 
 def _spelled(names: tuple[str, ...], schema: Schema | None) -> tuple[str, ...]:

@@ -9,14 +9,16 @@ from typing import Final
 from millstream.errors import ConditionFailed, DuplicateName
 from millstream.flow import expressions
 from millstream.flow.schema import Field, Schema
-from millstream.patterns import arithmetic, typed
+from millstream.patterns import typed
 from millstream.patterns.conditions import Owner
 from millstream.patterns.history import Value
 from millstream.patterns.outputs import PIECE, Piece, read_outputs, several
 from millstream.patterns.parts import Parts
 from millstream.patterns.pattern import Pattern
 from millstream.patterns.recipe import PATTERN, TIMED_OUT, piece_type
-from millstream.patterns.scalar import Row, compiled, reading, writer_for
+from millstream.patterns.scalar import arithmetic
+from millstream.patterns.scalar.codes import compiled
+from millstream.patterns.scalar.function import Row, reading, writer_for
 
 Taken = Sequence[tuple[int, Row]]
 """The blocks and rows of a history, in order."""

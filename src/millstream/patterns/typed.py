@@ -27,7 +27,9 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_NTZ: Final = EPOCH.replace(tzinfo=None)
 EPOCH_DAY: Final = date(1970, 1, 1)
 MICROSECOND: Final = timedelta(microseconds=1)
+#: Room for every product of two decimals, and for every double.
 DIGITS: Final = Context(prec=80, rounding=ROUND_HALF_UP)
+WIDE: Final = Context(prec=800, rounding=ROUND_HALF_UP)
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(-?\d+)\)")
 
 Read = Callable[[Value], Value]
@@ -47,6 +49,11 @@ def is_decimal(kind: str | None) -> bool:
 def element_of(kind: str) -> str:
     """Return the type of an array's elements."""
     return kind.removeprefix("array<").removesuffix(">")
+
+
+def value_of(kind: str) -> str:
+    """Return the type of a map's values."""
+    return ddl.split_types(kind.removeprefix("map<").removesuffix(">"))[1]
 
 
 def fields_of(kind: str) -> dict[str, str]:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from millstream.errors import ConditionFailed, EventRefused, InvalidCondition, UnknownColumn
+from millstream.errors import (
+    ConditionFailed,
+    EventRefused,
+    InvalidCondition,
+    UnknownColumn,
+    UnsupportedSql,
+)
 from millstream.flow.schema import Schema
-from millstream.patterns.edge import EdgePattern
-from millstream.patterns.pattern import Pattern
+from millstream.patterns.edge import EdgePattern, edge_patterns
+from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.query import Query
 from millstream.patterns.typed import coerced
 
 SCHEMA = Schema.parse("origin string, delay double, gate int, at timestamp")
@@ -69,6 +77,25 @@ def test_what_only_spark_computes_is_refused_by_name_and_place():
     pattern = Pattern("p").begin("a", "soundex(origin) = 'B200'").within("1 hour")
     with pytest.raises(InvalidCondition, match=r'block "a" uses soundex\(\), which only Spark'):
         edge(pattern)
+
+
+def test_sql_patterns_are_refused():
+    query = Query.of(
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at PATTERN (a b) DEFINE a AS x = 1)"
+    )
+    for found in (query, query.sql):
+        with pytest.raises(UnsupportedSql, match="a MATCH_RECOGNIZE clause cannot be matched"):
+            edge(found)
+
+
+def test_the_patterns_of_a_phenomenon_are_named_in_what_they_emit():
+    one = Pattern("one").begin("a", "gate = 1").within("1 hour")
+    both = Phenomenon("ph", (one, replace(LATER, name="two", late=True)), emit="origin")
+    first, second = edge_patterns(both, schema=SCHEMA, time="at", key=["origin"])
+    seen = first.seen(("s", 1), AT, row(gate=1))
+    expected = {"origin": "BOS", "pattern": "one", "timed_out": False, "at": NOON}
+    assert first.complex_event(("BOS",), [(0, seen)], AT) == expected
+    assert (first.name, second.name) == ("one", "two")
 
 
 def test_a_column_that_is_not_there_is_refused():

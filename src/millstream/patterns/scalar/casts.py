@@ -13,9 +13,10 @@ from typing import Final
 from sqlglot import exp
 
 from millstream.flow import ddl
-from millstream.patterns import arithmetic, typed
-from millstream.patterns.codes import Build, Code, Writer
+from millstream.patterns import typed
 from millstream.patterns.history import Value
+from millstream.patterns.scalar import arithmetic
+from millstream.patterns.scalar.codes import Build, Code, Writer
 
 Change = Callable[[Value], Value]
 _TRUE: Final = frozenset(["t", "true", "y", "yes", "1"])
@@ -23,7 +24,9 @@ _FALSE: Final = frozenset(["f", "false", "n", "no", "0"])
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _SPECIAL: Final = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
-_DAY: Final = re.compile(r"(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII)
+_DAY: Final = re.compile(
+    r"(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL
+)
 _MOMENT: Final = re.compile(
     r"(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})"
     r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?)?(?:\s*(Z|UTC|[+-]\d{1,2}(?::?\d{2})?))?)?)?)?",
@@ -322,7 +325,7 @@ def _cast(writer: Writer, tree: exp.Cast) -> Code:
     """Return CAST or TRY_CAST, which is null where CAST fails."""
     code, wanted = writer.code(tree.this), ddl.parse_type(tree.to.sql(dialect="spark"))
     if code.type == "void":
-        return code
+        return Code(code.source, wanted, code.when)
     tries = isinstance(tree, exp.TryCast) and tree.args.get("safe")
     if code.type is None:
         change: Change | None = lambda value: untyped(value, wanted)  # noqa: E731

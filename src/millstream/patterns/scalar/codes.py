@@ -36,7 +36,8 @@ class Code:
         source: The value, if all of `when` hold.
         type: Its Spark type; None if only the row can tell.
         when: What holds if the value is not null, to be asked in this order.
-        literal: Whether it is a literal, whose value is `of`.
+        literal: Whether it is known beforehand: its value is `of`.
+        written: Whether it stands as a literal in the SQL, and is not computed from one.
     """
 
     source: Source
@@ -44,6 +45,7 @@ class Code:
     when: tuple[Source, ...] = ()
     literal: bool = False
     of: Value = None
+    written: bool = False
 
     @property
     def value(self) -> Source:
@@ -63,7 +65,7 @@ class Code:
         return f"({' and '.join((*self.when, f'not {self.source}'))})"
 
 
-NULL: Final = Code("None", "void", ("False",), literal=True)
+NULL: Final = Code("None", "void", ("False",))
 Build = Callable[["Writer", Any], Code]  # the second is the class of the tree that it is for
 
 
@@ -114,6 +116,9 @@ class Writer:
     def literal(self, value: Value, kind: str | None) -> Code:
         return Code(self.name(value), kind, literal=True, of=value)
 
+    def written(self, value: Value, kind: str | None) -> Code:
+        return Code(self.name(value), kind, literal=True, of=value, written=True)
+
     def call(self, helper: Callable[..., Value], kind: str | None, *args: Code) -> Code:
         """Return a call of a helper that is null if an argument is."""
         sources = ", ".join(arg.source for arg in args)
@@ -155,9 +160,9 @@ class Writer:
             case exp.Not():
                 return self._truth(tree.this, wanted=not wanted)
             case exp.And() | exp.Or():
-                word = "and" if isinstance(tree, exp.And) is wanted else "or"
-                sides = [self._truth(one, wanted=wanted) for one in (tree.this, tree.expression)]
-                return f"({sides[0]} {word} {sides[1]})"
+                word = " and " if isinstance(tree, exp.And) is wanted else " or "
+                sides = tree.flatten(unnest=False)
+                return f"({word.join(self._truth(one, wanted=wanted) for one in sides)})"
         found = self.code(tree)
         if found.type not in (None, "boolean", "void"):
             raise self.refused(tree, f"takes a {found.type} for true or false")
@@ -174,6 +179,24 @@ class Writer:
 def asked(*codes: Code) -> tuple[Source, ...]:
     """Return what holds if none of several values is null."""
     return tuple(dict.fromkeys(one for code in codes for one in code.when))
+
+
+def compiled(name: str, parameters: str, body: Sequence[Source], writer: Writer) -> Any:
+    """Return the Python function with this body.
+
+    Raises:
+        InvalidCondition: It is too deep for Python.
+    """
+    lines = [f"def {name}({parameters}):", *(f"    {line}" for line in body)]
+    try:
+        code = compile("\n".join(lines), f"<{name}>", "exec")
+    except (MemoryError, RecursionError, SyntaxError):
+        fact = "is nested too deeply"
+        hint = "split it into several columns or blocks"
+        raise writer.owner.mistake(InvalidCondition, fact, hint=hint) from None
+    namespace = {**writer.namespace, "__builtins__": {}}
+    exec(code, namespace)  # noqa: S102  (our own source: see codes.py)
+    return namespace[name]
 
 
 def _title(tree: exp.Expr) -> str:

@@ -182,14 +182,19 @@ DECIMAL: Final = {
 # Values whose types only the row can tell
 
 
-def _untyped(calculate: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
-    fit = fitting("bigint")
+def fitted(value: Value) -> Value:
+    """Pass a number on; whole ones are of 64 bits."""
+    return _fit_long(value) if type(value) is int else value
 
+
+_fit_long: Final = fitting("bigint")
+
+
+def _untyped(calculate: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def calculated(left: Value, right: Value) -> Value:
         if isinstance(left, str) or isinstance(right, str):
             raise TypeError("calculates with text")
-        found = calculate(left, right)
-        return fit(found) if type(found) is int else found
+        return fitted(calculate(left, right))
 
     return calculated
 
@@ -201,7 +206,7 @@ UNTYPED: Final = {"+": add, "-": subtract, "*": multiply, "/": divided, "%": rem
 
 
 def negated(value: Value) -> Value:
-    return fitting("bigint")(-value) if type(value) is int else -value
+    return fitted(-value)
 
 
 def is_nan(value: Value) -> bool:

@@ -9,10 +9,11 @@ from typing import Final
 
 from sqlglot import exp
 
-from millstream.patterns import arithmetic, literals, typed
-from millstream.patterns.casts import converted
-from millstream.patterns.codes import NULL, Build, Code, Source, Writer, asked
+from millstream.patterns import literals, typed
 from millstream.patterns.history import Value
+from millstream.patterns.scalar import arithmetic
+from millstream.patterns.scalar.casts import converted
+from millstream.patterns.scalar.codes import NULL, Build, Code, Source, Writer, asked
 
 #: How values of these types are compared by Python as they are by Spark.
 _EXACT: Final = ("string", "boolean", "timestamp", "timestamp_ntz", "date", "binary", "interval")
@@ -30,24 +31,24 @@ _SIGNS: Final[dict[type[exp.Expr], str]] = {
 
 def _literal(writer: Writer, tree: exp.Literal) -> Code:
     if tree.is_string:
-        return writer.literal(tree.this, "string")
+        return writer.written(tree.this, "string")
     text = tree.this
     if text.isdigit():
         return _whole(writer, int(text))
     if "e" in text.lower():
-        return writer.literal(float(text), "double")
+        return writer.written(float(text), "double")
     value = Decimal(text)
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "a literal is a number"
     scale = max(0, -exponent)
-    return writer.literal(value, f"decimal({max(len(digits), scale)},{scale})")
+    return writer.written(value, f"decimal({max(len(digits), scale)},{scale})")
 
 
 def _whole(writer: Writer, value: int) -> Code:
     for kind in ("int", "bigint"):
         if -(1 << (typed.BITS[kind] - 1)) <= value < 1 << (typed.BITS[kind] - 1):
-            return writer.literal(value, kind)
-    return writer.literal(Decimal(value), f"decimal({len(str(abs(value)))},0)")
+            return writer.written(value, kind)
+    return writer.written(Decimal(value), f"decimal({len(str(abs(value)))},0)")
 
 
 def _interval(writer: Writer, tree: exp.Interval) -> Code:
@@ -108,7 +109,9 @@ def _is(writer: Writer, tree: exp.Is) -> Code:
 
 
 def is_null(code: Code) -> Source:
-    """Return the source of whether a value is null."""
+    """Return the source of whether a value is null; it is computed, since it may fail instead."""
+    if not code.source.isidentifier():
+        return f"({code.value} is None)"
     return f"(not ({' and '.join(code.when)}))" if code.when else "False"
 
 
@@ -132,9 +135,10 @@ def compared(writer: Writer, sign: str, left: Code, right: Code) -> Source:
     exact = left.type in _EXACT or left.type in typed.BITS or typed.is_decimal(left.type)
     if exact:
         return f"({a} {sign} {b})"
-    if left.literal or right.literal:
-        # A literal is never NaN, so what is not up to it is above it, as NaN is.
-        return _beside_literal(sign, a, b, swapped=left.literal)
+    if any(one.literal and not arithmetic.is_nan(one.of) for one in (left, right)):
+        # What is not up to it is above it, as NaN is.
+        swapped = left.literal and not arithmetic.is_nan(left.of)
+        return _beside_literal(sign, a, b, swapped=swapped)
     equal, less = writer.name(arithmetic.equal), writer.name(arithmetic.less)
     return {
         "==": f"{equal}({a}, {b})",
@@ -182,9 +186,9 @@ def _in(writer: Writer, tree: exp.In) -> Code:
     if not tree.expressions:
         raise writer.refused(tree)
     this, *others = alike(writer, writer.codes([tree.this, *tree.expressions]), tree)
-    nulls = [one for one in others if one is NULL or one.type == "void"]
-    values = [one for one in others if one not in nulls]
-    if all(one.literal for one in values):
+    nulls = [one for one in others if one.when == NULL.when]
+    values = [one for one in others if one.when != NULL.when]
+    if all(one.literal and not arithmetic.is_nan(one.of) for one in values):
         among = f"{this.source} in {writer.name(frozenset(one.of for one in values))}"
         when = this.when
     else:
@@ -214,7 +218,8 @@ def _calculation(writer: Writer, tree: exp.Binary) -> Code:
 def calculated(writer: Writer, sign: str, left: Code, right: Code, tree: exp.Expr) -> Code:
     """Return a calculation with two values."""
     if "void" in (left.type, right.type):
-        return NULL
+        kind = left.type if right.type == "void" else right.type
+        return Code("None", kind, ("False",))
     if left.type is None or right.type is None:
         left, right = untyped(writer, left), untyped(writer, right)
         return writer.call(arithmetic.UNTYPED[sign], None, left, right)
@@ -255,7 +260,7 @@ def _as_decimals(left: Code, right: Code) -> tuple[Code, Code]:
     """Return numbers of which one is a decimal; a whole literal counts with its own digits."""
 
     def narrowed(code: Code) -> Code:
-        if code.literal and code.type in typed.BITS:
+        if code.written and code.type in typed.BITS:
             kind = f"decimal({len(str(abs(code.of)))},0)"
             return Code(code.source, kind, code.when, literal=True, of=code.of)
         return code
@@ -311,7 +316,7 @@ def _negated(writer: Writer, tree: exp.Neg) -> Code:
     code = writer.code(tree.this)
     if code.type == "void":
         return NULL
-    if code.literal and code.type is not None and arithmetic.numeric(code.type):
+    if code.written and isinstance(tree.this, exp.Literal) and arithmetic.numeric(code.type):
         return _negative(writer, code)
     if code.type in typed.BITS:
         return Code(
@@ -328,15 +333,13 @@ def _negative(writer: Writer, code: Code) -> Code:
     """Return a literal with a minus; the smallest whole numbers have no positive twin."""
     if code.type in typed.BITS or code.type in ("decimal(10,0)", "decimal(19,0)"):
         return _whole(writer, int(-code.of))
-    return writer.literal(-code.of, code.type)
+    return writer.written(-code.of, code.type)
 
 
 def _quotient(writer: Writer, tree: exp.IntDiv) -> Code:
     left, right = writer.code(tree.this), writer.code(tree.expression)
-    if "void" in (left.type, right.type):
-        return NULL
     for one in (left, right):
-        if one.type is not None and one.type not in typed.BITS and not typed.is_decimal(one.type):
+        if one.type not in (None, "void", *typed.BITS) and not typed.is_decimal(one.type):
             raise writer.refused(tree, f"divides a {one.type} with div")
     found = writer.call(arithmetic.quotient, "bigint", left, right)
     return Code(
