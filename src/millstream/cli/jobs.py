@@ -383,6 +383,7 @@ def _version(job: JobStatus) -> str:
 
 def _inbox(one: InboxStatus) -> str:
     text = f"{one.rows:,} taken, {one.waiting:,} wait, room for {one.free:,}"
+    text += f", {one.expired:,} staged files expired" if one.expired else ""
     return f"{text}, {one.error}" if one.error else text
 
 

@@ -304,6 +304,14 @@ class Journal(Protocol):
         """Remove what a sender has staged for a partition, for epochs up to this one."""
         ...
 
+    def left_arrivals(self, partition: int, besides: Iterable[str] = ()) -> list[str]:
+        """Return what is staged for a partition by senders other than these, by name."""
+        ...
+
+    def remove_arrival(self, partition: int, name: str) -> None:
+        """Remove something that is staged for a partition, if it is there."""
+        ...
+
     def ended_senders(self, partition: int) -> list[str]:
         """Return the senders that have ended in a partition."""
         ...

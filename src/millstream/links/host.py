@@ -133,7 +133,12 @@ class Host:
         self._levels.lift(source, floor)
 
     def level(self) -> int | None:
-        """Give idle partitions the floors that are due; return when the next can become idle."""
+        """Give idle partitions the floors that are due; return when the next can become idle.
+
+        What was staged and never published is removed, too.
+        """
+        for inbox in (inbox for inboxes in self._inboxes.values() for inbox in inboxes):
+            inbox.epochs.expire(paused=inbox.paused)
         return self._levels.level()
 
     def close(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final
 
 import pyarrow as pa
 
@@ -11,7 +14,12 @@ from millstream.ingest.rows import numbered
 from millstream.journal import DeadLetter, Staged
 from millstream.journal.base import Reasoned
 from millstream.journal.rows import conform
+from millstream.links import leftovers
 from millstream.links.inbox_store import InboxStore
+
+_log = logging.getLogger(__name__)
+_LOOK_US: Final = 60_000_000
+"""How often leftovers are looked for."""
 
 
 class InboxEpochs:
@@ -19,6 +27,13 @@ class InboxEpochs:
 
     def __init__(self, store: InboxStore, rules: Rules) -> None:
         self._store, self._rules = store, rules
+        self._kept = leftovers.kept_for()
+        #: When senders were here last, and since when their leftovers are known.
+        self._heard: dict[str, int] = {}
+        self._noticed: dict[str, int] = {}
+        self._look_at = 0
+        #: How many leftovers were removed.
+        self.expired = 0
 
     def stage(self, sender: str, epoch: int, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
         """Keep rows aside for an epoch that may be published; they are synced when this returns.
@@ -28,6 +43,7 @@ class InboxEpochs:
         that is there.
         """
         store = self._store
+        self._heard[sender] = store.clock.elapsed_us()
         if epoch <= store.highest(sender):
             return []
         description, now = store.journal.describe(), store.clock.now_us()
@@ -48,6 +64,7 @@ class InboxEpochs:
             WriterBroken: The disk refuses; ask again.
         """
         store = self._store
+        self._heard[sender] = store.clock.elapsed_us()
         rows, refused = store.journal.checked_arrival(staged, store.partition, sender, epoch)
         if epoch > self._queued(sender):
             # Before the rows: where they are, even if only on their way, the letters are.
@@ -57,6 +74,25 @@ class InboxEpochs:
         # the next one.
         store.journal.discard_arrival(store.partition, sender, epoch if rows else epoch - 1)
         return stored
+
+    def expire(self, *, paused: bool) -> None:
+        """Remove what senders have staged and never came back for; call this now and then."""
+        store, now = self._store, self._store.clock.elapsed_us()
+        if paused or store.closed:
+            self._noticed, self._look_at = {}, 0
+            return
+        if now < self._look_at:
+            return
+        kept_us = self._kept // timedelta(microseconds=1)
+        self._look_at = now + min(_LOOK_US, kept_us)
+        heard = {sender: at for sender, at in list(self._heard.items()) if now - at < kept_us}
+        self._heard = heard
+        left = store.journal.left_arrivals(store.partition, besides=heard)
+        self._noticed = leftovers.noticed(self._noticed, left, now)
+        for name in leftovers.due(self._noticed, now, self._kept):
+            _log.warning('inbox %s removes "%s": nobody has come for it', store.name, name)
+            store.journal.remove_arrival(store.partition, name)
+            self.expired += 1
 
     def _queued(self, sender: str) -> int:
         with self._store.guard:

@@ -69,6 +69,7 @@ class JobInboxes:
         """Write ends that are not written, and try again where a disk has refused."""
         for inbox in self.all:
             inbox.working()
+            inbox.epochs.expire(paused=inbox.paused)
         if listen:
             self.listen()
         if self.ending:
@@ -157,6 +158,7 @@ class JobInboxes:
             free=found.free,
             senders=found.senders,
             error=found.error,
+            expired=inbox.epochs.expired,
             runtimes=landing.at if landing is not None and landing.open else None,
         )
 

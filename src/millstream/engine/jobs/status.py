@@ -55,6 +55,8 @@ class InboxStatus(msgspec.Struct, frozen=True):
     error: str | None = None
     #: Where runtimes send to, if that is listened for here.
     runtimes: str | None = None
+    #: How many staged files were removed because nobody came for them.
+    expired: int = 0
 
 
 class ProducerStatus(msgspec.Struct, frozen=True):

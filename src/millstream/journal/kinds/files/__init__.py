@@ -119,6 +119,12 @@ class FilesJournal:
     def discard_arrival(self, partition: int, sender: str, epoch: int) -> None:
         arrivals.discard(self.path, partition, sender, epoch, disk=self.disk)
 
+    def left_arrivals(self, partition: int, besides: Iterable[str] = ()) -> list[str]:
+        return arrivals.left(self.path, partition, besides)
+
+    def remove_arrival(self, partition: int, name: str) -> None:
+        arrivals.remove(self.path, partition, name, disk=self.disk)
+
     def ended_senders(self, partition: int) -> list[str]:
         return ends.read_ends(self.path, partition, self.disk)
 

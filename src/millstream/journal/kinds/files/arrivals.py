@@ -11,7 +11,8 @@ it is:
 A sender works at one epoch at a time, and at the next one only when the last is in all partitions.
 So once an epoch is in a partition, whatever that sender has staged for it, up to this epoch, is
 done with, and nothing else ever is: neither side can crash so that a file is removed which a
-decision may still name. Of a sender that never comes back the files of one epoch stay.
+decision may still name. Of a sender that never comes back the files of one epoch stay, until they
+expire (`links/leftovers.py`).
 """
 
 from __future__ import annotations
@@ -199,11 +200,32 @@ def _batches(buffer: Buffer, schema: pa.Schema, item: Staged) -> list[pa.RecordB
 def discard(path: Path, partition: int, sender: str, epoch: int, *, disk: Disk = REAL) -> None:
     """Remove what a sender has staged for a partition, for epochs up to this one."""
     whose = _hash(sender)
+    for name, (sent_by, at, _, to) in _staged(path).items():
+        if (sent_by, to) == (whose, partition) and at <= epoch:
+            disk.remove(staged_folder(path) / name)
+
+
+def left(path: Path, partition: int, besides: Iterable[str]) -> list[str]:
+    """Return the files that senders other than these have staged for a partition."""
+    known = set(map(_hash, besides))
+    return [
+        name
+        for name, facts in _staged(path).items()
+        if facts[3] == partition and facts[0] not in known
+    ]
+
+
+def remove(path: Path, partition: int, name: str, *, disk: Disk = REAL) -> None:
+    """Remove a file that was staged for a partition."""
+    facts = _facts(name)
+    if facts is not None and facts[3] == partition:
+        disk.remove(staged_folder(path) / name)
+
+
+def _staged(path: Path) -> dict[str, tuple[str, int, int, int]]:
+    """Return what the names of staged files say: sender, epoch, version, partition."""
     try:
         names = [file.name for file in staged_folder(path).iterdir()]
     except FileNotFoundError:
-        return
-    for name in names:
-        facts = _facts(name)
-        if facts is not None and (facts[0], facts[3]) == (whose, partition) and facts[1] <= epoch:
-            disk.remove(staged_folder(path) / name)
+        return {}
+    return {name: facts for name in names if (facts := _facts(name)) is not None}
