@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from millstream.watch.choice import Kind
+
 EventId = tuple[str, int]
 """The sender of an event and its number there: an event that reaches two devices is one event."""
 
-Kind = Literal["sync", "ping", "resync"]
 Status = Literal[0, 1, 2]
 LIVE: Status = 0
 HALTED: Status = 1
@@ -130,5 +131,5 @@ class Records(msgspec.Struct, frozen=True, array_like=True):
     events: list[Happened] = []
     runs: list[RunRecord] = []
     delivered: list[RunId] = []
-    remembered: list[tuple[str, int]] = []
+    remembered: list[tuple[str, tuple[Any, ...], Count]] = []
     now: Moment = 0

@@ -1,0 +1,392 @@
+"""A device: the runs of its patterns, what of them each peer knows, and what is to be sent.
+
+    event     ──▶ matchers ──▶ runs that changed ──▶ change log ──▶ SYNC to each peer behind it
+    a message ──▶ merge    ──▶ runs that changed ──▶ change log ──▶ to those who do not know it
+
+Nothing here reads a clock, a socket or a file: times and messages are arguments. The caller writes
+`records()` to its disk before it sends a message, acknowledges one, or publishes a match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from millstream.errors import DeviceRefused, ImpossiblePattern
+from millstream.patterns.edge import EdgePattern
+from millstream.watch import choice
+from millstream.watch.changes import LIMIT, ChangeLog
+from millstream.watch.choice import Contact, Kind, Periods
+from millstream.watch.matcher import Matcher
+from millstream.watch.messages import Ack, EventId, Records, RunId, Say
+from millstream.watch.records import Reader, Writer
+from millstream.watch.runs import Run
+
+_FORGET_PARTS: Final = 8
+"""How often in a recall period finished runs are looked through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How devices work together.
+
+    Attributes:
+        periods: When which message is sent.
+        recall: For how long events and finished runs are remembered, in microseconds; None: as long
+            as the longest pattern lasts.
+        key_owner: All events of a key come to one device, so that absence can be known.
+        across: "seed" matches patterns across devices that are not sound there; what they find is
+            unconfirmed.
+        ahead: How far an event's time may be ahead of the clock, in microseconds.
+        limit: How many changes are kept for peers that are away.
+    """
+
+    periods: Periods = field(default_factory=Periods)
+    recall: int | None = None
+    key_owner: bool = False
+    across: Literal["seed"] | None = None
+    ahead: int = 3_600_000_000
+    limit: int = LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """A match: the complex event, and the device whose event completed it."""
+
+    id: RunId
+    event: Mapping[str, Any]
+    at: int
+    by: str
+    unconfirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The note in the change log that the complex event of a run has reached its outputs."""
+
+    id: RunId
+
+
+def _about(entry: Run | Delivered) -> object:
+    return ("delivered", entry.id) if isinstance(entry, Delivered) else entry.id
+
+
+class Device:
+    """The patterns of one device among its peers.
+
+    Args:
+        patterns: What it watches for.
+        name: The device's name.
+        incarnation: A name for the time between two starts.
+        peers: The names of the other devices.
+        sharing: How they work together.
+        elapsed: The time of a clock that does not jump, in microseconds.
+
+    Raises:
+        ImpossiblePattern: A pattern cannot be matched across devices.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[EdgePattern],
+        name: str,
+        incarnation: str,
+        peers: Sequence[str] = (),
+        sharing: Sharing | None = None,
+        *,
+        elapsed: int = 0,
+    ) -> None:
+        self.name, self.incarnation, self.sharing = name, incarnation, sharing or Sharing()
+        if peers:
+            for pattern in patterns:
+                check_across(pattern, self.sharing)
+        self.matchers = {
+            pattern.name: Matcher(pattern, name, replicated=bool(peers)) for pattern in patterns
+        }
+        spans = [pattern.span for pattern in patterns if pattern.span is not None]
+        recall = self.sharing.recall
+        self.recall: int = max(spans, default=0) if recall is None else recall
+        self.span: int = max(spans, default=0)
+        self.contacts = {peer: Contact(elapsed) for peer in peers}
+        self.log: ChangeLog[Run | Delivered] = ChangeLog(peers, _about, limit=self.sharing.limit)
+        self.now = -(1 << 62)
+        """The largest time of an event that is known."""
+        self._delivered: set[RunId] = set()
+        self._theirs: dict[RunId, Complete] = {}
+        self._positions: dict[str, tuple[int, int]] = {}
+        self._number = 0
+        self._forgotten_at = self.now
+        self._new = _New()
+
+    # What happens
+
+    def event(
+        self, id: EventId, at: int, row: Mapping[str, Any], *, clock: int | None = None
+    ) -> list[Complete]:
+        """Take in an event of ours, and return the matches that it completes."""
+        self._pass(at, clock)
+        found: list[Complete] = []
+        for matcher in self.matchers.values():
+            seen = matcher.pattern.seen(id, at, row)
+            if seen is None:
+                continue
+            key = matcher.pattern.key(row)
+            if matcher.ordered:
+                self._new.remembered.append((matcher.pattern.name, key, seen))
+            found += self._changed(matcher, matcher.offer(key, seen))
+        return found
+
+    def advance(self, watermark: int) -> list[Complete]:
+        """Return the matches that are complete since no event before `watermark` will come."""
+        return [
+            complete
+            for matcher in self.matchers.values()
+            for complete in self._changed(matcher, matcher.advance(watermark))
+        ]
+
+    def receive(self, peer: str, say: Say, elapsed: int) -> tuple[Ack, list[Complete]]:
+        """Merge a peer's message, and return what to answer and what is complete by it.
+
+        Raises:
+            DeviceRefused: A record in it cannot be; nothing of the message is merged.
+        """
+        if peer not in self.contacts:
+            raise DeviceRefused(f'device "{peer}" is not a peer of {self.name}')
+        reader = Reader(self.matchers.get, say.events)
+        runs = [reader.run(record) for record in say.runs]
+        found = [complete for run in runs for complete in self._merge(run, peer)]
+        for id in say.delivered:
+            self._mark(id, peer)
+        self.contacts[peer] = choice.heard(
+            self.contacts[peer], elapsed, asks=say.reset, resync=say.kind is Kind.RESYNC
+        )
+        return Ack(say.number, self.contacts[peer].reset), found
+
+    def delivered(self, id: RunId) -> None:
+        """Note that the complex event of a run has reached our outputs."""
+        self._mark(id, None)
+
+    def orphans(self, elapsed: int) -> list[Complete]:
+        """Return the matches that this device publishes for one that is away.
+
+        Of the devices that are present the first by name does so.
+        """
+        periods = self.sharing.periods
+        away = {
+            peer for peer, one in self.contacts.items() if choice.away(one, periods, elapsed)
+        }
+        if self.name != min({self.name, *self.contacts} - away):
+            return []
+        known = {self.name, *self.contacts} - away
+        found = [one for one in self._theirs.values() if one.by not in known]
+        for one in found:
+            del self._theirs[one.id]
+        return found
+
+    @property
+    def undelivered(self) -> list[Complete]:
+        """The matches of this device that have not reached its outputs yet: after a restart."""
+        return [
+            self._complete(matcher, run)
+            for matcher in self.matchers.values()
+            for run in matcher
+            if run.completed and run.by == self.name and run.id not in self._delivered
+        ]
+
+    # What is sent
+
+    def due(self, elapsed: int) -> list[tuple[str, Say]]:
+        """Return the messages that are due, and count them as attempted."""
+        return [
+            (peer, self._say(peer, chosen, elapsed))
+            for peer in self.contacts
+            if (chosen := self._choice(peer, elapsed)) is not None
+        ]
+
+    def due_at(self, elapsed: int) -> int | None:
+        """Return when to ask for messages again if nothing happens until then."""
+        moments = [
+            choice.due_at(
+                contact,
+                self.sharing.periods,
+                elapsed,
+                stash=self.log.waiting(peer),
+                trimmed=self.log.trimmed(peer),
+            )
+            for peer, contact in self.contacts.items()
+        ]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def acknowledged(self, peer: str, ack: Ack, elapsed: int) -> None:
+        """Note that a message has reached a peer."""
+        number, position = self._positions.get(peer, (-1, 0))
+        if ack.number != number:
+            return
+        self._positions[peer] = (-1, 0)
+        self.log.passed(peer, position)
+        self.contacts[peer] = choice.succeeded(self.contacts[peer], elapsed, asks=ack.reset)
+
+    def failed(self, peer: str, number: int) -> None:
+        """Note that a message was not acknowledged in time."""
+        if self._positions.get(peer, (-1, 0))[0] == number:
+            self._positions[peer] = (-1, 0)
+            self.contacts[peer] = choice.failed(self.contacts[peer])
+
+    def _choice(self, peer: str, elapsed: int) -> choice.Choice | None:
+        contact, periods = self.contacts[peer], self.sharing.periods
+        if choice.wiped(contact, periods, elapsed):
+            self.log.wipe(peer)
+        stash, trimmed = self.log.waiting(peer), self.log.trimmed(peer)
+        return choice.choose(contact, periods, elapsed, stash=stash, trimmed=trimmed)
+
+    def _say(self, peer: str, chosen: choice.Choice, elapsed: int) -> Say:
+        entries: Iterable[Run | Delivered] = ()
+        if chosen.kind is Kind.RESYNC:
+            position, entries = self.log.resync(peer), self._everything()
+        else:
+            position, entries = self.log.changes(peer)
+        self._number += 1
+        self._positions[peer] = self._number, position
+        self.contacts[peer] = choice.attempted(self.contacts[peer], chosen.kind, elapsed)
+        written = Writer()
+        delivered: list[RunId] = []
+        for entry in entries:
+            if isinstance(entry, Delivered):
+                delivered.append(entry.id)
+            else:
+                written.add([entry])
+        return Say(
+            chosen.kind,
+            self._number,
+            chosen.reset,
+            position,
+            written.events,
+            written.runs,
+            delivered,
+        )
+
+    def _everything(self) -> Iterator[Run | Delivered]:
+        for matcher in self.matchers.values():
+            yield from matcher
+        yield from (Delivered(id) for id in self._delivered)
+
+    # The disk
+
+    def records(self) -> Records | None:
+        """Return what has changed since the last call, to be written to disk; None for nothing."""
+        new, self._new = self._new, _New()
+        return new.records(self.now) if new else None
+
+    def snapshot(self) -> Records:
+        """Return all that the device knows."""
+        everything = _New()
+        for matcher in self.matchers.values():
+            everything.runs.update((run.id, run) for run in matcher)
+            everything.remembered += matcher.remembered()
+        everything.delivered += self._delivered
+        return everything.records(self.now)
+
+    def restore(self, records: Records) -> None:
+        """Know again what a snapshot or a record on disk holds; call it before anything happens."""
+        self.now = max(self.now, records.now)
+        reader = Reader(self.matchers.get, records.events)
+        for pattern, key, place in records.remembered:
+            reader.matcher(pattern).remember(key, reader.event(pattern, place))
+        for record in records.runs:
+            reader.matcher(record.id.pattern).restore(reader.run(record))
+        self._delivered.update(records.delivered)
+
+    # Inside
+
+    def _pass(self, at: int, clock: int | None) -> None:
+        """Let time pass: it is the largest time of an event that is not far ahead of the clock."""
+        self.now = max(self.now, at if clock is None else min(at, clock + self.sharing.ahead))
+        if self.contacts and self.now - self._forgotten_at > self.recall // _FORGET_PARTS:
+            self._forgotten_at = self.now
+            for matcher in self.matchers.values():
+                matcher.forget(self.now - self.recall, self.span)
+            known = {run.id for matcher in self.matchers.values() for run in matcher}
+            self._delivered &= known
+            self._theirs = {id: one for id, one in self._theirs.items() if id in known}
+
+    def _merge(self, run: Run, peer: str) -> list[Complete]:
+        if run.deadline is not None and run.deadline < self.now - self.recall:
+            return []  # it is forgotten here, whatever became of it
+        matcher = self.matchers[run.id.pattern]
+        self._pass(run.link.seen.at, None)
+        return self._changed(matcher, matcher.merge(run), told=run, peer=peer)
+
+    def _changed(
+        self,
+        matcher: Matcher,
+        changes: list[Run],
+        told: Run | None = None,
+        peer: str | None = None,
+    ) -> list[Complete]:
+        found = []
+        for run in changes:
+            if self.contacts:
+                self._new.runs[run.id] = run
+                self.log.append(run, known_to=peer if run is told else None)
+            if run.completed and not run.again:
+                complete = self._complete(matcher, run)
+                found.append(complete)
+                if run.by != self.name and run.id not in self._delivered:
+                    self._theirs[run.id] = complete
+        return found
+
+    def _complete(self, matcher: Matcher, run: Run) -> Complete:
+        event = matcher.pattern.complex_event(run.id.key, run.link.history, run.at)
+        unconfirmed = bool(self.contacts) and not (matcher.ordered or self.sharing.key_owner)
+        return Complete(run.id, event, run.at, run.by, unconfirmed)
+
+    def _mark(self, id: RunId, peer: str | None) -> None:
+        self._theirs.pop(id, None)
+        if id in self._delivered or not self.contacts:
+            return
+        self._delivered.add(id)
+        self._new.delivered.append(id)
+        self.log.append(Delivered(id), known_to=peer)
+
+
+@dataclass
+class _New:
+    """What has changed since the last record for the disk."""
+
+    runs: dict[RunId, Run] = field(default_factory=dict)
+    remembered: list[tuple[str, tuple[Any, ...], Any]] = field(default_factory=list)
+    delivered: list[RunId] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.remembered or self.delivered)
+
+    def records(self, now: int) -> Records:
+        writer = Writer().add(self.runs.values())
+        for pattern, key, seen in self.remembered:
+            writer.remember(pattern, key, seen)
+        return Records(writer.events, writer.runs, self.delivered, writer.remembered, now)
+
+
+def check_across(pattern: EdgePattern, sharing: Sharing) -> None:
+    """Refuse a pattern that devices cannot match together.
+
+    Raises:
+        ImpossiblePattern: It cannot, and how it could.
+    """
+    automaton = pattern.automaton
+    called = f'pattern "{pattern.name}"'
+    if pattern.span is None:
+        msg = f"{called} has no time limit, so peers would have to remember its runs for ever"
+        raise ImpossiblePattern(msg, hint='say within("1 hour")')
+    if automaton.skip.kind != "none" or automaton.singleton or automaton.prefers:
+        msg = f"{called} drops runs because of others, which peers cannot do together"
+        hint = "leave skip strategies and singleton() out, or watch it on a device without peers"
+        raise ImpossiblePattern(msg, hint=hint)
+    if not (pattern.sound or sharing.key_owner or sharing.across == "seed"):
+        msg = f"{called} is not sound across devices: {'; '.join(pattern.unsound)}"
+        hint = (
+            "set key_owner: true if all events of a key come to one device, or across: seed to "
+            "accept unconfirmed matches"
+        )
+        raise ImpossiblePattern(msg, hint=hint)
