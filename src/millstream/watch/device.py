@@ -156,8 +156,8 @@ class Device:
         reader = Reader(self.matchers.get, say.events)
         runs = [reader.run(record) for record in say.runs]
         found = [complete for run in runs for complete in self._merge(run, peer)]
-        for id in say.delivered:
-            self._mark(id, peer)
+        for run_id in say.delivered:
+            self._mark(run_id, peer)
         self.contacts[peer] = choice.heard(
             self.contacts[peer], elapsed, asks=say.reset, resync=say.kind is Kind.RESYNC
         )
@@ -173,9 +173,7 @@ class Device:
         Of the devices that are present the first by name does so.
         """
         periods = self.sharing.periods
-        away = {
-            peer for peer, one in self.contacts.items() if choice.away(one, periods, elapsed)
-        }
+        away = {peer for peer, one in self.contacts.items() if choice.away(one, periods, elapsed)}
         if self.name != min({self.name, *self.contacts} - away):
             return []
         known = {self.name, *self.contacts} - away
@@ -269,7 +267,7 @@ class Device:
     def _everything(self) -> Iterator[Run | Delivered]:
         for matcher in self.matchers.values():
             yield from matcher
-        yield from (Delivered(id) for id in self._delivered)
+        yield from map(Delivered, self._delivered)
 
     # The disk
 
@@ -308,7 +306,7 @@ class Device:
                 matcher.forget(self.now - self.recall, self.span)
             known = {run.id for matcher in self.matchers.values() for run in matcher}
             self._delivered &= known
-            self._theirs = {id: one for id, one in self._theirs.items() if id in known}
+            self._theirs = {one.id: one for one in self._theirs.values() if one.id in known}
 
     def _merge(self, run: Run, peer: str) -> list[Complete]:
         if run.deadline is not None and run.deadline < self.now - self.recall:

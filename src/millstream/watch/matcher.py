@@ -169,7 +169,7 @@ class Matcher:
         for key, runs in list(self.keys.items()):
             for run in [run for run in runs.live.values() if _over(run, before)]:
                 self._remove(runs, run)
-            runs.done = {id: run for id, run in runs.done.items() if not _over(run, before)}
+            runs.done = {run.id: run for run in runs.done.values() if not _over(run, before)}
             keep = bisect_left(runs.remembered, before - recall, key=lambda seen: seen.at)
             del runs.remembered[:keep]
             if runs.idle:
@@ -235,9 +235,9 @@ class Matcher:
         found: list[Run] = []
         for place, taking in enumerate(step.takes):
             forks = () if place == 0 else (Fork(None, taking.block, 0),)
-            id = RunId(self.pattern.name, key, seen.id, forks)
+            run_id = RunId(self.pattern.name, key, seen.id, forks)
             contents = updated(self.moves.registers, self.moves.empty, taking.block, seen.values)
-            link = Link(id, taking.block, seen, None, taking.states, contents)
+            link = Link(run_id, taking.block, seen, None, taking.states, contents)
             found += self._ends(link, taking.completes, seen.at)
         return found
 
@@ -247,20 +247,20 @@ class Matcher:
         kept = bool(step.waits) and not self.ordered
         for taking in step.takes:
             own, again = self.moves.place(link.states, taking.block)
-            id = link.id
+            run_id = link.id
             if own and not kept:
                 kept = True
             else:
                 event = seen.id if own or again else None
-                id = id._replace(forks=(*id.forks, Fork(event, taking.block, link.depth)))
+                run_id = _forked(run_id, Fork(event, taking.block, link.depth))
             contents = updated(self.moves.registers, link.contents, taking.block, seen.values)
-            child = Link(id, taking.block, seen, link, taking.states, contents)
+            child = Link(run_id, taking.block, seen, link, taking.states, contents)
             found += self._ends(child, taking.completes, started_at)
         if step.done:
-            id = link.id
+            run_id = link.id
             if step.waits or step.takes:
-                id = id._replace(forks=(*id.forks, Fork(None, DONE, link.depth)))
-            found.append(self._complete(id, link, started_at, seen.at))
+                run_id = _forked(run_id, Fork(None, DONE, link.depth))
+            found.append(self._complete(run_id, link, started_at, seen.at))
         return found
 
     def _ends(self, link: Link, completes: bool, started_at: int) -> list[Run]:
@@ -271,8 +271,8 @@ class Matcher:
         run.deadline = self.moves.deadline(run.states, started_at, link.seen.at)
         if not completes:
             return [run]
-        id = link.id._replace(forks=(*link.id.forks, Fork(None, DONE, link.depth)))
-        return [run, self._complete(id, link, started_at, link.seen.at)]
+        done = _forked(link.id, Fork(None, DONE, link.depth))
+        return [run, self._complete(done, link, started_at, link.seen.at)]
 
     def _complete(self, id: RunId, link: Link, started_at: int, at: int) -> Run:
         run = Run(id, link, (), started_at, status=COMPLETED, by=self.device, at=at)
@@ -294,9 +294,7 @@ class Matcher:
         elif step.waits != run.states:
             self._remove(runs, run)
             waiting = Run(run.id, run.link, step.waits, run.started_at, waits=run.waits + 1)
-            waiting.deadline = self.moves.deadline(
-                step.waits, run.started_at, run.link.seen.at
-            )
+            waiting.deadline = self.moves.deadline(step.waits, run.started_at, run.link.seen.at)
             self._add(runs, waiting)
             changes.append(waiting)
         for child in children:
@@ -315,8 +313,7 @@ class Matcher:
             self._add(runs, run)
         else:
             self._finish(runs, run)
-        if run.link.order > runs.newest:
-            runs.newest = run.link.order
+        runs.newest = max(runs.newest, run.link.order)
         changes.append(run)
         return True
 
@@ -429,6 +426,10 @@ def _places(runs: Iterable[Run], order: Order) -> Iterator[tuple[Link, int]]:
         if link is not None and id(link) not in known:
             known.add(id(link))
             yield link, run.started_at
+
+
+def _forked(run_id: RunId, fork: Fork) -> RunId:
+    return run_id._replace(forks=(*run_id.forks, fork))
 
 
 def _order(seen: Seen) -> Order:

@@ -62,9 +62,9 @@ class Happened(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A state of a run: for each event of its history the block that took it, and the event's
-    place in the list of events beside it.
+    """A state of a run.
 
+    Its history is for each event the block that took it, and the event's place in the list beside.
     `states` are the automaton's after it, and `waits` counts the moves since the last event that
     was taken; `by` names the device whose event completed or halted the run.
     """

@@ -187,7 +187,7 @@ class Moves:
     def _stays(self, step: Step, states: States) -> bool:
         if step.takes or step.done:
             return False
-        return self.ordered or step.waits == states or states == START
+        return self.ordered or states in (step.waits, START)
 
     def _equality(self, test: int) -> tuple[int, int] | None:
         """Return the value and the register that must be equal for a test to hold."""

@@ -8,6 +8,7 @@ that the automaton allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from millstream.errors import DeviceRefused
@@ -29,7 +30,9 @@ class Writer:
 
     def add(self, runs: Iterable[Run]) -> Writer:
         for run in runs:
-            history = [(block, self._place(run.id.pattern, seen)) for block, seen in run.link.history]
+            history = [
+                (block, self._place(run.id.pattern, seen)) for block, seen in run.link.history
+            ]
             states = list(run.states)
             record = RunRecord(run.id, run.status, history, states, run.waits, run.by, run.at)
             self.runs.append(record)
@@ -82,10 +85,13 @@ class Reader:
             if place >= len(self._events):
                 raise DeviceRefused(f"a record names event {place} of {len(self._events)}")
             event = self._events[place]
-            id = event.sender, event.number
-            made = self.matcher(pattern).pattern.seen(id, event.at, event.row)
+            made = self.matcher(pattern).pattern.seen(
+                (event.sender, event.number), event.at, event.row
+            )
             if made is None:
-                fact = f'event {id[0]}:{id[1]} meets no condition of pattern "{pattern}"'
+                fact = (
+                    f'event {event.sender}:{event.number} meets no condition of pattern "{pattern}"'
+                )
                 raise DeviceRefused(fact)
             known = self._seen[pattern, place] = made
         return known
@@ -100,9 +106,9 @@ class Reader:
         taken = [(block, self.event(record.id.pattern, place)) for block, place in record.history]
         if not taken or taken[0][1].id != record.id.first:
             raise DeviceRefused(f"the history of run {record.id.text()} does not begin with it")
-        if any(one.order >= other.order for (_, one), (_, other) in zip(taken, taken[1:])):
-            if matcher.ordered:
-                raise DeviceRefused(f"the history of run {record.id.text()} is not in order")
+        late = any(one.order >= other.order for (_, one), (_, other) in pairwise(taken))
+        if matcher.ordered and late:
+            raise DeviceRefused(f"the history of run {record.id.text()} is not in order")
         link = _replayed(matcher, record.id, taken) if matcher.ordered else None
         if link is None:
             link = _linked(matcher, record, taken)

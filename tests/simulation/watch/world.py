@@ -164,14 +164,13 @@ class World:
         node = self.random.choice(list(self.nodes.values()))
         if node.device is None:
             return
-        node.device, node.life = None, node.life + 1
         lost = self.empty and self.random.random() < 0.5
         self.say(f"{node.name} crashes{' and loses its disk' if lost else ''}")
         if lost:
             node.disk.clear()
             node.completed.clear()
             self.emptied = True
-        self.after(self.random.choice([0.5, 10.0, 100.0]), lambda: self.start(node))
+        self.down(node, self.random.choice([0.5, 10.0, 100.0]))
 
     def cut(self) -> None:
         pair = frozenset(self.random.sample(list(self.nodes), 2))
@@ -210,9 +209,8 @@ class World:
             self.say(f"{node.name} sees {event[0][1]} {event[2]['kind']} of {event[1] / SECOND}")
             found = node.device.event(*event)
             if not self.calm and self.crashes and self.random.random() < 0.02:
-                node.device, node.life = None, node.life + 1
                 self.say(f"{node.name} crashes before it has written that")
-                self.after(1.0, lambda node=node: self.start(node))
+                self.down(node, 1.0)
                 self.after(2.0, lambda: self.sense(event))
                 continue
             self.done(node, found)
@@ -220,8 +218,16 @@ class World:
     def done(self, node: Node, found: list[Complete]) -> None:
         self.sync(node)
         self.note(node, found)
+        if found and not self.calm and self.crashes and self.random.random() < 0.1:
+            self.say(f"{node.name} crashes before it has published that")
+            self.down(node, 1.0)
+            return
         self.publish(node, [one for one in found if one.by == node.name])
         self.send(node)
+
+    def down(self, node: Node, seconds: float) -> None:
+        node.device, node.life = None, node.life + 1
+        self.after(seconds, lambda: self.start(node))
 
     def note(self, node: Node, found: list[Complete]) -> None:
         for one in found:
@@ -258,7 +264,9 @@ class World:
             self.after(3.0, lambda p=peer, s=say, n=life: self.late(node, n, p, s.number))
 
     def carry(self, one: str, other: str, what: Callable[[], None]) -> None:
-        if frozenset((one, other)) in self.cuts or (not self.calm and self.random.random() < self.loss):
+        if frozenset((one, other)) in self.cuts or (
+            not self.calm and self.random.random() < self.loss
+        ):
             return
         repeats = 1 + (not self.calm and self.random.random() < self.repeat)
         for _ in range(repeats):
@@ -273,6 +281,8 @@ class World:
             sender.name, msgspec.msgpack.decode(data, type=Say), self.now
         )
         self.done(node, found)
+        if node.device is None:
+            return
         answer = _encode(ack)
         self.carry(name, sender.name, lambda: self.answered(sender, life, name, answer))
 
@@ -299,7 +309,7 @@ class World:
         if self.emptied or self.kind not in EXACT:
             return
         want, got = self.alone(), known[0]
-        completed = {id for id, (status, _) in got.items() if status == COMPLETED}
+        completed = {one for one, (status, _) in got.items() if status == COMPLETED}
         if completed != set(want):
             missing, extra = set(want) - completed, completed - set(want)
             raise Violation("exact", f"missing {texts(missing)}, extra {texts(extra)}")
@@ -309,8 +319,8 @@ class World:
     def alone(self) -> dict[RunId, Run]:
         """Return the matches of one device that sees all events in the order of their times."""
         matcher = Matcher(self.pattern, "A", replicated=True)
-        for id, at, row in sorted(self.events, key=lambda event: (event[1], event[0])):
-            seen = self.pattern.seen(id, at, row)
+        for event_id, at, row in sorted(self.events, key=lambda event: (event[1], event[0])):
+            seen = self.pattern.seen(event_id, at, row)
             if seen is not None:
                 matcher.offer(self.pattern.key(row), seen)
         return {run.id: run for run in matcher if run.completed}
@@ -326,16 +336,16 @@ def states(device: Device) -> dict[RunId, tuple[int, list[tuple[int, Any]]]]:
 
 
 def differing(known: list[dict[RunId, Any]]) -> str:
-    ids = {id for one in known for id in one}
+    ids = {run_id for one in known for run_id in one}
     return "; ".join(
-        f"{id.text()}: {[one.get(id) for one in known]}"
-        for id in sorted(ids, key=str)
-        if any(one.get(id) != known[0].get(id) for one in known)
+        f"{run_id.text()}: {[one.get(run_id) for one in known]}"
+        for run_id in sorted(ids, key=str)
+        if any(one.get(run_id) != known[0].get(run_id) for one in known)
     )
 
 
 def texts(ids: set[RunId]) -> list[str]:
-    return sorted(id.text() for id in ids)
+    return sorted(run_id.text() for run_id in ids)
 
 
 def violation(seed: int) -> Violation | None:
