@@ -115,6 +115,7 @@ class Device:
         self._delivered: set[RunId] = set()
         self._theirs: dict[RunId, Complete] = {}
         self._positions: dict[str, tuple[int, int]] = {}
+        self._lives: dict[str, list[str]] = {}
         self._number = 0
         self._forgotten_at = self.now
         self._new = _New()
@@ -155,9 +156,10 @@ class Device:
             raise DeviceRefused(f'device "{peer}" is not a peer of {self.name}')
         reader = Reader(self.matchers.get, say.events)
         runs = [reader.run(record) for record in say.runs]
-        found = [complete for run in runs for complete in self._merge(run, peer)]
+        teller = peer if self._current(peer, say.incarnation) else None
+        found = [complete for run in runs for complete in self._merge(run, teller)]
         for run_id in say.delivered:
-            self._mark(run_id, peer)
+            self._mark(run_id, teller)
         self.contacts[peer] = choice.heard(
             self.contacts[peer], elapsed, asks=say.reset, resync=say.kind is Kind.RESYNC
         )
@@ -262,6 +264,7 @@ class Device:
             written.events,
             written.runs,
             delivered,
+            incarnation=self.incarnation,
         )
 
     def _everything(self) -> Iterator[Run | Delivered]:
@@ -308,7 +311,14 @@ class Device:
             self._delivered &= known
             self._theirs = {one.id: one for one in self._theirs.values() if one.id in known}
 
-    def _merge(self, run: Run, peer: str) -> list[Complete]:
+    def _current(self, peer: str, incarnation: str) -> bool:
+        """Tell whether a message is of a peer's present life: else it may have forgotten it."""
+        lives = self._lives.setdefault(peer, [])
+        if incarnation not in lives:
+            lives.append(incarnation)
+        return lives[-1] == incarnation
+
+    def _merge(self, run: Run, peer: str | None) -> list[Complete]:
         if run.deadline is not None and run.deadline < self.now - self.recall:
             return []  # it is forgotten here, whatever became of it
         matcher = self.matchers[run.id.pattern]

@@ -14,14 +14,14 @@ events as they come.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from math import isnan
 from typing import Any, Final
 
 from millstream.patterns.edge import EdgePattern, Seen
-from millstream.patterns.history import read, updated
+from millstream.patterns.history import Register, read, updated
 from millstream.watch.messages import COMPLETED, HALTED, Fork, RunId
 from millstream.watch.moves import START, Moves, States, Step
 from millstream.watch.runs import Link, Order, Run, better
@@ -35,9 +35,19 @@ _EARLIEST: Final[Order] = (-(1 << 63), ("", -1))
 class KeyRuns:
     """The runs of one key, grouped by their states; and the events that are remembered."""
 
-    __slots__ = ("deadlines", "done", "groups", "indexes", "live", "newest", "remembered")
+    __slots__ = (
+        "deadlines",
+        "done",
+        "groups",
+        "indexes",
+        "live",
+        "newest",
+        "registers",
+        "remembered",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, registers: Sequence[Register]) -> None:
+        self.registers = registers
         self.live: dict[RunId, Run] = {}
         self.done: dict[RunId, Run] = {}
         self.groups: dict[States, dict[RunId, Run]] = {}
@@ -52,6 +62,42 @@ class KeyRuns:
     @property
     def idle(self) -> bool:
         return not self.live and not self.done and not self.remembered
+
+    def add(self, run: Run) -> None:
+        """Add a live run."""
+        self.live[run.id] = run
+        self.groups.setdefault(run.states, {})[run.id] = run
+        for (states, register), index in self.indexes.items():
+            if states == run.states:
+                index.setdefault(self._content(run, register), {})[run.id] = run
+
+    def remove(self, run: Run) -> None:
+        """Remove a live run."""
+        del self.live[run.id]
+        group = self.groups[run.states]
+        del group[run.id]
+        if not group:
+            del self.groups[run.states]
+        for (states, register), index in list(self.indexes.items()):
+            if states == run.states:
+                content = self._content(run, register)
+                del index[content][run.id]
+                if not index[content]:
+                    del index[content]
+                if not group:
+                    del self.indexes[states, register]
+
+    def equal(self, states: States, register: int, value: Any) -> Iterable[Run]:
+        """Return the runs in some states of which a register is equal to a value."""
+        index = self.indexes.get((states, register))
+        if index is None:
+            index = self.indexes[states, register] = {}
+            for run in self.groups[states].values():
+                index.setdefault(self._content(run, register), {})[run.id] = run
+        return index.get(_hashed(value), {}).values()
+
+    def _content(self, run: Run, register: int) -> Any:
+        return _hashed(read(self.registers[register], run.link.contents[register]))
 
 
 class Matcher:
@@ -85,9 +131,7 @@ class Matcher:
 
     def offer(self, key: Key, seen: Seen) -> list[Run]:
         """Return the runs that one of our own events changed."""
-        runs = self.keys.get(key)
-        if runs is None:
-            runs = self.keys[key] = KeyRuns()
+        runs = self._runs(key)
         if self.ordered:
             return self._offer_ordered(key, runs, seen)
         changes: list[Run] = []
@@ -119,7 +163,7 @@ class Matcher:
 
     def merge(self, run: Run) -> list[Run]:
         """Return the runs that change because of what a peer knows of one."""
-        runs = self.keys.setdefault(run.id.key, KeyRuns())
+        runs = self._runs(run.id.key)
         if not self.ordered:
             changes: list[Run] = []
             self._store(runs, run, changes)
@@ -147,7 +191,7 @@ class Matcher:
 
     def restore(self, run: Run) -> None:
         """Know a run again after a restart; nothing is derived from it."""
-        runs = self.keys.setdefault(run.id.key, KeyRuns())
+        runs = self._runs(run.id.key)
         self._store(runs, run, [])
 
     def remembered(self) -> list[tuple[str, Key, Seen]]:
@@ -157,7 +201,7 @@ class Matcher:
 
     def remember(self, key: Key, seen: Seen) -> None:
         """Keep an event for runs that are learned of later, without offering it to any."""
-        _remember(self.keys.setdefault(key, KeyRuns()), seen)
+        _remember(self._runs(key), seen)
 
     def forget(self, before: int, recall: int) -> None:
         """Drop finished and expired runs, and events, that nothing can concern any more.
@@ -168,7 +212,7 @@ class Matcher:
         """
         for key, runs in list(self.keys.items()):
             for run in [run for run in runs.live.values() if _over(run, before)]:
-                self._remove(runs, run)
+                runs.remove(run)
             runs.done = {run.id: run for run in runs.done.values() if not _over(run, before)}
             keep = bisect_left(runs.remembered, before - recall, key=lambda seen: seen.at)
             del runs.remembered[:keep]
@@ -201,6 +245,12 @@ class Matcher:
 
     # Inside
 
+    def _runs(self, key: Key) -> KeyRuns:
+        runs = self.keys.get(key)
+        if runs is None:
+            runs = self.keys[key] = KeyRuns(self.moves.registers)
+        return runs
+
     def _concerned(self, runs: KeyRuns, seen: Seen) -> list[Run]:
         """Return the runs that an event may change."""
         found: list[Run] = []
@@ -210,26 +260,12 @@ class Matcher:
                 found += group.values()
             elif plan.equal is not None:
                 for value, register in plan.equal:
-                    index = runs.indexes.get((states, register))
-                    if index is None:
-                        index = self._indexed(runs, states, register)
-                    found += index.get(_hashed(seen.values[value]), {}).values()
+                    found += runs.equal(states, register, seen.values[value])
                 if len(plan.equal) > 1:
                     found = list({id(run): run for run in found}.values())
             elif plan.step is None:
                 found += group.values()
         return found
-
-    def _indexed(self, runs: KeyRuns, states: States, register: int) -> dict[Any, Any]:
-        index: dict[Any, dict[RunId, Run]] = {}
-        for run in runs.groups[states].values():
-            index.setdefault(self._content(run, register), {})[run.id] = run
-        runs.indexes[states, register] = index
-        return index
-
-    def _content(self, run: Run, register: int) -> Any:
-        content = run.link.contents[register]
-        return _hashed(read(self.moves.registers[register], content))
 
     def _begun(self, key: Key, step: Step, seen: Seen) -> list[Run]:
         found: list[Run] = []
@@ -283,7 +319,7 @@ class Matcher:
         """Let an event change a run that takes events as they come."""
         children = self._children(run.link, step, seen, run.started_at)
         if not step.waits:
-            self._remove(runs, run)
+            runs.remove(run)
             if all(child.id != run.id for child in children):
                 halted = Run(
                     run.id, run.link, (), run.started_at, status=HALTED, by=self.device, at=seen.at
@@ -292,7 +328,7 @@ class Matcher:
                 self._finish(runs, halted)
                 changes.append(halted)
         elif step.waits != run.states:
-            self._remove(runs, run)
+            runs.remove(run)
             waiting = Run(run.id, run.link, step.waits, run.started_at, waits=run.waits + 1)
             waiting.deadline = self.moves.deadline(step.waits, run.started_at, run.link.seen.at)
             self._add(runs, waiting)
@@ -308,7 +344,7 @@ class Matcher:
                 return False
             run.again = known.completed
             if known.live:
-                self._remove(runs, known)
+                runs.remove(known)
         if run.live:
             self._add(runs, run)
         else:
@@ -322,31 +358,9 @@ class Matcher:
             runs.done[run.id] = run
 
     def _add(self, runs: KeyRuns, run: Run) -> None:
-        runs.live[run.id] = run
-        group = runs.groups.get(run.states)
-        if group is None:
-            group = runs.groups[run.states] = {}
-        group[run.id] = run
-        for (states, register), index in runs.indexes.items():
-            if states == run.states:
-                index.setdefault(self._content(run, register), {})[run.id] = run
+        runs.add(run)
         if run.deadline is not None and not self.ordered:
             heappush(runs.deadlines, (run.deadline, next(self._serial), run))
-
-    def _remove(self, runs: KeyRuns, run: Run) -> None:
-        del runs.live[run.id]
-        group = runs.groups[run.states]
-        del group[run.id]
-        for (states, register), index in list(runs.indexes.items()):
-            if states == run.states:
-                content = self._content(run, register)
-                del index[content][run.id]
-                if not index[content]:
-                    del index[content]
-                if not group:
-                    del runs.indexes[states, register]
-        if not group:
-            del runs.groups[run.states]
 
     def _expire(self, runs: KeyRuns, now: int, changes: list[Run]) -> None:
         """End the runs whose time is up; one that only waited for that is a match."""
@@ -354,7 +368,7 @@ class Matcher:
             moment, _, run = heappop(runs.deadlines)
             if runs.live.get(run.id) is not run:
                 continue
-            self._remove(runs, run)
+            runs.remove(run)
             if self.moves.pending(run.states):
                 self._store(runs, self._complete(run.id, run.link, run.started_at, moment), changes)
             else:

@@ -115,6 +115,7 @@ class Say(msgspec.Struct, frozen=True, array_like=True, tag=True):
     runs: list[RunRecord] = []
     delivered: list[RunId] = []
     clock: Moment = 0
+    incarnation: str = ""
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=True):
