@@ -39,7 +39,7 @@ class Seen(NamedTuple):
         id: Its sender and number.
         met: Bit i is set if the event's part of test i holds.
         values: The values that registers and histories need.
-        row: The columns that values, outputs and predicates need.
+        row: The columns that conditions and outputs need: they tell a peer the same.
     """
 
     at: int
@@ -277,11 +277,11 @@ class _Look:
 
     def _row(self, emitted: frozenset[str] | None) -> Source:
         writer = self.writer
-        if emitted is None or any(test.functions for test in self.automaton.tests):
+        asked = any(test.functions or test.alone for test in self.automaton.tests)
+        if emitted is None or asked:
             timed = f", {writer.name(self.time)}: {self._moment}" if writer.open else ""
             return f"{{**row{timed}}}"
-        read = {name.lower() for sql in self.automaton.values for name in expressions.columns(sql)}
-        names = {name for name in writer.columns if name.lower() in read} | emitted
+        names = {*writer.columns, *emitted}
         pairs = [f"{writer.name(name)}: {writer.column(name).source}" for name in sorted(names)]
         return f"{{{', '.join(pairs)}}}"
 

@@ -20,6 +20,7 @@ from millstream.watch.changes import LIMIT, ChangeLog
 from millstream.watch.choice import Contact, Kind, Periods
 from millstream.watch.matcher import Matcher
 from millstream.watch.messages import Ack, EventId, Records, RunId, Say
+from millstream.watch.plain import PlainMatcher
 from millstream.watch.records import Reader, Writer
 from millstream.watch.runs import Run
 
@@ -81,6 +82,7 @@ class Device:
         incarnation: A name for the time between two starts.
         peers: The names of the other devices.
         sharing: How they work together.
+        durable: Whether there is a disk to keep what changes.
         elapsed: The time of a clock that does not jump, in microseconds.
 
     Raises:
@@ -95,15 +97,15 @@ class Device:
         peers: Sequence[str] = (),
         sharing: Sharing | None = None,
         *,
+        durable: bool = True,
         elapsed: int = 0,
     ) -> None:
         self.name, self.incarnation, self.sharing = name, incarnation, sharing or Sharing()
         if peers:
             for pattern in patterns:
                 check_across(pattern, self.sharing)
-        self.matchers = {
-            pattern.name: Matcher(pattern, name, replicated=bool(peers)) for pattern in patterns
-        }
+        self.durable = durable
+        self.matchers = {pattern.name: self._matcher(pattern, bool(peers)) for pattern in patterns}
         spans = [pattern.span for pattern in patterns if pattern.span is not None]
         recall = self.sharing.recall
         self.recall: int = max(spans, default=0) if recall is None else recall
@@ -133,7 +135,7 @@ class Device:
             if seen is None:
                 continue
             key = matcher.pattern.key(row)
-            if matcher.ordered:
+            if self.durable and (matcher.ordered or isinstance(matcher, PlainMatcher)):
                 self._new.remembered.append((matcher.pattern.name, key, seen))
             found += self._changed(matcher, matcher.offer(key, seen))
         return found
@@ -300,10 +302,17 @@ class Device:
 
     # Inside
 
+    def _matcher(self, pattern: EdgePattern, replicated: bool) -> Matcher | PlainMatcher:
+        if pattern.automaton.skip.kind != "none":
+            return PlainMatcher(pattern, self.name)
+        remembers = self.durable and pattern.span is not None
+        return Matcher(pattern, self.name, replicated=replicated, remembers=remembers)
+
     def _pass(self, at: int, clock: int | None) -> None:
         """Let time pass: it is the largest time of an event that is not far ahead of the clock."""
         self.now = max(self.now, at if clock is None else min(at, clock + self.sharing.ahead))
-        if self.contacts and self.now - self._forgotten_at > self.recall // _FORGET_PARTS:
+        remembers = self.contacts or self.durable
+        if remembers and self.now - self._forgotten_at > self.recall // _FORGET_PARTS:
             self._forgotten_at = self.now
             for matcher in self.matchers.values():
                 matcher.forget(self.now - self.recall, self.span)
@@ -322,40 +331,50 @@ class Device:
         if run.deadline is not None and run.deadline < self.now - self.recall:
             return []  # it is forgotten here, whatever became of it
         matcher = self.matchers[run.id.pattern]
+        assert isinstance(matcher, Matcher), "no other is replicated"
         self._pass(run.link.seen.at, None)
         return self._changed(matcher, matcher.merge(run), told=run, peer=peer)
 
     def _changed(
         self,
-        matcher: Matcher,
+        matcher: Matcher | PlainMatcher,
         changes: list[Run],
         told: Run | None = None,
         peer: str | None = None,
     ) -> list[Complete]:
         found = []
         for run in changes:
-            if self.contacts:
+            if self.durable:
                 self._new.runs[run.id] = run
+            if self.contacts:
                 self.log.append(run, known_to=peer if run is told else None)
             if run.completed and not run.again:
                 complete = self._complete(matcher, run)
                 found.append(complete)
                 if run.by != self.name and run.id not in self._delivered:
                     self._theirs[run.id] = complete
+        if matcher.expired:
+            late, matcher.expired = matcher.expired, []
+            if matcher.pattern.emitted.late:
+                found += [self._complete(matcher, run, timed_out=True) for run in late]
         return found
 
-    def _complete(self, matcher: Matcher, run: Run) -> Complete:
-        event = matcher.pattern.complex_event(run.id.key, run.link.history, run.at)
+    def _complete(
+        self, matcher: Matcher | PlainMatcher, run: Run, *, timed_out: bool = False
+    ) -> Complete:
+        at = run.deadline if timed_out and run.deadline is not None else run.at
+        event = matcher.pattern.complex_event(run.id.key, run.link.history, at, timed_out=timed_out)
         unconfirmed = bool(self.contacts) and not (matcher.ordered or self.sharing.key_owner)
-        return Complete(run.id, event, run.at, run.by, unconfirmed)
+        return Complete(run.id, event, at, run.by or self.name, unconfirmed)
 
     def _mark(self, id: RunId, peer: str | None) -> None:
         self._theirs.pop(id, None)
-        if id in self._delivered or not self.contacts:
+        if id in self._delivered or not (self.contacts or self.durable):
             return
         self._delivered.add(id)
         self._new.delivered.append(id)
-        self.log.append(Delivered(id), known_to=peer)
+        if self.contacts:
+            self.log.append(Delivered(id), known_to=peer)
 
 
 @dataclass

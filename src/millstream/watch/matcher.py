@@ -24,9 +24,8 @@ from millstream.patterns.edge import EdgePattern, Seen
 from millstream.patterns.history import Register, read, updated
 from millstream.watch.messages import COMPLETED, HALTED, Fork, RunId
 from millstream.watch.moves import START, Moves, States, Step
-from millstream.watch.runs import Link, Order, Run, better
+from millstream.watch.runs import Key, Link, Order, Run, better
 
-Key = tuple[Any, ...]
 DONE: Final = -1
 """The block of a fork that is a complete match, while the run that it comes from goes on."""
 _EARLIEST: Final[Order] = (-(1 << 63), ("", -1))
@@ -106,11 +105,20 @@ class Matcher:
     Args:
         pattern: The pattern.
         device: The name of this device: what its events complete is said to be by it.
-        replicated: Whether peers are to know of its runs: then finished runs are remembered.
+        replicated: Whether peers are to know of its runs.
+        remembers: Whether finished runs are remembered, so that none comes back.
     """
 
-    def __init__(self, pattern: EdgePattern, device: str = "", *, replicated: bool = False) -> None:
-        self.pattern, self.device, self.replicated = pattern, device, replicated
+    def __init__(
+        self,
+        pattern: EdgePattern,
+        device: str = "",
+        *,
+        replicated: bool = False,
+        remembers: bool = False,
+    ) -> None:
+        self.pattern, self.device = pattern, device
+        self.remembers = replicated or remembers
         self.ordered = replicated and pattern.sound
         self.moves = Moves(pattern.automaton, ordered=self.ordered)
         self.keys: dict[Key, KeyRuns] = {}
@@ -354,7 +362,7 @@ class Matcher:
         return True
 
     def _finish(self, runs: KeyRuns, run: Run) -> None:
-        if self.replicated:
+        if self.remembers:
             runs.done[run.id] = run
 
     def _add(self, runs: KeyRuns, run: Run) -> None:

@@ -16,6 +16,7 @@ from millstream.patterns.edge import Seen
 from millstream.patterns.history import updated
 from millstream.watch.matcher import DONE, Matcher
 from millstream.watch.messages import Happened, RunId, RunRecord
+from millstream.watch.plain import PlainMatcher
 from millstream.watch.runs import Link, Run
 
 
@@ -58,12 +59,12 @@ class Reader:
     """
 
     def __init__(
-        self, matcher_of: Callable[[str], Matcher | None], events: Sequence[Happened]
+        self, matcher_of: Callable[[str], Matcher | PlainMatcher | None], events: Sequence[Happened]
     ) -> None:
         self._matcher_of, self._events = matcher_of, events
         self._seen: dict[tuple[str, int], Seen] = {}
 
-    def matcher(self, pattern: str) -> Matcher:
+    def matcher(self, pattern: str) -> Matcher | PlainMatcher:
         """Return the matcher of a pattern.
 
         Raises:
@@ -109,8 +110,9 @@ class Reader:
         late = any(one.order >= other.order for (_, one), (_, other) in pairwise(taken))
         if matcher.ordered and late:
             raise DeviceRefused(f"the history of run {record.id.text()} is not in order")
-        link = _replayed(matcher, record.id, taken) if matcher.ordered else None
-        if link is None:
+        if isinstance(matcher, Matcher) and matcher.ordered:
+            link = _replayed(matcher, record.id, taken)
+        else:
             link = _linked(matcher, record, taken)
         run = Run(
             record.id,
@@ -141,7 +143,9 @@ def _replayed(matcher: Matcher, id: RunId, taken: list[tuple[int, Seen]]) -> Lin
     return link
 
 
-def _linked(matcher: Matcher, record: RunRecord, taken: list[tuple[int, Seen]]) -> Link:
+def _linked(
+    matcher: Matcher | PlainMatcher, record: RunRecord, taken: list[tuple[int, Seen]]
+) -> Link:
     """Return a history as it is; only where its last event led to is known."""
     link: Link | None = None
     contents = matcher.moves.empty

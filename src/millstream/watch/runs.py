@@ -15,6 +15,8 @@ from typing import Any
 from millstream.patterns.edge import Seen
 from millstream.watch.messages import COMPLETED, LIVE, RunId, Status
 
+Key = tuple[Any, ...]
+"""The values that keep runs apart."""
 Order = tuple[int, tuple[str, int]]
 """The order of events: by time, then by id."""
 
