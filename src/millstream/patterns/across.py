@@ -75,6 +75,8 @@ def inexact(pattern: Pattern) -> tuple[str, ...]:
                 f"{called} looks at events that the run took before: "
                 "they depend on what a device has seen"
             )
+        if len(block.body) > 1:
+            found.append(f"{called} has alternatives: which one began first may be known too late")
         if block.within is not None:
             found.append(
                 f"{called} has a within of its own: "

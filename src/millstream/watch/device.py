@@ -209,13 +209,7 @@ class Device:
     def due_at(self, elapsed: int) -> int | None:
         """Return when to ask for messages again if nothing happens until then."""
         moments = [
-            choice.due_at(
-                contact,
-                self.sharing.periods,
-                elapsed,
-                stash=self.log.waiting(peer),
-                trimmed=self.log.trimmed(peer),
-            )
+            choice.due_at(contact, self.sharing.periods, elapsed, **self._behind(peer))
             for peer, contact in self.contacts.items()
         ]
         return min((moment for moment in moments if moment is not None), default=None)
@@ -239,8 +233,10 @@ class Device:
         contact, periods = self.contacts[peer], self.sharing.periods
         if choice.wiped(contact, periods, elapsed):
             self.log.wipe(peer)
-        stash, trimmed = self.log.waiting(peer), self.log.trimmed(peer)
-        return choice.choose(contact, periods, elapsed, stash=stash, trimmed=trimmed)
+        return choice.choose(contact, periods, elapsed, **self._behind(peer))
+
+    def _behind(self, peer: str) -> dict[str, bool]:
+        return {"stash": self.log.waiting(peer), "trimmed": self.log.trimmed(peer)}
 
     def _say(self, peer: str, chosen: choice.Choice, elapsed: int) -> Say:
         entries: Iterable[Run | Delivered] = ()
@@ -251,13 +247,9 @@ class Device:
         self._number += 1
         self._positions[peer] = self._number, position
         self.contacts[peer] = choice.attempted(self.contacts[peer], chosen.kind, elapsed)
-        written = Writer()
-        delivered: list[RunId] = []
-        for entry in entries:
-            if isinstance(entry, Delivered):
-                delivered.append(entry.id)
-            else:
-                written.add([entry])
+        told = list(entries)
+        written = Writer().add(entry for entry in told if isinstance(entry, Run))
+        delivered = [entry.id for entry in told if isinstance(entry, Delivered)]
         return Say(
             chosen.kind,
             self._number,

@@ -100,6 +100,7 @@ def test_several_reasons_are_all_named():
         (A.followed_by("b", lambda event, history: bool(history)), 1),
         (A.followed_by("b", lambda event: event["x"] == 1), 0),
         (A.followed_by("b", "x = 2", within="1 minute"), 1),
+        (A.followed_by("b", Pattern.either(Pattern().begin(*C), Pattern().begin("d"))), 1),
     ],
 )
 def test_what_looks_back_or_counts_from_the_last_event_is_not_exact(pattern, reasons):
