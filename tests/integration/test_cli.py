@@ -157,3 +157,41 @@ def _marked(folder: Path) -> int:
         except OSError:
             continue
     return count
+
+
+ENDING = """
+import millstream as ms
+
+flow = ms.Flow("typed")
+events = flow.source("events", ms.files("in", "k string, v long, at timestamp", format="jsonl"), time="at")
+windows = events.window("minutes", every="1 minute", n="count(*)", total="sum(v)")
+windows.sink("minutes", ms.jsonl("out"))
+windows.journal("kept")
+"""
+
+
+@pytest.mark.timeout(1200)
+def test_a_run_with_nothing_to_do_ends_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flow.py").write_text(ENDING)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text(event(1, 0) + event(2, 0) + event(4, 1))
+    first = millstream(tmp_path, "run", "flow.py", "--until-end")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.endswith("typed ended\n")
+    found = results(tmp_path)
+    assert found == [("10:00", 2, 3), ("10:01", 1, 4)]
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
+    again = millstream(tmp_path, "run", "flow.py", "--until-end")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.endswith("typed ended\n")
+    numbers = json.loads(millstream(tmp_path, "run", "flow.py", "--until-end", "--json").stdout)
+    assert numbers["ended"]
+    assert [group["rows_in"] for group in numbers["groups"]] == [0] * len(numbers["groups"])
+    assert results(tmp_path) == found
+    # With another source nothing is certain: Spark would find out, and cannot be started.
+    (tmp_path / "flow.py").write_text(ENDING.replace('time="at"', 'time="at", keep_for="9 days"'))
+    changed = millstream(tmp_path, "run", "flow.py", "--until-end")
+    assert changed.returncode != 0
+    assert "ended" not in changed.stdout

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from millstream import __version__
 from millstream.cli.environment import secrets_beside
 from millstream.cli.options import (
     InboxPort,
@@ -75,6 +76,7 @@ def run(
     secrets_beside(data)
     check_secrets(described)
     listening = listening_at(port, network, key, producers, open_without_keys=open_without_keys)
+    from millstream.spark.ended import ended_before, note_end
     from millstream.spark.flow_run import FlowRun, Options
     from millstream.spark.preflight import preflight
     from millstream.spark.run.claim import claim
@@ -83,8 +85,13 @@ def run(
     keys = None if listening.security is None else listening.security.keys
     log = data / described.name / "run.log"
     claimed = claim(data / described.name, described.name)
-    preflight(described, data / described.name, flow.resolve().parent, listening)
+    planned = preflight(described, data / described.name, flow.resolve().parent, listening)
     terminal = Console()
+    before = ended_before(planned, data / described.name, __version__) if until_end else None
+    if before is not None:
+        claimed.release()
+        _show_ended(before, _View(described.name, "not started", log), json=json)
+        return
     kernel = compiling(described)
     with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
         spark = session(described.name, master=master, log=log)
@@ -96,7 +103,9 @@ def run(
         with interrupted() as seen, _landings(running, keys, open_without_keys):
             at = spark.sparkContext.master or "local"
             view = _View(described.name, at, log, lambda: running.address)
-            _watch(running, view, seen, until_end=until_end, json=json, terminal=terminal)
+            ended = _watch(running, view, seen, until_end=until_end, json=json, terminal=terminal)
+        if ended:
+            note_end(running.plan, running.folder, running.statistics(), __version__)
     finally:
         with Console(stderr=True).status("stopping"):
             running.stop()
@@ -166,7 +175,8 @@ def _watch(
     until_end: bool,
     json: bool,
     terminal: Console,
-) -> None:
+) -> bool:
+    """Show how a run does until it is stopped, or ends; return whether it has ended."""
     # The live table needs a terminal; a pipe gets the last table only.
     live = Live(console=terminal, auto_refresh=False) if not json and terminal.is_terminal else None
     if live is None and not json and running.address is not None:
@@ -193,6 +203,16 @@ def _watch(
     if not json:
         how = "ended" if ended else "stopped; the next run continues from here"
         print(f"{running.flow.name} {how}")
+    return ended
+
+
+def _show_ended(numbers: RunStatistics, view: _View, *, json: bool) -> None:
+    """Show what a run shows at its end, for one that has nothing to do."""
+    if json:
+        print(jsonlib.dumps(asdict(numbers)), flush=True)
+        return
+    Console(width=120).print(view.render(numbers))
+    print(f"{view.name} ended")
 
 
 @dataclass

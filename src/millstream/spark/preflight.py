@@ -139,9 +139,10 @@ def _free(ip: str, port: int) -> bool:
         return True
 
 
-def preflight(flow: Flow, folder: Path, root: Path, listening: Listening) -> None:
-    """Look for every mistake in a run that needs no Spark to be found."""
+def preflight(flow: Flow, folder: Path, root: Path, listening: Listening) -> Plan:
+    """Look for every mistake in a run that needs no Spark to be found; return the plan."""
     planned = check_flow(flow, root)
     check_unchanged(planned, folder, root)
     if any(isinstance(one, Source) and one.origin.intake for one in flow.stages.values()):
         check_port(listening, folder)
+    return planned
