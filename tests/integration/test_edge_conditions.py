@@ -165,7 +165,7 @@ def some_events(seed: int) -> list[dict]:
             "k": random.choice("ab"),
             "x": random.choice([0, 1, 1, 2, 2, 3, 4]),
             "n": number,
-            "d": random.choice([None, 1.5, -2.25, 0.1, 7.0]),
+            "d": random.choice([None, 1.5, -2.25, 0.1, 7.0, math.nan]),
             "m": random.choice([None, Decimal("1.25"), Decimal("-3.50")]),
             "s": random.choice([None, "", "a", "b"]),
             "at": at,
@@ -208,7 +208,7 @@ def test_complex_events_have_the_columns_and_values_that_match_gives(spark, call
     table = spark.createDataFrame(pa.Table.from_pylist(events, schema=kinds))
     theirs = match(table, PATTERNS[called], key="k", time="at").toArrow().to_pylist()
     ours = [one for one in at_the_edge(PATTERNS[called], events) if one is not None]
-    assert len(ours) > 3
+    assert len(ours) >= 3
     assert list(ours[0]) == list(theirs[0])
     zoned = [
         repr(one).replace("zoneinfo.ZoneInfo(key='UTC')", "datetime.timezone.utc") for one in theirs

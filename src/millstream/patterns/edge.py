@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from millstream.clock import moment_of
 from millstream.errors import ConditionFailed, PatternError, UnknownColumn, UnsupportedSql
 from millstream.flow import expressions
 from millstream.flow.schema import Schema
@@ -21,9 +22,10 @@ from millstream.patterns.blocks import all_blocks
 from millstream.patterns.compile import compile_pattern
 from millstream.patterns.conditions import Owner, label_of
 from millstream.patterns.digest import digest
-from millstream.patterns.emitted import Emitted
+from millstream.patterns.emitted import Emitted, check_names
 from millstream.patterns.history import Value
 from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.patterns.recipe import PATTERN, TIMED_OUT
 from millstream.patterns.scalar.codes import Source, compiled
 from millstream.patterns.scalar.function import Row, writer_for
 
@@ -173,6 +175,11 @@ def edge_patterns(
         EdgePattern.of(one, schema=schema, time=time, key=key, emit=emit)
         for one in pattern.patterns
     ]
+    if len({tuple(name.lower() for name in one.emitted.names) for one in found}) > 1:
+        msg = f'the patterns of phenomenon "{pattern.name}" emit different columns'
+        raise PatternError(msg, hint="let all of them emit the same names", where=here())
+    beside = (PATTERN, TIMED_OUT) if late else (PATTERN,)
+    check_names(found[0].emitted.names, beside, Owner(f'phenomenon "{pattern.name}"'))
     return tuple(
         replace(one, emitted=replace(one.emitted, late=late, named=one.name)) for one in found
     )
@@ -287,7 +294,7 @@ class _Look:
 
     @property
     def _moment(self) -> Source:
-        return f"{self.writer.name(typed.moment_of)}(at)"
+        return f"{self.writer.name(moment_of)}(at)"
 
     def _read(self) -> None:
         """Read the columns that are used from here on."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.clock import moment_of
 from millstream.errors import ConditionFailed, DuplicateName
 from millstream.flow import expressions
 from millstream.flow.schema import Field, Schema
-from millstream.patterns import typed
 from millstream.patterns.conditions import Owner
 from millstream.patterns.history import Value
 from millstream.patterns.outputs import PIECE, Piece, read_outputs, several
@@ -30,6 +30,7 @@ class Emitted:
 
     Attributes:
         columns: The columns of events that it is made of; None for all.
+        names: The columns that the pattern names itself.
         make: Returns the pattern's own columns, given the key and the history.
         time: The column of the moment at which a match is certain.
         late: Whether runs that timed out come out too, and "timed_out" tells.
@@ -37,6 +38,7 @@ class Emitted:
     """
 
     columns: frozenset[str] | None
+    names: tuple[str, ...]
     make: Callable[[Row, Taken], dict[str, Value]]
     time: str
     late: bool
@@ -46,12 +48,17 @@ class Emitted:
     def of(cls, pattern: Pattern, schema: Schema | None, time: str, keys: Sequence[str]) -> Emitted:
         """Return what a pattern emits over events with these columns."""
         parts = Parts.of(pattern, schema)
+        owner = Owner(f'pattern "{pattern.name or "pattern"}"', pattern.where)
+        beside = (time, TIMED_OUT) if pattern.late else (time,)
         if pattern.output is None:
             columns = None if schema is None else frozenset(schema.names)
-            return cls(columns, _Whole.of(pattern, parts, schema), time, pattern.late)
-        owner = Owner(f'pattern "{pattern.name or "pattern"}"', pattern.where)
+            names = (*keys, *(block.name for block in parts.blocks))
+            check_names(names, beside, owner)
+            whole = _Whole.of(pattern, parts, schema)
+            return cls(columns, names, whole, time, pattern.late)
         made = _Outputs.of(pattern.output, parts, schema, time, keys, owner)
-        return cls(made.columns, made, time, pattern.late)
+        check_names(made.names, beside, owner)
+        return cls(made.columns, made.names, made, time, pattern.late)
 
     def complex_event(
         self, key: Row, taken: Taken, at: int, *, timed_out: bool
@@ -62,7 +69,7 @@ class Emitted:
             found[PATTERN] = self.named
         if self.late:
             found[TIMED_OUT] = timed_out
-        found[self.time] = typed.moment_of(at)
+        found[self.time] = moment_of(at)
         return found
 
 
@@ -96,6 +103,7 @@ class _Whole:
 class _Outputs:
     """The columns that a pattern names: SQL over pieces of the history."""
 
+    names: tuple[str, ...]
     pieces: tuple[Piece, ...]
     values: Callable[[Row], tuple[Value, ...]]
     emit: Callable[[Row], dict[str, Value]]
@@ -113,7 +121,6 @@ class _Outputs:
         owner: Owner,
     ) -> _Outputs:
         outputs = read_outputs(text, parts.words, keys, owner)
-        _check_names(outputs.names, time, owner)
         inner = writer_for(schema, owner)
         if schema is None:
             inner.schema = Schema.of((time, "timestamp"))
@@ -130,6 +137,7 @@ class _Outputs:
         pairs = ", ".join(f"{outer.name(name)}: {code.value}" for name, code in found.items())
         emit = [*reading(outer.columns, outer), f"return {{{pairs}}}"]
         return cls(
+            outputs.names,
             outputs.pieces,
             compiled("values", "row", body, inner),
             compiled("emit", "row", emit, outer),
@@ -150,9 +158,11 @@ class _Outputs:
             raise ConditionFailed(fact, hint="use try_divide() or try_cast() there") from error
 
 
-def _check_names(names: Sequence[str], time: str, owner: Owner) -> None:
+def check_names(names: Sequence[str], beside: Sequence[str], owner: Owner) -> None:
+    """Refuse outputs that have the name of another, or of a column that stands beside them."""
+    taken = [name.lower() for name in (*names, *beside)]
     for name in names:
-        if name.lower() in (time.lower(), PATTERN, TIMED_OUT) or name.startswith("__"):
+        if taken.count(name.lower()) > 1 or name.startswith("__"):
             fact = f'emits "{name}", a name that is taken'
             raise owner.mistake(DuplicateName, fact, hint="name it otherwise: ... as another")
 

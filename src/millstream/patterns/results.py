@@ -66,7 +66,17 @@ def _grouped(function: str, owners: Numbers, column: pa.ChunkedArray, count: int
     places = np.full(count, -1)
     places[grouped.column("owner").to_numpy()] = np.arange(len(grouped))
     values = grouped.column(f"value_{name}").combine_chunks()
+    if function == "max" and pa.types.is_floating(column.type):
+        values = _with_nan(values, table)
     result = values.take(pa.array(places, mask=places < 0))
     if function == "list":
         return pc.coalesce(result, pa.scalar([], result.type))
     return result.fill_null(0) if function == "count" else result
+
+
+def _with_nan(greatest: pa.Array, table: pa.Table) -> pa.Array:
+    """Return the greatest numbers of groups; NaN, which Arrow leaves out, is above all others."""
+    nans = pa.table({"owner": table["owner"], "nan": pc.is_nan(table["value"])})
+    there = nans.group_by("owner", use_threads=False).aggregate([("nan", "any")])
+    missing = pa.scalar(float("nan"), greatest.type)
+    return pc.if_else(there.column("nan_any").combine_chunks(), missing, greatest)

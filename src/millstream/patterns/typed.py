@@ -17,16 +17,15 @@ from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from functools import lru_cache
 from typing import Final
 
+from millstream.clock import EPOCH, MICROSECOND
 from millstream.errors import EventRefused
 from millstream.flow import ddl
 from millstream.flow.schema import Schema
 from millstream.patterns.history import Value
 
 BITS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_NTZ: Final = EPOCH.replace(tzinfo=None)
 EPOCH_DAY: Final = date(1970, 1, 1)
-MICROSECOND: Final = timedelta(microseconds=1)
 #: Room for every product of two decimals, and for every double.
 DIGITS: Final = Context(prec=80, rounding=ROUND_HALF_UP)
 WIDE: Final = Context(prec=800, rounding=ROUND_HALF_UP)
@@ -71,11 +70,6 @@ def micros_of(value: Value) -> Value:
         case timedelta():
             return value // MICROSECOND
     return value
-
-
-def moment_of(micros: int) -> datetime:
-    """Return the moment so many microseconds after 1970."""
-    return EPOCH + timedelta(microseconds=micros)
 
 
 def single(value: float) -> float:

@@ -11,8 +11,10 @@ import pytest
 
 from millstream.errors import (
     ConditionFailed,
+    DuplicateName,
     EventRefused,
     InvalidCondition,
+    PatternError,
     UnknownColumn,
     UnsupportedSql,
 )
@@ -90,12 +92,31 @@ def test_sql_patterns_are_refused():
 
 def test_the_patterns_of_a_phenomenon_are_named_in_what_they_emit():
     one = Pattern("one").begin("a", "gate = 1").within("1 hour")
-    both = Phenomenon("ph", (one, replace(LATER, name="two", late=True)), emit="origin")
+    two = replace(LATER, name="two", late=True, output=None)
+    both = Phenomenon("ph", (one, two), emit="origin")
     first, second = edge_patterns(both, schema=SCHEMA, time="at", key=["origin"])
     seen = first.seen(("s", 1), AT, row(gate=1))
     expected = {"origin": "BOS", "pattern": "one", "timed_out": False, "at": NOON}
     assert first.complex_event(("BOS",), [(0, seen)], AT) == expected
     assert (first.name, second.name) == ("one", "two")
+
+
+@pytest.mark.parametrize(
+    "emit", ["origin as at", "origin as timed_out", "origin, origin as ORIGIN"]
+)
+def test_an_output_with_a_name_that_is_taken_is_refused(emit):
+    with pytest.raises(DuplicateName):
+        edge(LATER.emit(emit).timeouts())
+
+
+def test_the_patterns_of_a_phenomenon_emit_the_same_columns():
+    one = Pattern("one").begin("a", "gate = 1").within("1 hour")
+    for emits in (("origin", "origin as x"), ("origin as pattern", "origin as pattern")):
+        both = tuple(one.emit(emit) for emit in emits)
+        both = Phenomenon("ph", (both[0], replace(both[1], name="two")))
+        with pytest.raises((PatternError, DuplicateName)):
+            edge_patterns(both, schema=SCHEMA, time="at", key=["origin"])
+    assert edge(one.emit("origin as pattern")).emitted.names == ("pattern",)
 
 
 def test_a_column_that_is_not_there_is_refused():

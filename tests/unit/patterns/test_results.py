@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -119,6 +121,17 @@ FOUND = Found(
 )
 def test_a_piece_is_computed_for_all_matches_at_once(piece, kind, expected):
     assert compute(piece, FOUND, None if piece.value is None else "v", kind).to_pylist() == expected
+
+
+def test_nan_is_above_all_other_numbers():
+    numbers = pa.table({"v": pa.array([1.0, float("nan"), None, 7.0])})
+    found = replace(FOUND, rows=numbers)
+    greatest = compute(Piece("max", frozenset([0, 1]), 0), found, "v", pa.float64()).to_pylist()
+    assert [str(one) for one in greatest] == ["nan", "7.0"]
+    least = compute(Piece("min", frozenset([0, 1]), 0), found, "v", pa.float64()).to_pylist()
+    assert least == [1.0, 7.0]
+    nothing = compute(Piece("max", frozenset([9]), 0), found, "v", pa.float64()).to_pylist()
+    assert nothing == [None, None]
 
 
 def test_a_match_up_to_each_of_its_events_and_as_often_as_it_has_events():

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from millstream.patterns import typed
+from millstream.clock import EPOCH, MICROSECOND
 from millstream.patterns.history import Value
 from millstream.patterns.scalar.calling import constant, given, strict
 from millstream.patterns.scalar.codes import Build, Code, Writer
@@ -155,11 +155,11 @@ def days_between(end: date, start: date) -> int:
 
 
 def _since(unit: timedelta) -> Callable[[datetime], int]:
-    return lambda moment: (moment - typed.EPOCH) // unit
+    return lambda moment: (moment - EPOCH) // unit
 
 
 def _after(unit: timedelta) -> Callable[[int], datetime]:
-    return lambda count: typed.EPOCH + count * unit
+    return lambda count: EPOCH + count * unit
 
 
 TIME_CALLS: Final[dict[type[exp.Expr], Build]] = {
@@ -181,14 +181,14 @@ TIME_CALLS: Final[dict[type[exp.Expr], Build]] = {
     exp.DateTrunc: _first_day,
     exp.TsOrDsAdd: strict(later, "date", "date", "int"),
     exp.DateDiff: strict(days_between, "int", "date", "date"),
-    exp.UnixMicros: strict(_since(typed.MICROSECOND), "bigint", "timestamp"),
+    exp.UnixMicros: strict(_since(MICROSECOND), "bigint", "timestamp"),
     exp.UnixMillis: strict(_since(_MILLISECOND), "bigint", "timestamp"),
     exp.UnixSeconds: strict(_since(_SECOND), "bigint", "timestamp"),
 }
 TIME_NAMES: Final[dict[str, Build]] = {
     "weekday": strict(lambda day: day.weekday(), "int", "date"),
     "date_part": _date_part,
-    "timestamp_micros": strict(_after(typed.MICROSECOND), "timestamp", "bigint"),
+    "timestamp_micros": strict(_after(MICROSECOND), "timestamp", "bigint"),
     "timestamp_millis": strict(_after(_MILLISECOND), "timestamp", "bigint"),
     "timestamp_seconds": strict(_after(_SECOND), "timestamp", "bigint"),
 }

@@ -12,6 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from millstream.clock import EPOCH
 from millstream.flow import ddl
 from millstream.patterns import typed
 from millstream.patterns.history import Value
@@ -120,7 +121,7 @@ def _single(value: Value) -> float:
 
 
 def _seconds(value: Value) -> datetime:
-    return typed.EPOCH + timedelta(microseconds=math.trunc(value * 10**6))
+    return EPOCH + timedelta(microseconds=math.trunc(value * 10**6))
 
 
 def _from_decimal(wanted: str) -> Change:
@@ -316,8 +317,8 @@ _OTHERS: Final[dict[tuple[str, str], Change]] = {
     ("timestamp_ntz", "string"): text_of_moment,
     ("timestamp", "timestamp_ntz"): lambda value: value.replace(tzinfo=None),
     ("timestamp_ntz", "timestamp"): lambda value: value.replace(tzinfo=UTC),
-    ("timestamp", "bigint"): lambda value: (value - typed.EPOCH) // timedelta(seconds=1),
-    ("timestamp", "double"): lambda value: (value - typed.EPOCH) / timedelta(seconds=1),
+    ("timestamp", "bigint"): lambda value: (value - EPOCH) // timedelta(seconds=1),
+    ("timestamp", "double"): lambda value: (value - EPOCH) / timedelta(seconds=1),
 }
 
 

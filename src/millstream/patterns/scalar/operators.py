@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from millstream.clock import MICROSECOND
 from millstream.patterns import literals, typed
 from millstream.patterns.history import Value
 from millstream.patterns.scalar import arithmetic
@@ -303,13 +304,13 @@ def _days(tree: exp.Expr) -> bool:
 
 
 def multiplied(length: timedelta, by: Value) -> timedelta:
-    return timedelta(microseconds=arithmetic.half_up(length // typed.MICROSECOND, by))
+    return timedelta(microseconds=arithmetic.half_up(length // MICROSECOND, by))
 
 
 def parted(length: timedelta, by: Value) -> timedelta:
     if by == 0:
         raise ZeroDivisionError("division by zero")
-    return timedelta(microseconds=arithmetic.half_up(length // typed.MICROSECOND, 1 / by))
+    return timedelta(microseconds=arithmetic.half_up(length // MICROSECOND, 1 / by))
 
 
 def _negated(writer: Writer, tree: exp.Neg) -> Code:
