@@ -171,7 +171,7 @@ class ServerSocket:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         ip: str,
         handler: Handler,
         on_full: Callable[[list[Any], str, Reply], None],
@@ -182,8 +182,12 @@ class ServerSocket:
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (it is a value)
         watched: Path | None = None,
         on_change: Callable[[], Mapping[bytes, Peer]] | None = None,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
-        """Listen; when the files in `watched` change, `on_change` returns who is known now."""
+        """Listen; when the files in `watched` change, `on_change` returns who is known now.
+
+        Without a folder there is no UNIX socket.
+        """
         self._handler, self._on_full = handler, on_full
         self.in_flight = InFlight()
         self._watched, self._on_change = watched, on_change
@@ -199,7 +203,8 @@ class ServerSocket:
         self._sockets: list[Any] = []
         self._own: Any = None  # the UNIX socket
         self._monitor: Any = None
-        self._folder = _Folder(folder)
+        self._folder = None if folder is None else _Folder(folder)
+        self._most_bytes = most_bytes
         try:
             self.port = self._bind(ip, port)
         except BaseException:
@@ -245,23 +250,27 @@ class ServerSocket:
             tcp = self._router(curve=True)
             tcp.ipv6 = ":" in ip
             found = _bound(tcp, host, port)
-            if not listening(ipc_path(self._folder.path, found)):
+            if self._folder is None or not listening(ipc_path(self._folder.path, found)):
                 self._monitor = tcp.get_monitor_socket(_COUNTED)
-                self._own = self._router(curve=False)
-                for user in (os.getuid(), 0):  # the file's mode says it, too
-                    self._own.setsockopt(zmq.IPC_FILTER_UID, user)
-                self._folder.bind(self._own, found)
+                if self._folder is not None:
+                    self._bind_own(self._folder, found)
                 return found
             # Another namespace of this host listens under that number.
             tcp.close(linger=0)
             self._sockets.remove(tcp)
             port = 0
-        raise LinkBroken(f'no port is free in "{self._folder.path}"')
+        raise LinkBroken("no port is free")
+
+    def _bind_own(self, folder: _Folder, port: int) -> None:
+        self._own = self._router(curve=False)
+        for user in (os.getuid(), 0):  # the file's mode says it, too
+            self._own.setsockopt(zmq.IPC_FILTER_UID, user)
+        folder.bind(self._own, port)
 
     def _router(self, *, curve: bool) -> Any:
         sock = self._context.socket(zmq.ROUTER)
         sock.linger = _LAST_WORDS_MS
-        sock.maxmsgsize = MOST_BYTES
+        sock.maxmsgsize = self._most_bytes
         sock.backlog = _BACKLOG
         sock.rcvhwm = 64
         sock.sndhwm = 10_000
@@ -353,10 +362,11 @@ class ServerSocket:
         for sock in self._sockets:
             sock.close()
         self._context.term()
-        with contextlib.suppress(OSError):
-            if hasattr(self, "port"):
-                ipc_path(self._folder.path, self.port).unlink()
-        self._folder.close()
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                if hasattr(self, "port"):
+                    ipc_path(self._folder.path, self.port).unlink()
+            self._folder.close()
 
 
 def _on_wire(size: int, sealed: bool) -> int:
