@@ -73,11 +73,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A device: where others reach it, and its public key (Z85)."""
+    """A device: where others reach it, its public key (Z85), and the file that has it."""
 
     name: str
     address: str
     public: bytes | None = None
+    file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +196,10 @@ def _peer(name: str, entry: Entry, keys: Path | None) -> Peer:
     try:
         if given is not None:
             return Peer(name, address, public_of(given))
-        file = None if keys is None else keys / f"{name}.pub"
-        return Peer(name, address, None if file is None else read_public(file).public)
+        if keys is None:
+            return Peer(name, address)
+        file = keys / f"{name}.pub"
+        return Peer(name, address, read_public(file).public, file)
     except InvalidKey as error:
         place = _place(entry, "key") if given is not None else entry.where
         raise InvalidSettings(error.message, hint=error.hint, where=place) from error
