@@ -153,6 +153,36 @@ class Member:
             self.store.close()
 
 
+def member(
+    settings: Settings,
+    store: Store | None = None,
+    *,
+    patterns: Sequence[Pattern] = (ABC,),
+    stamps: bool = False,
+    clock: Clock | None = None,
+) -> Member:
+    """Start a device."""
+    device = Device(
+        [EdgePattern.of(one, schema=None, time="at", key=()) for one in patterns],
+        settings.device,
+        os.urandom(8).hex(),
+        [peer.name for peer in settings.peers],
+        Sharing(periods=settings.periods, limit=settings.limits.changes),
+        elapsed=time.monotonic_ns() // 1000,
+    )
+    replicator = Replicator(
+        device,
+        settings,
+        store,
+        on_complete=lambda complete, publish: found.completed(complete, publish),
+        stamps=stamps,
+        clock=clock,
+    )
+    found = Member(settings.device, device, replicator, store)
+    replicator.start()
+    return found
+
+
 class Network:
     """Devices by name; every direction between two goes over a proxy of its own."""
 
@@ -191,38 +221,13 @@ class Network:
         )
         return replace(found, **changes)
 
-    def start(
-        self,
-        name: str,
-        *,
-        patterns: Sequence[Pattern] = (ABC,),
-        stored: bool = False,
-        stamps: bool = False,
-        clock: Clock | None = None,
-        **changes: Any,
-    ) -> Member:
-        settings = self.settings(name, **changes)
-        edges = [EdgePattern.of(one, schema=None, time="at", key=()) for one in patterns]
-        device = Device(
-            edges,
-            name,
-            os.urandom(8).hex(),
-            [peer.name for peer in settings.peers],
-            Sharing(periods=settings.periods, limit=settings.limits.changes),
-            elapsed=time.monotonic_ns() // 1000,
-        )
+    def start(self, name: str, *, stored: bool = False, **others: Any) -> Member:
+        """Start a device; what `member` does not take changes the settings."""
+        own = {key: others.pop(key) for key in ("patterns", "stamps", "clock") if key in others}
+        settings = self.settings(name, **others)
         store = Store(self.folder / name, limit=settings.limits.log) if stored else None
-        replicator = Replicator(
-            device,
-            settings,
-            store,
-            on_complete=lambda complete, publish: member.completed(complete, publish),
-            stamps=stamps,
-            clock=clock,
-        )
-        self.members[name] = member = Member(name, device, replicator, store)
-        replicator.start()
-        return member
+        self.members[name] = member(settings, store, **own)
+        return self.members[name]
 
     def cut(self, one: str, other: str) -> None:
         for way in ((one, other), (other, one)):
