@@ -18,7 +18,8 @@ import pytest
 from millstream.links.client import connect
 from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
-from millstream.links.listener import REGISTERED, Security
+from millstream.links.listener import Security
+from millstream.links.registered import REGISTERED
 from support.links import TARGET, declare, hosted, row, wait_for
 from support.links_producer import TESTS
 from support.links_service import Other

@@ -24,7 +24,8 @@ from millstream.links import envelope, follow
 from millstream.links.client import Client, connect
 from millstream.links.host import Host, Listening
 from millstream.links.keys import new_keys, read_key
-from millstream.links.listener import REGISTERED, Security
+from millstream.links.listener import Security
+from millstream.links.registered import REGISTERED
 from support.links import (
     NOON,
     TARGET,

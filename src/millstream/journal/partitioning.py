@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from millstream.errors import UnplaceableKey
@@ -47,7 +46,7 @@ def places(keys: pa.Array, partitions: int, *, keyless: int = NOWHERE) -> npt.ND
     Each distinct key is hashed once. Strings, integers, booleans and dates only: for other types
     let Spark do the cast, and pass strings.
     """
-    encoded = pc.dictionary_encode(keys)
+    encoded = keys.dictionary_encode()
     of_key = np.fromiter(
         (
             keyless if text is None else _remembered(text, partitions)
@@ -59,7 +58,7 @@ def places(keys: pa.Array, partitions: int, *, keyless: int = NOWHERE) -> npt.ND
     of_key = np.append(of_key, np.int32(keyless))
     indices = encoded.indices
     if indices.null_count:
-        indices = pc.fill_null(indices, len(of_key) - 1)
+        indices = indices.fill_null(len(of_key) - 1)
     found: npt.NDArray[np.int32] = of_key[as_numpy(indices, np.int32)]
     return found
 
@@ -68,7 +67,7 @@ def _texts(keys: pa.Array) -> list[str | None]:
     if not placeable(keys.type):
         msg = f"a key of type {keys.type} has no place"
         raise UnplaceableKey(msg, hint="cast the key to a string")
-    texts: list[str | None] = pc.cast(keys, pa.string()).to_pylist()
+    texts: list[str | None] = keys.cast(pa.string()).to_pylist()
     return texts
 
 

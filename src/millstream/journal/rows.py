@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millstream.errors import NullTime, SchemaConflict
 from millstream.journal.lateness import Times
@@ -53,7 +52,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         msg = f'column "{field.name}" is {column.type} and cannot be stored as {field.type}'
         raise SchemaConflict(msg, hint="cast it first, so that you say what may be lost")
     try:
-        return pc.cast(column, field.type)
+        return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         msg = f'column "{field.name}" is {column.type} and cannot be stored as {field.type}'
         raise SchemaConflict(msg, hint=str(exc)) from exc
@@ -96,11 +95,11 @@ def times_of(batch: pa.RecordBatch, column: str) -> Times:
     """
     array = batch.column(batch.schema.get_field_index(column))
     if array.null_count:
-        row = int(pc.index(pc.is_null(array), pa.scalar(True)).as_py())
+        row = int(array.is_null().index(True).as_py())
         msg = f'row {row} has no time in column "{column}"'
         raise NullTime(msg, hint="send rows without a time to the dead letters")
     if array.type.unit != "us":
-        array = pc.cast(array, pa.timestamp("us", array.type.tz), safe=False)
+        array = array.cast(pa.timestamp("us", array.type.tz), safe=False)
     return as_numpy(array, np.int64)
 
 

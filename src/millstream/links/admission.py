@@ -110,6 +110,23 @@ def admit(highest: int, after: int, numbers: Numbers, room: int) -> Admission:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenRows:
+    """The answer to an envelope: how many events were taken from its front.
+
+    `highest` is the highest number that is durable, `free` the room that is left, in rows. Of those
+    taken, some were `repeated` (there already), and some `refused` (they are dead letters now).
+    """
+
+    taken: int
+    highest: int
+    free: int
+    repeated: int = 0
+    refused: int = 0
+    #: Why nothing is taken, if it is not only a full inbox.
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ends:
     """Which upstreams have ended; without a list of them, the first end is that of all."""
 

@@ -12,19 +12,20 @@ from concurrent.futures import TimeoutError as Late
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import InvalidAddress, LinkBroken, NoAnswer, WriterBroken
 from millstream.links import envelope
 from millstream.links.claims import above, again
-from millstream.links.engine_address import address_at
-from millstream.links.host import Found, find
 from millstream.links.keys import KeyPair
 from millstream.links.link import Link, open_link
-from millstream.links.listener import REGISTERED
 from millstream.links.network import Address, Transport, choose, own_ips
+from millstream.links.registered import REGISTERED
 from millstream.links.target import no_room
 from millstream.links.transport import Loop
+
+if TYPE_CHECKING:
+    from millstream.links.host import Found
 
 _log = logging.getLogger(__name__)
 ASK_S: Final = 2.0
@@ -147,6 +148,8 @@ class Directory:
             return self._opened(address, lambda: address)
         text = str(self._where)
         if text.startswith(("http://", "https://")):
+            from millstream.links.engine_address import address_at  # few need it
+
             self._where = address_at(text)
             return self._first_link(name)
         if "://" in text or (_HOST_AND_PORT.fullmatch(text) and not Path(text).exists()):
@@ -154,6 +157,8 @@ class Directory:
             raise InvalidAddress(f'"{text}" is not an address', hint=hint)
         flow = name.partition(".")[0]
         if flow not in self._hosts:
+            from millstream.links.host import find  # whoever has an address hosts nothing
+
             self._hosts[flow] = find(self._where, name, timeout=self._timeout)
         return self._opened(f"flow:{flow}", self._hosts[flow].address)
 

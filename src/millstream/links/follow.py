@@ -9,12 +9,14 @@ follower                                     owner
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from millstream.journal.copies import Reached, ReplicaChunk
 from millstream.links.frame import Checksum, Count, Frame, Moment, Name, Number
+
+if TYPE_CHECKING:  # those who only send rows need no copies
+    from millstream.journal.copies import Reached, ReplicaChunk
 
 LONGEST_S = 60.0
 """How long a request may wait for news."""
@@ -37,6 +39,8 @@ class CopyReached(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.convert(reached, cls, from_attributes=True)
 
     def plain(self) -> Reached:
+        from millstream.journal.copies import Reached
+
         return Reached(**msgspec.structs.asdict(self))
 
 
@@ -98,6 +102,8 @@ class Followed(Frame, frozen=True, tag="followed"):
         )
 
     def piece(self) -> ReplicaChunk:
+        from millstream.journal.copies import ReplicaChunk
+
         fields = msgspec.structs.asdict(self)
         del fields["request"]
         return ReplicaChunk(**fields)

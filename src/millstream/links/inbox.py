@@ -27,7 +27,7 @@ from millstream.ingest import Rows as Numbered
 from millstream.ingest.checks import moment
 from millstream.journal import DeadLetter, Description, Kind
 from millstream.journal.base import Accepted
-from millstream.links.admission import NOTHING, Admission, Numbers, admit, array
+from millstream.links.admission import NOTHING, Admission, Numbers, TakenRows, admit, array
 from millstream.links.claims import Turn
 from millstream.links.inbox_appends import InboxAppends
 from millstream.links.inbox_epochs import InboxEpochs
@@ -35,23 +35,6 @@ from millstream.links.inbox_rights import InboxRights
 from millstream.links.inbox_store import Capacity, InboxStore, Sender
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TakenRows:
-    """The answer to an envelope: how many events were taken from its front.
-
-    `highest` is the highest number that is durable, `free` the room that is left, in rows. Of those
-    taken, some were `repeated` (there already), and some `refused` (they are dead letters now).
-    """
-
-    taken: int
-    highest: int
-    free: int
-    repeated: int = 0
-    refused: int = 0
-    #: Why nothing is taken, if it is not only a full inbox.
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

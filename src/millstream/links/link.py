@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -24,13 +24,15 @@ from millstream.errors import (
 )
 from millstream.journal import Kind
 from millstream.links import envelope
-from millstream.links.admission import NOTHING
-from millstream.links.inbox import TakenRows
+from millstream.links.admission import NOTHING, TakenRows
 from millstream.links.keys import KeyPair
-from millstream.links.listener import REGISTERED, Listener
 from millstream.links.network import Address, Transport, choose, own_ips
+from millstream.links.registered import REGISTERED
 from millstream.links.transport import Loop, Loss, Wire
 from millstream.links.window import Send
+
+if TYPE_CHECKING:
+    from millstream.links.listener import Listener
 
 _log = logging.getLogger(__name__)
 _GREETINGS: Final = 5

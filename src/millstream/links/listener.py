@@ -28,13 +28,14 @@ from millstream.ingest import Refused
 from millstream.journal import Kind, journal_at
 from millstream.journal.copies import ReplicaChunk
 from millstream.links import envelope, follow, peers
-from millstream.links.admission import NOTHING
+from millstream.links.admission import NOTHING, TakenRows
 from millstream.links.feeds import Feeds
 from millstream.links.hosted import HostedSources
-from millstream.links.inbox import Inbox, TakenRows
+from millstream.links.inbox import Inbox
 from millstream.links.keys import KeyPair, PublicKey, producers, readable_producers
 from millstream.links.metering import Metering
 from millstream.links.network import Address, guard, preferred
+from millstream.links.registered import REGISTERED
 from millstream.links.standing import OWN, Peer, Standing
 from millstream.links.transport import Reply, ServerSocket
 
@@ -45,8 +46,6 @@ _STAGING: Final = 32
 _REMEMBERED: Final = 10_000
 
 OnRequest = Callable[[Peer, envelope.Request, MillstreamError | None], None]
-REGISTERED: Final[dict[int, Listener]] = {}
-"""The listeners of this process, by port."""
 
 
 @dataclass(frozen=True, slots=True)

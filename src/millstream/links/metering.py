@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from millstream.errors import LinkBroken
 from millstream.links import envelope
-from millstream.links.admission import NOTHING
-from millstream.links.inbox import TakenRows
+from millstream.links.admission import NOTHING, TakenRows
 from millstream.links.quotas import UNLIMITED, Allowance, Quota
 from millstream.links.standing import Peer, Standing
 

@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import psutil
-
 from millstream.errors import (
     InvalidAddress,
     LoopbackInCluster,
@@ -149,6 +147,8 @@ def _loopback(ip: str) -> bool:
 
 def interfaces() -> dict[str, tuple[str, ...]]:
     """Return the IP addresses of this host's interfaces, IPv4 first."""
+    import psutil  # slow to load, and a client with one address may never need it
+
     found = {}
     for name, given in psutil.net_if_addrs().items():
         ips = [

@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from millstream.errors import LinkClosed, MillstreamError
 from millstream.links import window
-from millstream.links.admission import NOTHING
+from millstream.links.admission import NOTHING, TakenRows
 from millstream.links.envelope import MOST_ROWS
-from millstream.links.inbox import TakenRows
 from millstream.links.link import Link, Route
 
 ROWS: Final = 1 << 18

@@ -14,7 +14,6 @@ from operator import itemgetter
 from typing import Any, NoReturn
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millstream.errors import RowsRefused
 from millstream.ingest.rows import one_batch
@@ -186,7 +185,7 @@ class _Into:
             )
             raise RowsRefused(msg, hint="cast it first, so that you say what may be lost")
         try:
-            return pc.cast(array, field.type)
+            return array.cast(field.type)
         except pa.ArrowException as exc:
             number = _first_bad(array, field.type)
             described = _described(array[number].as_py())
@@ -201,7 +200,7 @@ class _Into:
     def made(self, arrays: Sequence[pa.Array], count: int) -> pa.RecordBatch:
         for array, field in zip(arrays, self.schema, strict=True):
             if not field.nullable and array.null_count:
-                number = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
+                number = array.is_null().index(True).as_py()
                 msg = (
                     f'row {number} for source "{self.source}" has no value '
                     f'in column "{field.name}", which must not be null'
@@ -233,7 +232,7 @@ def _present(value: Any, *, floating: bool) -> Any:
 
 def _castable(empty: pa.Array, wanted: pa.DataType) -> bool:
     try:
-        pc.cast(empty, wanted)
+        empty.cast(wanted)
     except pa.ArrowException:
         return False
     return True

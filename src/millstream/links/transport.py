@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -26,7 +27,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from millstream.errors import LinkBroken
 from millstream.links.connections import ConnectionLimits, Connections, InFlight
@@ -230,9 +230,9 @@ class ServerSocket:
 
     def _notice(self) -> None:
         """Count the connections that come and go."""
-        event = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-        counted = event["event"] == zmq.EVENT_ACCEPTED
-        (self._connections.opened if counted else self._connections.closed)(int(event["value"]))
+        event, fd = _monitored(self._monitor)
+        counted = event == zmq.EVENT_ACCEPTED
+        (self._connections.opened if counted else self._connections.closed)(fd)
 
     def start(self) -> None:
         """Begin to take requests; until then they wait."""
@@ -367,6 +367,13 @@ class ServerSocket:
                 if hasattr(self, "port"):
                     ipc_path(self._folder.path, self.port).unlink()
             self._folder.close()
+
+
+def _monitored(monitor: Any) -> tuple[int, int]:
+    """Return what has happened to a socket, and the value that belongs to it."""
+    # As pyzmq's own function does, which would load asyncio into every client.
+    event, value = struct.unpack("=Hi", monitor.recv_multipart(zmq.NOBLOCK)[0])
+    return event, value
 
 
 def _on_wire(size: int, sealed: bool) -> int:
@@ -553,7 +560,7 @@ class Wire:
             self._on_answer(frames[0])
 
     def _notice(self) -> None:
-        event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+        event, _ = _monitored(self._monitor)
         if event & zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._on_lost(Loss.UNGREETED)
         elif event & zmq.EVENT_CONNECT_RETRIED:

@@ -21,7 +21,8 @@ from millstream.engine.jobs.status import Place
 from millstream.errors import NotAllowed
 from millstream.links.host import Listening
 from millstream.links.keys import new_keys, read_key
-from millstream.links.listener import REGISTERED, Security
+from millstream.links.listener import Security
+from millstream.links.registered import REGISTERED
 from support.links import TARGET, declare, rows
 from support.served import EVENTS, PACKAGE, Served
 

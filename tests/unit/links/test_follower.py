@@ -27,8 +27,9 @@ from millstream.links.follower import Follower
 from millstream.links.host import Host, Listening
 from millstream.links.keys import new_keys, read_key
 from millstream.links.levels import Levels
-from millstream.links.listener import REGISTERED, Security
+from millstream.links.listener import Security
 from millstream.links.network import Address
+from millstream.links.registered import REGISTERED
 from property.test_mirror import compare
 from support.links import (
     NOON,

@@ -16,7 +16,8 @@ from millstream.journal import Kind
 from millstream.links.client import connect
 from millstream.links.host import Found, Host, Listening, declared_inboxes, find, read_address
 from millstream.links.inbox import Inbox
-from millstream.links.listener import REGISTERED, Listener
+from millstream.links.listener import Listener
+from millstream.links.registered import REGISTERED
 from support.links import TARGET, batch, declare, hosted, row, rows, stored
 
 

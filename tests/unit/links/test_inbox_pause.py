@@ -13,7 +13,7 @@ from millstream.journal import Kind
 from millstream.links.client import connect
 from millstream.links.inbox import Inbox
 from millstream.links.levels import Levels
-from millstream.links.listener import REGISTERED
+from millstream.links.registered import REGISTERED
 from support.links import NOON, TARGET, batch, declare, entries, hosted, stored, wait_for
 
 

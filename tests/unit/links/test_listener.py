@@ -20,8 +20,9 @@ from millstream.journal import Description
 from millstream.links import envelope
 from millstream.links.client import Client
 from millstream.links.inbox import Inbox
-from millstream.links.listener import REGISTERED, Listener
+from millstream.links.listener import Listener
 from millstream.links.network import ipc_path
+from millstream.links.registered import REGISTERED
 from support.links import batch, declare, stored
 
 

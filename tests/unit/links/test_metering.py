@@ -8,8 +8,8 @@ import pytest
 
 from millstream.errors import LinkBroken, SenderReplaced
 from millstream.links import envelope
+from millstream.links.admission import TakenRows
 from millstream.links.grants import Grant
-from millstream.links.inbox import TakenRows
 from millstream.links.metering import Metering
 from millstream.links.quotas import Quota
 from millstream.links.standing import OWN, Peer, Standing

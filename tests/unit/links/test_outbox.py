@@ -13,8 +13,7 @@ from millstream.errors import LinkClosed, MillstreamError, NotAllowed, NotThere
 from millstream.journal import Kind
 from millstream.links import outbox as module
 from millstream.links import window
-from millstream.links.admission import NOTHING
-from millstream.links.inbox import TakenRows
+from millstream.links.admission import NOTHING, TakenRows
 from millstream.links.link import Instruction, Route
 from millstream.links.network import Transport
 from millstream.links.outbox import Outbox, Ticket
