@@ -79,8 +79,8 @@ def report(plan: Plan, story: Story, got: Tables, checks: Sequence[Check]) -> Re
         title=f"New York's departures of 2013, {'every one counted once' if kept else 'and a promise that was broken'}",
         text=(
             f"{story.flights:,} flights and the weather, replayed a million times as fast through {len(plan.groups)} "
-            f"groups on Spark, killed with kill -9 after {story.counted:,} flights, started again, "
-            f"and switched to another version while it ran."
+            f"groups on Spark, killed with kill -9 after {story.counted:,} flights, restarted, "
+            "and switched to another version."
         ),
         made_at=datetime.now(UTC),
         numbers=numbers(plan, story, got),
@@ -135,9 +135,7 @@ def run(plan: Plan, story: Story) -> Section:
     busy = [Series(name, rates(story.samples, name), colours[name]) for name in groups]
     behind = [Series(name, lags(story.samples, name), colours[name]) for name in groups]
     progress = [
-        Series(
-            "taken into the journal", [(one.at, float(one.taken)) for one in story.standings], 2
-        ),
+        Series("stored in the journal", [(one.at, float(one.taken)) for one in story.standings], 2),
         Series(
             "processed and committed", [(one.at, float(one.counted)) for one in story.standings], 1
         ),
@@ -149,15 +147,15 @@ def run(plan: Plan, story: Story) -> Section:
         f"{story.cut:%-d %B %Y}, in event time, and the new one from there; the other groups were not touched.",
         [
             Figure(
-                "Flights, taken and processed",
+                "Flights, stored and processed",
                 lines(
                     progress,
                     x="elapsed",
                     unit="flights",
                     marks=[down, switched],
-                    label="flights taken and processed over time",
+                    label="flights stored and processed over time",
                 ),
-                "What was taken is durable and what is committed is final: neither line ever falls.",
+                "What is stored is durable and what is committed is final: neither line ever falls.",
             ),
             Figure(
                 "Throughput",

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from importlib.resources import files
+from math import ceil
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from millstream.web.plots import Plot
 
 Width = Literal["full", "half", "third"]
+_MOST_IN_A_ROW: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,9 @@ def _header(report: Report) -> Iterator[str]:
 def _numbers(numbers: Sequence[Number]) -> Iterator[str]:
     if not numbers:
         return
-    yield '<dl class="numbers">'
+    # None stands alone in a second row.
+    row = len(numbers) if len(numbers) <= _MOST_IN_A_ROW else ceil(len(numbers) / 2)
+    yield f'<dl class="numbers" style="--row: {row}">'
     for one in numbers:
         note = f"<dd>{escape(one.note)}</dd>" if one.note else ""
         yield f'<div><dt>{escape(one.label)}</dt><dd class="value">{escape(one.value)}</dd>{note}</div>'

@@ -108,3 +108,9 @@ def test_a_report_is_written_whole_and_its_folder_made(tmp_path):
     write(full_report(), path)
     assert path.read_text() == html(full_report())
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("count", "row"), [(1, 1), (6, 6), (7, 4), (8, 4), (9, 5)])
+def test_no_number_stands_alone_in_a_second_row(count, row):
+    numbers = [Number(f"n{one}", "1") for one in range(count)]
+    assert f'<dl class="numbers" style="--row: {row}">' in html(full_report(numbers=numbers))
