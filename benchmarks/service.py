@@ -107,7 +107,7 @@ def wait_for(what: Any, limit_s: float = 180.0) -> float:
     began = time.perf_counter()
     while not what():
         if time.perf_counter() - began > limit_s:
-            raise SystemExit("it took too long")
+            raise TimeoutError("it took too long")
         time.sleep(0.02)
     return time.perf_counter() - began
 
@@ -115,18 +115,17 @@ def wait_for(what: Any, limit_s: float = 180.0) -> float:
 def warm_spare(engine_pid: int, busy: int | None = None) -> bool:
     """Tell whether a spare driver, not the one that runs the job, has started Spark and rests."""
     found = psutil.Process(engine_pid).children(recursive=True)
-    with suppress(psutil.NoSuchProcess):  # it is starting: a process of its launcher has ended
-        spares = [one for one in found if "--warm" in one.cmdline() and one.pid != busy]
-        return any(_rests(spare) for spare in spares)
-    return False
+    return any(_rests(one) for one in found if one.pid != busy)
 
 
 def _rests(driver: psutil.Process) -> bool:
-    tree = [driver, *driver.children(recursive=True)]
-    before = _cpu(tree)
-    time.sleep(1.0)  # what a process uses is measured over a time
-    rests = _cpu(tree) - before < 0.05
-    return rests and any("java" in one.name() for one in tree)
+    with suppress(psutil.NoSuchProcess):  # it is starting: a process of its launcher has ended
+        tree = [driver, *driver.children(recursive=True)]
+        if "--warm" in driver.cmdline() and any("java" in one.name() for one in tree):
+            before = _cpu(tree)
+            time.sleep(1.0)  # what a process uses is measured over a time
+            return _cpu(tree) - before < 0.05
+    return False
 
 
 def _cpu(processes: list[psutil.Process]) -> float:
