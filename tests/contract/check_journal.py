@@ -94,6 +94,8 @@ class JournalChecks:
         (part,) = journal.reader().partition(0).read(0, 1)
         assert part.batch is not None
         assert part.batch.to_pylist()[0]["note"] is None
+        again = journal.create(SCHEMA, partitions=2, time="at")
+        assert again.version == 1, "who knows the columns of before gets the wider one"
         with pytest.raises(SchemaConflict):
             journal.create(pa.schema([("at", SCHEMA.field("at").type)]), partitions=2, time="at")
 

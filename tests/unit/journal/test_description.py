@@ -30,6 +30,16 @@ def test_nullable_columns_can_be_added(journal: Path, schema: pa.Schema) -> None
     assert create(journal, wider, time="at").schemas == (schema, wider)
 
 
+def test_who_knows_the_columns_of_before_gets_the_wider_journal(
+    journal: Path, schema: pa.Schema
+) -> None:
+    wider = schema.append(pa.field("extra", pa.int64()))
+    made = create(journal, wider, time="at")
+    assert create(journal, schema, time="at") == describe(journal) == made
+    with pytest.raises(SchemaConflict, match='"name"'):
+        create(journal, wider.remove(1), time="at")
+
+
 @pytest.mark.parametrize(
     ("change", "fact"),
     [

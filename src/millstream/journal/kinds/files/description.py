@@ -31,6 +31,7 @@ def create(
 ) -> Description:
     """Make a journal, or return the one that is there; nullable columns are added.
 
+    Who wants the columns that it had before some were added gets it as it is.
     One that inboxes write keeps the partitions that it has: `growth.grow` gives it more.
 
     Raises:
@@ -191,7 +192,9 @@ def _evolved(old: Description, wanted: Description) -> Description:
     _check_kept(old, wanted, "time", "written_by")
     if old.written_by != "inbox":
         _check_kept(old, wanted, "partitions")
-    if old.schema.equals(wanted.schema):
+    # An earlier one, too: in a switch, or after it was aborted, a version without the new columns
+    # opens what the other one has widened.
+    if any(one.equals(wanted.schema) for one in old.schemas):
         return old
     _check_added(old, wanted.schema)
     return changed(old, schema=wanted.schema, schemas=(*old.schemas, wanted.schema))
