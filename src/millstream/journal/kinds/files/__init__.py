@@ -19,11 +19,9 @@ from millstream.journal.kinds.files import (
     ends,
     growth,
     layout,
-    repair,
     retention,
     staging,
     summary,
-    verify,
 )
 from millstream.journal.kinds.files.claims import ClaimsFile
 from millstream.journal.kinds.files.epochs import EpochLog
@@ -181,10 +179,16 @@ class FilesJournal:
         return summary.summary(self.path)
 
     def verify(self, progress: Callable[[int], None] = lambda _: None) -> Verification:
+        from millstream.journal.kinds.files import verify  # few need it, and every client waits
+
         return verify.verify(self.path, progress)
 
     def bytes_to_verify(self) -> int:
+        from millstream.journal.kinds.files import verify
+
         return verify.size(self.path)
 
     def repair(self) -> list[Repaired]:
+        from millstream.journal.kinds.files import repair
+
         return repair.repair(self.path, disk=self.disk)
