@@ -91,23 +91,39 @@ def coerced(row: Mapping[str, Value], schema: Schema) -> dict[str, Value]:
     Raises:
         EventRefused: A value is not of its column's type.
     """
+    known = _KNOWN.get(id(schema))
+    if known is None or known[0] is not schema:
+        if len(_KNOWN) > 64:
+            _KNOWN.clear()
+        known = _KNOWN[id(schema)] = schema, _columns(schema)
     found = {}
-    for name, read, kind in _readers(schema):
+    for name, plain, read, kind in known[1]:
         value = row.get(name)
-        if value is not None:
+        if value is not None and type(value) is not plain:
             try:
                 value = read(value)
-            except (ValueError, TypeError, ArithmeticError) as error:
+            except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
                 fact = f'column "{name}" of an event is {value!r:.80}, which is no {kind}'
                 raise EventRefused(fact, hint=str(error) or None) from None
         found[name] = value
     return found
 
 
-@lru_cache(maxsize=64)
-def _readers(schema: Schema) -> tuple[tuple[str, Read, str], ...]:
+_Columns = tuple[tuple[str, type | None, Read, str], ...]
+#: The columns of a schema that was used, by its id: comparing schemas would cost more than a row.
+_KNOWN: Final[dict[int, tuple[Schema, _Columns]]] = {}
+#: What values of a type are as they come, if they are that already.
+_PLAINLY: Final[dict[str, type]] = {"string": str, "double": float, "boolean": bool}
+
+
+def _columns(schema: Schema) -> _Columns:
     return tuple(
-        (field.name, _as_it_is if field.type is None else reader(field.type), str(field.type))
+        (
+            field.name,
+            _PLAINLY.get(str(field.type)),
+            _as_it_is if field.type is None else reader(field.type),
+            str(field.type),
+        )
         for field in schema
     )
 
@@ -215,6 +231,8 @@ def _bytes(value: Value) -> bytes:
 def _time(value: Value) -> datetime:
     """Return a moment; without a zone it is taken for UTC, as links take it."""
     found = _moment(value)
+    if found.tzinfo is UTC:
+        return found
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
