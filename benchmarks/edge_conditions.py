@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
+from typing import Any
 
 from millstream.flow.schema import Schema
 from millstream.patterns.edge import EdgePattern
@@ -52,12 +54,16 @@ def main() -> None:
         f"{'coerced to the schema':24} {rate(lambda: [coerced(one, SCHEMA) for one in raw], len(raw)):12,.0f} /s"
     )
     rows = [coerced(one, SCHEMA) for one in raw]
-    at = int(start.timestamp()) * 10**6
     for name, pattern in PATTERNS.items():
         whole = pattern.within("1 hour").emit("origin, a.delay as delay")
-        seen = EdgePattern.of(whole, schema=SCHEMA, time="at", key=["origin"]).seen
-        found = rate(lambda: [seen(("s", 1), at, row) for row in rows], len(rows))
-        print(f"{name:24} {found:12,.0f} /s")
+        edge = EdgePattern.of(whole, schema=SCHEMA, time="at", key=["origin"])
+        print(f"{name:24} {rate(partial(all_seen, edge, rows), len(rows)):12,.0f} /s")
+
+
+def all_seen(pattern: EdgePattern, rows: list[dict[str, Any]]) -> None:
+    seen = pattern.seen
+    for row in rows:
+        seen(("s", 1), 1_767_225_600_000_000, row)
 
 
 if __name__ == "__main__":

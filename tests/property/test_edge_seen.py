@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 
@@ -30,3 +31,5 @@ def test_an_event_is_seen_as_it_is_in_a_batch(schema, pattern, rows):
             assert seen is None
         else:
             assert (seen.met, seen.values) == (event.met, event.values)
+            sent = msgspec.msgpack.decode(msgspec.msgpack.encode(seen.row))
+            assert edge.received(seen.id, seen.at, sent) == seen

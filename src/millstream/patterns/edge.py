@@ -7,8 +7,10 @@ history. Both compute what Spark computes (scalar.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from millstream.clock import moment_of
@@ -72,6 +74,7 @@ class EdgePattern:
         digest: Patterns with equal digests find the same, so their runs may be replicated.
         seen: Returns what runs see of an event, given its id, time and row; None if that is
             nothing. It raises ConditionFailed where Spark would fail.
+        kept: The columns of the rows that it keeps; None if their types are not known.
     """
 
     name: str
@@ -81,6 +84,7 @@ class EdgePattern:
     unsound: tuple[str, ...]
     digest: str
     seen: See
+    kept: Schema | None
     emitted: Emitted
 
     @classmethod
@@ -112,6 +116,7 @@ class EdgePattern:
         if emit is not None and pattern.output is None:
             pattern = replace(pattern, output=emit)
         emitted = Emitted.of(pattern, schema, time, keys)
+        look = _Look(pattern, automaton, schema, time)
         return cls(
             automaton.name,
             automaton,
@@ -119,7 +124,8 @@ class EdgePattern:
             automaton.within,
             across.unsound(pattern),
             digest(pattern, automaton, schema, time, keys),
-            _Look(pattern, automaton, schema, time).function(emitted.columns),
+            look.function(emitted.columns),
+            look.kept(schema),
             emitted,
         )
 
@@ -129,12 +135,23 @@ class EdgePattern:
         return not self.unsound
 
     def key(self, row: Row) -> tuple[Value, ...]:
-        """Return the values of the key's columns; an event without one of them has no key."""
-        return tuple(row.get(name) for name in self.keys)
+        """Return the values of the key's columns; an event without one of them has no key.
+
+        Values that messages do not know, such as dates and decimals, are texts.
+        """
+        return tuple(_key_value(row.get(name)) for name in self.keys)
+
+    def received(self, id: EventId, at: int, row: Row) -> Seen | None:
+        """Return what `seen` saw, from the row that it kept, as it comes from a message or a disk.
+
+        Raises:
+            EventRefused: A value is not of its column's type.
+        """
+        return self.seen(id, at, row if self.kept is None else typed.coerced(row, self.kept))
 
     def complex_event(
         self,
-        key: Sequence[Value],
+        key: Sequence[Value],  # noqa: ARG002  (its own values are in the rows)
         history: Sequence[tuple[int, Seen]],
         at: int,
         *,
@@ -148,12 +165,8 @@ class EdgePattern:
             at: When the match was certain, in microseconds.
             timed_out: Whether the run ran out of time.
         """
-        return self.emitted.complex_event(
-            dict(zip(self.keys, key, strict=True)),
-            [(block, seen.row) for block, seen in history],
-            at,
-            timed_out=timed_out,
-        )
+        taken = [(block, seen.row) for block, seen in history]
+        return self.emitted.complex_event(taken, at, timed_out=timed_out)
 
 
 def edge_patterns(
@@ -197,6 +210,16 @@ def _check(pattern: object) -> None:
     raise PatternError(msg, hint='write Pattern().begin("a", ...)', where=here())
 
 
+def _key_value(value: Value) -> Value:
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is float:
+        return "NaN" if math.isnan(value) else value
+    timed = isinstance(value, datetime) and value.tzinfo is not None
+    return value if timed or kind is bytes else str(value)
+
+
 def _spelled(names: tuple[str, ...], schema: Schema | None) -> tuple[str, ...]:
     """Return the key's columns as the schema spells them."""
     if schema is None:
@@ -229,6 +252,7 @@ class _Look:
         self.time = time
         self.lines: list[tuple[Source, str]] = []
         self.read: set[str] = set()
+        self.whole_row = False
 
     def function(self, emitted: frozenset[str] | None) -> See:
         """Return it; `emitted` are the columns that outputs are made of, None for all."""
@@ -285,12 +309,19 @@ class _Look:
     def _row(self, emitted: frozenset[str] | None) -> Source:
         writer = self.writer
         asked = any(test.functions or test.alone for test in self.automaton.tests)
+        self.whole_row = emitted is None or asked
         if emitted is None or asked:
             timed = f", {writer.name(self.time)}: {self._moment}" if writer.open else ""
             return f"{{**row{timed}}}"
         names = {*writer.columns, *emitted}
         pairs = [f"{writer.name(name)}: {writer.column(name).source}" for name in sorted(names)]
         return f"{{{', '.join(pairs)}}}"
+
+    def kept(self, schema: Schema | None) -> Schema | None:
+        """Return the columns that rows keep, once the function is written."""
+        if schema is None or self.whole_row:
+            return schema
+        return schema.without(set(schema.names) - set(self.writer.columns))
 
     @property
     def _moment(self) -> Source:

@@ -31,7 +31,7 @@ class Emitted:
     Attributes:
         columns: The columns of events that it is made of; None for all.
         names: The columns that the pattern names itself.
-        make: Returns the pattern's own columns, given the key and the history.
+        make: Returns the pattern's own columns, given the history.
         time: The column of the moment at which a match is certain.
         late: Whether runs that timed out come out too, and "timed_out" tells.
         named: The pattern's name, if it stands beside others of a phenomenon.
@@ -39,7 +39,7 @@ class Emitted:
 
     columns: frozenset[str] | None
     names: tuple[str, ...]
-    make: Callable[[Row, Taken], dict[str, Value]]
+    make: Callable[[Taken], dict[str, Value]]
     time: str
     late: bool
     named: str | None = None
@@ -54,17 +54,15 @@ class Emitted:
             columns = None if schema is None else frozenset(schema.names)
             names = (*keys, *(block.name for block in parts.blocks))
             check_names(names, beside, owner)
-            whole = _Whole.of(pattern, parts, schema)
+            whole = _Whole.of(pattern, parts, schema, keys)
             return cls(columns, names, whole, time, pattern.late)
         made = _Outputs.of(pattern.output, parts, schema, time, keys, owner)
         check_names(made.names, beside, owner)
         return cls(made.columns, made.names, made, time, pattern.late)
 
-    def complex_event(
-        self, key: Row, taken: Taken, at: int, *, timed_out: bool
-    ) -> dict[str, Value]:
+    def complex_event(self, taken: Taken, at: int, *, timed_out: bool) -> dict[str, Value]:
         """Return the columns of a complex event."""
-        found = self.make(key, taken)
+        found = self.make(taken)
         if self.named is not None:
             found[PATTERN] = self.named
         if self.late:
@@ -77,19 +75,22 @@ class Emitted:
 class _Whole:
     """The key and the events of each block: what a pattern emits that names nothing."""
 
+    keys: tuple[str, ...]
     blocks: tuple[tuple[str, int, bool], ...]
     names: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, pattern: Pattern, parts: Parts, schema: Schema | None) -> _Whole:
+    def of(
+        cls, pattern: Pattern, parts: Parts, schema: Schema | None, keys: Sequence[str]
+    ) -> _Whole:
         blocks = tuple(
             (block.name, number, several(block, pattern))
             for number, block in enumerate(parts.blocks)
         )
-        return cls(blocks, None if schema is None else schema.names)
+        return cls(tuple(keys), blocks, None if schema is None else schema.names)
 
-    def __call__(self, key: Row, taken: Taken) -> dict[str, Value]:
-        found = dict(key)
+    def __call__(self, taken: Taken) -> dict[str, Value]:
+        found = {name: taken[-1][1].get(name) for name in self.keys}
         for name, number, many in self.blocks:
             rows = [self._shown(row) for block, row in taken if block == number]
             found[name] = rows if many else rows[-1] if rows else None
@@ -145,7 +146,7 @@ class _Outputs:
             owner.title,
         )
 
-    def __call__(self, key: Row, taken: Taken) -> dict[str, Value]:  # noqa: ARG002
+    def __call__(self, taken: Taken) -> dict[str, Value]:
         try:
             rows = [(block, self.values(row)) for block, row in taken]
             pieces = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from millstream.errors import DeviceRefused
+from millstream.errors import ConditionFailed, DeviceRefused, EventRefused
 from millstream.patterns.edge import Seen
 from millstream.patterns.history import updated
 from millstream.watch.matcher import DONE, Matcher
@@ -86,9 +86,13 @@ class Reader:
             if place >= len(self._events):
                 raise DeviceRefused(f"a record names event {place} of {len(self._events)}")
             event = self._events[place]
-            made = self.matcher(pattern).pattern.seen(
-                (event.sender, event.number), event.at, event.row
-            )
+            try:
+                made = self.matcher(pattern).pattern.received(
+                    (event.sender, event.number), event.at, event.row
+                )
+            except (EventRefused, ConditionFailed) as error:
+                fact = f"event {event.sender}:{event.number} cannot be read: {error.message}"
+                raise DeviceRefused(fact) from None
             if made is None:
                 fact = (
                     f'event {event.sender}:{event.number} meets no condition of pattern "{pattern}"'

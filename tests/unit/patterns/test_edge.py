@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from millstream.errors import (
@@ -50,6 +51,44 @@ def test_an_event_is_seen_with_its_bits_values_and_needed_columns():
     assert seen.met == 0b11
     assert seen.values == (70.0, AT)
     assert seen.row == {"origin": "BOS", "delay": 70.0, "at": NOON}
+
+
+KINDS = Schema.parse(
+    "m decimal(6,2), day date, local timestamp_ntz, f float, d double, s string, raw binary, "
+    "some array<date>, pair struct<x:decimal(4,1),y:int>, unused string, at timestamp"
+)
+
+
+@pytest.mark.parametrize("emit", [None, "max(m) as m, last(b.some) as some"])
+def test_what_a_run_keeps_of_an_event_is_enough_to_see_it_again_elsewhere(emit):
+    pattern = (
+        Pattern()
+        .begin("a", "m > 1.5 and day = date '2026-11-16' and s like 'x%' and raw is not null")
+        .followed_by("b", "local > a.local or d > a.d or m > a.m or pair.x > 2")
+        .followed_by("c", "f = 0.5 and size(some) = 2")
+        .within("1 hour")
+    )
+    found = EdgePattern.of(replace(pattern, output=emit), schema=KINDS, time="at", key=["day", "m"])
+    event = {
+        "m": "1.75",
+        "day": "2026-11-16",
+        "local": "2026-11-16T12:00:00",
+        "f": 0.5,
+        "d": "NaN",
+        "s": "xy",
+        "raw": b"raw",
+        "some": ["2026-01-01", None],
+        "pair": {"x": "2.5", "y": 1},
+        "unused": "long",
+        "at": "2026-11-16T12:00:00Z",
+    }
+    seen = found.seen(("s", 1), AT, coerced(event, KINDS))
+    assert seen.met == 0b111
+    assert ("unused" in seen.row) is (emit is None)
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(seen.row))
+    again = found.received(("s", 1), AT, sent)
+    assert repr(again) == repr(seen)  # NaN is not equal to itself
+    assert found.key(coerced(event, KINDS)) == ("2026-11-16", "1.75")
 
 
 def test_an_event_that_meets_nothing_is_not_seen():
