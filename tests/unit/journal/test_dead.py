@@ -12,6 +12,8 @@ from millstream.journal.base import DeadLetter
 from millstream.journal.kinds.files.dead import DeadLetters, dead_counts
 from millstream.journal.kinds.files.layout import dead_folder
 from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.repair import repair
+from millstream.journal.kinds.files.verify import verify
 
 
 def letters(journal: Path) -> list[tuple[str, int, int, str]]:
@@ -88,3 +90,56 @@ def test_letters_are_counted_by_reason(journal: Path) -> None:
     with DeadLetters.open(journal) as dead:
         dead.put_all([DeadLetter("s", n, "late" if n % 3 else "no time", "{}") for n in range(9)])
         assert dead_counts(journal) == {"late": 6, "no time": 3}
+
+
+def test_one_flipped_bit_in_the_table_neither_doubles_nor_loses_a_letter(journal: Path) -> None:
+    table = dead_folder(journal) / "seen.sqlite"
+    known = [DeadLetter("source", n, "late" if n % 2 else "no time", "{}") for n in range(40)]
+    with DeadLetters.open(journal) as dead:
+        assert dead.put_all(known) == 40
+    sound = table.read_bytes()
+    check = (dead_folder(journal) / "seen.check").read_bytes()
+    text = sound.index(b"source")
+    for place in [*range(text, text + 60), *range(0, len(sound), 499)]:
+        flipped = bytearray(sound)
+        flipped[place] ^= 1 << place % 8
+        table.write_bytes(flipped)
+        (dead_folder(journal) / "seen.check").write_bytes(check)
+        assert dead_counts(journal) == {"late": 20, "no time": 20}, place
+        with DeadLetters.open(journal) as dead:
+            assert dead.put_all(known) == 0, place
+        assert dead_counts(journal) == {"late": 20, "no time": 20}, place
+    assert len(letters(journal)) == 40
+
+
+def test_damage_of_the_table_is_named_by_verify_and_gone_after_a_repair(journal: Path) -> None:
+    with DeadLetters.open(journal) as dead:
+        dead.put("s", 1, "late", "{}")
+    table = dead_folder(journal) / "seen.sqlite"
+    raw = bytearray(table.read_bytes())
+    raw[-1] ^= 1
+    table.write_bytes(raw)
+    (damage,) = verify(dead_folder(journal)).damages
+    assert "is not as it was closed" in str(damage)
+    assert str(table) in str(damage)
+    repair(dead_folder(journal))
+    assert verify(dead_folder(journal)).damages == ()
+
+
+def test_a_table_that_was_not_closed_is_made_again(
+    journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = (
+        "import os; from millstream.journal.kinds.files.dead import DeadLetters\n"
+        f"dead = DeadLetters.open({str(journal)!r})\n"
+        "dead.put('s', 1, 'late', '{}')\n"
+        "os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    assert dead_counts(journal) == {"late": 1}
+    with DeadLetters.open(journal) as dead:
+        assert not dead.put("s", 1, "late", "{}")
+    assert "seen.sqlite was not closed, or is damaged" in caplog.text
+    caplog.clear()
+    DeadLetters.open(journal).close()
+    assert caplog.text == ""

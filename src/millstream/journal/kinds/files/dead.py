@@ -3,12 +3,18 @@
 A journal of its own beside each journal. A letter is known by (origin, partition, position), so a
 retry, or a second version that finds the same row late, adds nothing. Positions come in any order,
 so the senders' sequences do not help: which letters are there is looked up in a small SQLite table,
-derived from the journal. If it is lost or behind, it is filled again from there.
+derived from the journal. If it is lost, damaged or behind, it is filled again from there. SQLite has
+no checksums, so whoever closes the table leaves one beside it, and whoever opens it takes it away:
+
+    DIR/dead/seen.sqlite    the table
+    DIR/dead/seen.check     the checksum of the table, while nobody has it open
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import re
 import sqlite3
 from collections import Counter
@@ -18,6 +24,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
+import xxhash
 
 from millstream.clock import Clock, SystemClock
 from millstream.journal.base import FOREVER, DeadLetter
@@ -38,6 +45,7 @@ schema = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
+_log = logging.getLogger(__name__)
 _SENDER = "dead letters"
 _REASONS = "SELECT reason, letters FROM reasons"
 TIMEOUT_S = 30.0
@@ -129,6 +137,10 @@ class _Seen:
     def __init__(self, journal: Path, end: int) -> None:
         self._journal = journal
         self._file = table_file(journal)
+        if self._file.exists() and not _as_it_was_closed(journal):
+            _log.warning("%s was not closed, or is damaged: it is filled again", self._file)
+            remove_table(journal)
+        _check_file(journal).unlink(missing_ok=True)
         try:
             self._open(end)
             self._catch_up(end)
@@ -191,6 +203,11 @@ class _Seen:
 
     def close(self) -> None:
         self._base.close()
+        # Not synced: if it is lost, the table is filled again.
+        fresh = _check_file(self._journal).with_suffix(".unfinished")
+        fresh.touch(FILE)
+        fresh.write_text(_checksum(self._journal))
+        fresh.replace(_check_file(self._journal))
 
 
 def is_dead_letters(path: Path) -> bool:
@@ -200,13 +217,14 @@ def is_dead_letters(path: Path) -> bool:
 
 def remove_table(journal: Path) -> None:
     """Remove the table of the letters; who opens them next fills it again."""
-    file = table_file(journal)
-    for suffix in ("", "-wal", "-shm"):
-        file.with_name(file.name + suffix).unlink(missing_ok=True)
+    for file in (*_table_files(journal), _check_file(journal)):
+        file.unlink(missing_ok=True)
 
 
 def table_damage(journal: Path) -> str | None:
     """Return how the table of the letters differs from them, None if it does not."""
+    if _damaged(journal):
+        return "the table of the letters is not as it was closed"
     try:
         with closing(_read_only(journal)) as base:
             base.execute("BEGIN")
@@ -234,6 +252,8 @@ def dead_counts(path: Path | str) -> dict[str, int]:
     counts: Counter[str] = Counter()
     covered = 0
     try:
+        if _damaged(journal):
+            raise sqlite3.DatabaseError
         with closing(_read_only(journal)) as base:
             base.execute("BEGIN")
             counts.update(dict(base.execute(_REASONS)))
@@ -296,3 +316,50 @@ def _covered(base: sqlite3.Connection) -> int:
 
 def table_file(journal: Path) -> Path:
     return journal / "seen.sqlite"
+
+
+def _table_files(journal: Path) -> list[Path]:
+    file = table_file(journal)
+    return [file.with_name(file.name + suffix) for suffix in ("", "-wal", "-shm")]
+
+
+# its checksum
+
+
+def _check_file(journal: Path) -> Path:
+    return journal / "seen.check"
+
+
+def _checksum(journal: Path) -> str:
+    """Return the checksum of the table, with what is not in its main file yet."""
+    digest = xxhash.xxh3_64()
+    for file in _table_files(journal)[:2]:
+        with contextlib.suppress(FileNotFoundError):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _as_it_was_closed(journal: Path) -> bool:
+    """Tell whether the table was closed, and is as it was then."""
+    try:
+        return _check_file(journal).read_bytes() == _checksum(journal).encode()
+    except FileNotFoundError:
+        return False
+
+
+_compared: dict[Path, tuple[object, bool]] = {}
+
+
+def _damaged(journal: Path) -> bool:
+    """Tell whether the table was closed, and is not as it was then; it is read once."""
+    try:
+        stat = _check_file(journal).stat()
+        found = table_file(journal).stat()
+    except FileNotFoundError:
+        return False  # someone has it open, or it is gone
+    now = (stat.st_mtime_ns, stat.st_ino, found.st_mtime_ns, found.st_size, found.st_ino)
+    known, damaged = _compared.get(journal, (None, False))
+    if known != now:
+        damaged = not _as_it_was_closed(journal) and _check_file(journal).exists()
+        _compared[journal] = (now, damaged)
+    return damaged
