@@ -48,7 +48,7 @@ def _lines(sink: Path) -> list[str]:
 
 
 #: What later releases put beside the files of earlier ones: each is made when it is missing.
-ADDED = frozenset({"audit.jsonl", "claims", "senders.copy"})
+ADDED = frozenset({"audit.jsonl", "claims", "ended.json", "seen.check", "senders.copy"})
 
 
 def names(folder: Path) -> set[str]:
