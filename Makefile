@@ -2,13 +2,13 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test check lowest format bench soak prove sim fuzz sdk lock release clean
+.PHONY: help setup demo demo-edge quick test check lowest format bench soak prove sim fuzz sdk lock release clean
 
 BIN := .venv/bin
 CODE := src tests sdk scripts examples benchmarks
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## fetch uv, make .venv from the lock file, find Java 17+ (or install it)
 	@scripts/bootstrap
@@ -19,6 +19,9 @@ demo: setup ## run a real flow on real data, with a crash and a switch in the mi
 test: ## run the tests (ARGS="-k journal" for some of them, ARGS="-n 0" for one at a time)
 	@scripts/bootstrap postgres network mqtt
 	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+
+demo-edge: setup ## run watchers on three devices that are killed and cut off, and a flow that counts what they find
+	@PYTHONPATH=. $(BIN)/python examples/edge/demo.py
 
 quick: setup ## the daily round: what needs no Spark and no other process, in under three minutes
 	@PROFILE=quick $(BIN)/pytest -m "not soak and not slow and not process" -n 2 -q $(ARGS)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from millstream.connectors.console import console
     from millstream.connectors.files import csv, files, jsonl, parquet, replay
-    from millstream.connectors.inbox import inbox
+    from millstream.connectors.inbox import inbox, watchers
     from millstream.connectors.memory import memory
     from millstream.connectors.outbox import outbox
     from millstream.connectors.postgres import postgres
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.patterns.pattern import Pattern, Phenomenon
     from millstream.secrets import secret
     from millstream.spark.match import match, sql
+    from millstream.watch.watcher import Watcher
     from millstream.web.matches import plot
 
 __version__ = "0.2.0"
@@ -47,6 +48,7 @@ __all__ = [
     "Pattern",
     "Phenomenon",
     "Stream",
+    "Watcher",
     "__version__",
     "connect",
     "connect_async",
@@ -67,12 +69,13 @@ __all__ = [
     "secret",
     "sql",
     "table",
+    "watchers",
 ]
 
 _HOMES: Final = {
     "millstream.connectors.console": ("console",),
     "millstream.connectors.files": ("csv", "files", "jsonl", "parquet", "replay"),
-    "millstream.connectors.inbox": ("inbox",),
+    "millstream.connectors.inbox": ("inbox", "watchers"),
     "millstream.connectors.memory": ("memory",),
     "millstream.connectors.outbox": ("outbox",),
     "millstream.connectors.postgres": ("postgres",),
@@ -85,6 +88,7 @@ _HOMES: Final = {
     "millstream.patterns.pattern": ("Pattern", "Phenomenon"),
     "millstream.secrets": ("secret",),
     "millstream.spark.match": ("match", "sql"),
+    "millstream.watch.watcher": ("Watcher",),
     "millstream.web.matches": ("plot",),
     "millstream.links.async_client": ("AsyncClient", "connect_async"),
     "millstream.links.client": ("Client", "connect"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
 from millstream.errors import EngineAway, MillstreamError
 
@@ -10,27 +12,41 @@ from millstream.errors import EngineAway, MillstreamError
 AWAY = 3
 
 
+#: Whether this process is the command's (`command`), and not one that calls it.
+process = SimpleNamespace(command=False)
+
+
 def main() -> None:
     """Run a command; no text of others controls the terminal."""
-    from millstream.terminal import guarded
+    process.command = True
+    arguments = sys.argv[1:]
 
-    with guarded():
-        _run(sys.argv[1:])
-
-
-def _run(arguments: list[str]) -> None:
-    """Run a command; print errors in a few words, without a traceback."""
-    try:
+    def run() -> None:
         from millstream.cli.app import called
 
         called(arguments)()
+
+    guarded(run, f"millstream {arguments[0]}" if arguments else "millstream")
+
+
+def guarded(run: Callable[[], None], name: str) -> None:
+    """Run something; print errors in a few words, without a traceback or control characters."""
+    from millstream import terminal
+
+    with terminal.guarded():
+        _run(run, name)
+
+
+def _run(run: Callable[[], None], name: str) -> None:
+    try:
+        run()
     except MillstreamError as error:
         report(error)
         sys.exit(AWAY if isinstance(error, EngineAway) else 1)
     except ImportError as error:
         from millstream.extras import missing
 
-        explained = missing(error, f"millstream {arguments[0]}" if arguments else "millstream")
+        explained = missing(error, name)
         if explained is None:
             raise
         report(explained)

@@ -40,6 +40,7 @@ COMMANDS: Final = {
 }
 #: Commands that have commands of their own, in `app` of the file of that name.
 GROUPS: Final = {
+    "watch": "Look for patterns in events on this device, without Spark.",
     "actions": "Store programs on an engine.",
     "scheme": "Check schemes of runtimes.",
     "journal": "Look into journals, and repair them.",

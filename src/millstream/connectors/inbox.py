@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, cast, get_args
 
 from millstream.errors import InvalidOption
 from millstream.flow.connector import Connector
+from millstream.flow.durations import duration
 from millstream.flow.schema import Schema
 from millstream.flow.sources import Intake, Payload, SourceSpec
 from millstream.flow.spec import Tree
 
 if TYPE_CHECKING:
     from millstream.flow.document import Entry
+    from millstream.flow.flow import Flow
+    from millstream.flow.stream import Stream
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]*):[0-9]{1,5}")
 
@@ -94,6 +98,46 @@ def inbox(
     allowed = None if producers is None else tuple(producers)
     named = None if nodes is None else tuple(nodes)
     return Inbox(schema, allowed, runtimes, _payload(schema, format), named)
+
+
+def watchers(
+    flow: Flow,
+    name: str,
+    columns: str,
+    *,
+    time: str,
+    span: str | timedelta,
+    lateness: str | timedelta = "1 hour",
+    key: str | None = None,
+    producers: Sequence[str] | None = None,
+    partitions: int = 1,
+) -> Stream:
+    """Return what watchers find, each run once, from whichever device.
+
+        alarms = ms.watchers(
+            flow, "alarms", "sensor string, peak double, at timestamp", time="at", span="10 minutes"
+        )
+
+    It is an inbox of the name, and a `distinct` by the column "run" behind it. Watchers send there:
+    `millstream watch patterns.py --out inbox:FLOW.alarms@tcp://host:port`.
+
+    Args:
+        flow: The flow.
+        name: The source's name.
+        columns: What the patterns emit, as in Spark SQL. "run", "pattern" and "device" are added.
+        time: The time column: the moment at which a match is certain.
+        span: How long a match lasts at most: the longest `within` of the patterns.
+        lateness: For how long a device may be cut off; what it finds and sends after that is a dead
+            letter.
+        key: The column that later stages group by.
+        producers: The names of the keys that may send over a network.
+        partitions: In how many parts the journal is written.
+    """
+    schema = Schema.parse(columns)
+    beside = ", ".join(f"{one} string" for one in ("run", "pattern", "device") if one not in schema)
+    spec = inbox(f"{columns}, {beside}" if beside else columns, producers=producers)
+    found = flow.source(name, spec, time=time, lateness=lateness, key=key, partitions=partitions)
+    return found.distinct(f"each_{name}", by="run", within=duration(span) + duration(lateness))
 
 
 def _payload(schema: Schema, format: str) -> Payload:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -20,54 +19,49 @@ _DECODER: Final = msgspec.json.Decoder()
 EventId = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
 class Columns:
     """What is known of the columns of events.
 
-    Attributes:
+    Args:
         schema: Their names and types; None if they are taken as they come.
         time: The time column; None if the device stamps events.
         id: The column that tells one event from another, wherever it comes in.
     """
 
-    schema: Schema | None = None
-    time: str | None = None
-    id: str | None = None
+    __slots__ = ("id", "schema", "time", "time_column", "whole")
 
-    @property
-    def time_column(self) -> str:
-        return self.time or STAMPED
+    def __init__(
+        self, schema: Schema | None = None, time: str | None = None, id: str | None = None
+    ) -> None:
+        self.schema, self.time, self.id = schema, time, id
+        self.time_column = time or STAMPED
+        #: The columns, with that of the time.
+        self.whole = schema
+        if schema is not None and self.time_column not in schema:
+            self.whole = Schema((*schema.fields, Field(self.time_column, "timestamp")))
 
-    @property
-    def whole(self) -> Schema | None:
-        """The columns, with that of the time."""
-        if self.schema is None or self.time_column in self.schema:
-            return self.schema
-        return Schema((*self.schema.fields, Field(self.time_column, "timestamp")))
+    def row(self, given: Mapping[str, Any], now: int) -> tuple[int, dict[str, Any]]:
+        """Return the time of an event, in microseconds since 1970, and its row.
 
-    def row(self, given: Mapping[str, Any] | bytes, now: int) -> dict[str, Any]:
-        """Return an event as a row; one without a time gets `now` if the device stamps events.
+        One without a time gets `now` if the device stamps events.
 
         Raises:
-            EventRefused: It is not an object, has no time, or a value is not of its column's type.
+            EventRefused: It has no time, or a value is not of its column's type.
         """
-        found = dict(given) if isinstance(given, Mapping) else decoded(given)
+        found, column = dict(given), self.time_column
         if self.time is None:
-            found[STAMPED] = moment_of(now)
-        elif found.get(self.time) is None:
-            raise EventRefused(f'an event has no time in column "{self.time}"')
+            found[column] = moment_of(now)
+        elif found.get(column) is None:
+            raise EventRefused(f'an event has no time in column "{column}"')
         if self.whole is not None:
-            return coerced(found, self.whole)
-        try:
-            found[self.time_column] = _MOMENT(found[self.time_column])
-        except (ValueError, TypeError) as error:
-            fact = f'column "{self.time}" of an event is {found[self.time_column]!r:.80}'
-            raise EventRefused(fact, hint=str(error)) from None
-        return found
-
-    def at(self, row: Mapping[str, Any]) -> int:
-        """Return the time of a row in microseconds since 1970."""
-        return int(micros_of(row[self.time_column]))
+            found = coerced(found, self.whole)
+        elif self.time is not None:
+            try:
+                found[column] = _MOMENT(found[column])
+            except (ValueError, TypeError) as error:
+                fact = f'column "{column}" of an event is {found[column]!r:.80}'
+                raise EventRefused(fact, hint=str(error)) from None
+        return now if self.time is None else int(micros_of(found[column])), found
 
     def event_id(self, given: Mapping[str, Any]) -> EventId | None:
         """Return the id that an event has itself; a number, or a text."""

@@ -37,9 +37,9 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
 def test_the_public_names_are_these():
     names = {"Flow", "Stream", "MillstreamError", "load", "secret", "__version__"}
     clients = {"connect", "connect_async", "Client", "AsyncClient"}
-    sources = {"inbox", "files", "rate", "replay"}
+    sources = {"inbox", "files", "rate", "replay", "watchers"}
     targets = {"parquet", "jsonl", "csv", "console", "memory", "outbox", "postgres", "table"}
-    patterns = {"Pattern", "Phenomenon", "match", "plot", "sql"}
+    patterns = {"Pattern", "Phenomenon", "Watcher", "match", "plot", "sql"}
     assert set(ms.__all__) == names | clients | sources | targets | patterns
 
 

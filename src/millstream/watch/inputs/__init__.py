@@ -24,9 +24,6 @@ class Rejected:
 class Feed(Protocol):
     """Takes events into the watcher. Any thread may call."""
 
-    #: The columns that rows have, as (name, type), if they are known.
-    columns: Sequence[tuple[str, str | None]] | None
-
     def take(
         self,
         rows: Sequence[Mapping[str, Any] | bytes],

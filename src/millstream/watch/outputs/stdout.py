@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from millstream.watch.outbox import Entry
 
@@ -14,13 +14,12 @@ class StdoutOutput:
 
     name = "stdout"
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        self._descriptor = sys.stdout.fileno() if descriptor is None else descriptor
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
 
     def deliver(self, entries: Sequence[Entry]) -> None:
-        data = memoryview(b"".join(entry.json + b"\n" for entry in entries))
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+        self._stream.write("".join(f"{entry.json.decode()}\n" for entry in entries))
+        self._stream.flush()
 
     def close(self) -> None:
         """Standard output stays open."""

@@ -1,0 +1,245 @@
+"""A device with its outbox, in the order that loses nothing.
+
+    events ──▶ device ──▶ outbox, synced ──▶ the device's log, synced ──▶ acknowledged, released
+
+A crash before the last step forgets the events, which come again since nobody acknowledged them;
+what they had found is in the outbox, where it is found again by its run. A crash after it forgets
+nothing. What a peer's message completes is in the log first, and is looked for there at the start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from millstream.clock import Clock
+from millstream.errors import ConditionFailed, QueueFull, StateNotWritten, WatchError
+from millstream.watch import choice
+from millstream.watch.complex_event import ComplexEvent, run_text
+from millstream.watch.device import Complete, Device
+from millstream.watch.disk import Store
+from millstream.watch.inputs import EventId, Rejected
+from millstream.watch.outbox import Outbox
+from millstream.watch.replicator import Replication, Replicator
+from millstream.watch.settings import Settings, taker
+
+_AGAIN_S: Final = 0.5
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a watcher has done since it was started."""
+
+    events: int = 0
+    elsewhere: int = 0
+    found: dict[str, int] = field(default_factory=dict)
+
+
+class Event(NamedTuple):
+    """An event of ours; `sensor` is what it is shared by, if devices share sensors."""
+
+    id: EventId
+    at: int
+    row: Mapping[str, Any]
+    sensor: str | None = None
+
+
+class Node:
+    """A device that is open. Any thread may call.
+
+    Args:
+        device: What matches and merges.
+        settings: Its peers, periods and limits.
+        clock: The machine's.
+        store: The device's files; None keeps nothing.
+        outbox: Where complex events wait for their outputs.
+        lateness: How long absence waits for events that are late, in microseconds.
+        stamps: Whether events have this device's time.
+        on_found: Gets what this device publishes.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        settings: Settings,
+        clock: Clock,
+        *,
+        store: Store | None = None,
+        outbox: Outbox | None = None,
+        lateness: int = 0,
+        stamps: bool = False,
+        on_found: Callable[[Sequence[ComplexEvent]], None] = lambda _: None,
+    ) -> None:
+        self.device, self._settings, self._clock = device, settings, clock
+        self.outbox = outbox
+        self.counts = Counts()
+        self.stopping = threading.Event()
+        self._on_found, self._lateness = on_found, lateness
+        #: The largest time of an event, and when that came.
+        self._newest: tuple[int, int] | None = None
+        self._replicator = Replicator(
+            device, settings, store, on_complete=self._completed, stamps=stamps, clock=clock
+        )
+        self._guard = self._replicator.lock
+        if outbox is not None:
+            outbox.release()
+        self._publish(device.undelivered)
+
+    def start(self) -> None:
+        """Listen to the peers, and speak to them."""
+        self._replicator.start()
+
+    # events
+
+    def take(self, events: Sequence[Event]) -> tuple[list[ComplexEvent], list[Rejected]]:
+        """Take events in, and return what they complete; they are durable when this returns.
+
+        Raises:
+            WatchError: The watcher stopped before they were.
+        """
+        completes: list[Complete] = []
+        bad: list[Rejected] = []
+        now = self._clock.now_us()
+        with self._guard:
+            present = self._present() if self._settings.sensors else frozenset()
+            for place, event in enumerate(events):
+                if present and self._elsewhere(event.sensor, present):
+                    self.counts.elsewhere += 1
+                    continue
+                try:
+                    completes += self.device.event(event.id, event.at, event.row, clock=now)
+                except ConditionFailed as error:
+                    bad.append(Rejected(place, error.message))
+                    continue
+                self.counts.events += 1
+                self._passed(event.at)
+            if self._newest is not None:
+                completes += self.device.advance(self._newest[0] - self._lateness)
+            found = self._committed(completes)
+        self._replicator.wake()
+        self._tell(found)
+        return found, bad
+
+    def _passed(self, at: int) -> None:
+        if self._newest is None or at > self._newest[0]:
+            self._newest = at, self._clock.elapsed_us()
+
+    def _present(self) -> frozenset[str]:
+        periods, now = self._settings.periods, self._clock.elapsed_us()
+        contacts = self.device.contacts.items()
+        return frozenset(
+            [self.device.name, *(n for n, one in contacts if not choice.away(one, periods, now))]
+        )
+
+    def _elsewhere(self, sensor: str | None, present: frozenset[str]) -> bool:
+        """Tell whether another device takes a sensor."""
+        if sensor is None or not self._settings.sensors:
+            return False
+        return taker(sensor, self._settings, present) not in (None, self.device.name)
+
+    def tick(self) -> None:
+        """Let time pass: what is complete by that is found."""
+        with self._guard:
+            if self._newest is None:
+                return
+            at, came = self._newest
+            # Without events, their time passes as the clock does.
+            past = at + self._clock.elapsed_us() - came - self._lateness
+            found = self._committed(self.device.advance(past))
+        if found:
+            self._replicator.wake()
+            self._tell(found)
+
+    # what is found
+
+    def _committed(self, completes: Iterable[Complete]) -> list[ComplexEvent]:
+        """Make durable what the device knows, and what it publishes of that."""
+        ours = [one for one in completes if one.by == self.device.name]
+        found = [self._complex(one) for one in ours]
+        if self.outbox is not None and found:
+            self._until_room(partial(self.outbox.append, found))
+        for one in ours:
+            self.device.delivered(one.id)
+        self._until_room(self._replicator.save)
+        if self.outbox is not None:
+            self.outbox.release()
+        for event in found:
+            self.counts.found[event.pattern] = self.counts.found.get(event.pattern, 0) + 1
+        return found
+
+    def _completed(self, complete: Complete, publish: bool) -> None:
+        """Take what a peer's message completed, and what one that is away left."""
+        if publish:
+            self._publish([complete])
+
+    def _publish(self, completes: Sequence[Complete]) -> None:
+        if not completes:
+            return
+        with self._guard:
+            found = [self._complex(one) for one in completes]
+            if self.outbox is not None:
+                self._until_room(partial(self.outbox.append, found))
+                self.outbox.release()
+            for event, one in zip(found, completes, strict=True):
+                self.device.delivered(one.id)
+                self.counts.found[event.pattern] = self.counts.found.get(event.pattern, 0) + 1
+        self._tell(found)
+
+    def _tell(self, found: Sequence[ComplexEvent]) -> None:
+        if found:
+            self._on_found(found)
+
+    def _complex(self, one: Complete) -> ComplexEvent:
+        columns = {**one.event, "unconfirmed": True} if one.unconfirmed else one.event
+        return ComplexEvent(run_text(one.id), one.id.pattern, self.device.name, one.at, columns)
+
+    def _until_room(self, write: Callable[[], None]) -> None:
+        """Write to the disk; while it refuses, all wait, and those who send are not acknowledged.
+
+        Raises:
+            WatchError: The watcher is stopping.
+        """
+        trouble = False
+        while True:
+            try:
+                write()
+            except (QueueFull, StateNotWritten) as error:
+                if not trouble:
+                    _log.error("%s; waiting until it works", error)
+                trouble = True
+                if self.stopping.wait(_AGAIN_S):
+                    raise WatchError(f"stopped while the disk refused: {error}") from error
+            else:
+                return
+
+    # asking
+
+    def replication(self) -> Replication:
+        """Return how replication stands."""
+        return self._replicator.status()
+
+    def live(self) -> dict[str, int]:
+        """Return how many runs of each pattern are live."""
+        with self._guard:
+            return {name: matcher.live for name, matcher in self.device.matchers.items()}
+
+    def unknown(self) -> dict[str, list[str]]:
+        """Return the runs that some peers do not know, with those peers."""
+        found: dict[str, list[str]] = {}
+        with self._guard:
+            for peer in self.device.contacts:
+                for entry in self.device.log.changes(peer)[1]:
+                    found.setdefault(entry.id.text(), []).append(peer)
+        return {run: list(dict.fromkeys(peers)) for run, peers in found.items()}
+
+    def close(self) -> None:
+        """Stop speaking to peers, and close the files."""
+        self._replicator.stop()
+        with self._guard:
+            if self.outbox is not None:
+                self.outbox.close()

@@ -1,0 +1,384 @@
+"""The watcher: patterns over events as they come, on a small device, without Spark.
+
+with ms.Watcher(hot, key="sensor") as watcher:
+    for match in watcher.send({"sensor": "s1", "temperature": 97}):
+        print(match["sensor"])
+
+inputs ──▶ rows ──▶ node (device, disk, outbox) ──▶ outputs
+                      ▲ │
+                      │ ▼
+                     peers
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.clock import MICROSECOND, Clock, SystemClock
+from millstream.errors import EventRefused, WatchError
+from millstream.flow.durations import duration
+from millstream.patterns.edge import EdgePattern
+from millstream.patterns.pattern import Pattern, Phenomenon
+from millstream.watch import kinds, loading, metrics, status
+from millstream.watch.aside import Aside
+from millstream.watch.complex_event import ComplexEvent
+from millstream.watch.delivery import Delivery
+from millstream.watch.device import Device, Sharing
+from millstream.watch.disk import Store
+from millstream.watch.inputs import EventId, Input, Rejected
+from millstream.watch.node import Event, Node
+from millstream.watch.outbox import Outbox
+from millstream.watch.outputs import Output
+from millstream.watch.rows import Columns, decoded
+from millstream.watch.settings import Settings
+from millstream.watch.settings import read as read_settings
+from millstream.watch.takers import Takers
+
+if TYPE_CHECKING:
+    from millstream.watch.async_watcher import AsyncWatcher
+
+_TICK_S: Final = 0.25
+_FLUSH_S: Final = 10.0
+Patterns = Pattern | Phenomenon | Sequence[Pattern | Phenomenon] | str | PathLike[str]
+OnMatch = Callable[[ComplexEvent], None]
+
+
+class Watcher:
+    """Looks for patterns in events. Any thread may send.
+
+    Args:
+        patterns: A pattern, several, or the file that has them.
+        key: The columns whose values are matched separately, unless a pattern names its own.
+        time: The time column of events, in ISO 8601; without it, events get the time at which they
+            come, in column "at".
+        schema: The columns of events, as in Spark SQL; without it, values are taken as they come.
+        id: A column whose value tells events apart: one that comes twice, here or on a peer, counts
+            once.
+        device: The name of this device.
+        peers: The file with the settings of all devices; with it, they keep each other's runs.
+        data: The folder in which runs and complex events survive a restart; None: in memory alone.
+        inputs: Where events come from, besides `send`: "stdin", "http://127.0.0.1:8710", ...
+        outputs: Where complex events go: "stdout", "https://...", ...
+        on_match: Called with every complex event.
+        lateness: How long absence waits for events that are late.
+        token: What those who are not on this host have to show to the input "http".
+    """
+
+    def __init__(
+        self,
+        patterns: Patterns,
+        *,
+        key: str | Sequence[str] | None = None,
+        time: str | None = None,
+        schema: str | None = None,
+        id: str | None = None,
+        device: str = "device",
+        peers: str | PathLike[str] | None = None,
+        data: str | PathLike[str] | None = None,
+        inputs: Sequence[str | Input] = (),
+        outputs: Sequence[str | Output] = (),
+        on_match: OnMatch | None = None,
+        lateness: str | timedelta = timedelta(0),
+        token: str | None = None,
+        source: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        watched = _watched(patterns, key, time, schema, source)
+        self.columns = Columns(watched[0].schema, watched[0].time, id)
+        self.patterns = [
+            EdgePattern.of(
+                one.pattern,
+                schema=self.columns.whole,
+                time=self.columns.time_column,
+                key=one.key,
+            )
+            for one in watched
+        ]
+        #: The column by which devices share sensors.
+        self._sensor = next((name for one in self.patterns for name in one.keys), "")
+        self._shared = False
+        self.device, self.incarnation = device, secrets.token_hex(6)
+        self._began = self.clock.elapsed_us()
+        self._on_match, self.takers = on_match, Takers()
+        self._numbers: dict[str, int] = {}
+        self._stopping = threading.Event()
+        self._stack = ExitStack()
+        self._closed = False
+        with ExitStack() as opened:  # closed again if something of it fails
+            self._open(opened, data, outputs, inputs, token, _micros(lateness), peers)
+            self._stack = opened.pop_all()
+
+    def _open(
+        self,
+        stack: ExitStack,
+        data: str | PathLike[str] | None,
+        outputs: Sequence[str | Output],
+        inputs: Sequence[str | Input],
+        token: str | None,
+        lateness: int,
+        peers: str | PathLike[str] | None,
+    ) -> None:
+        folder = Path(data).resolve() if data is not None else None
+        if folder is None:
+            folder_used = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        else:
+            folder_used = folder
+        kept = None if folder is None else folder / "aside"
+        context = {
+            "device": self.device,
+            "data": folder_used,
+            "token": token,
+            "columns": self.columns,
+            "aside": lambda name: Aside(kept, name),
+        }
+        self._rejected = Aside(kept, "rejected")
+        made = [kinds.make("outputs", o, **context) if isinstance(o, str) else o for o in outputs]
+        self.inputs = [
+            kinds.make("inputs", i, **context) if isinstance(i, str) else i for i in inputs
+        ]
+        outbox = None
+        if made:
+            sender = f"{self.device}@{self.incarnation}"
+            outbox = Outbox(folder_used / "outbox", sender, [one.name for one in made])
+        settings = _settings(peers, self.device)
+        self._shared = bool(settings.sensors and self._sensor)
+        device = Device(
+            self.patterns,
+            self.device,
+            self.incarnation,
+            [one.name for one in settings.peers],
+            _sharing(settings),
+            elapsed=self._began,
+            durable=folder is not None,
+        )
+        store = None if folder is None else Store(folder / "state", limit=settings.limits.log)
+        if store is not None:
+            stack.callback(store.close)
+        self.node = Node(
+            device,
+            settings,
+            self.clock,
+            store=store,
+            outbox=outbox,
+            lateness=lateness,
+            stamps=self.columns.time is None,
+            on_found=self._found,
+        )
+        stack.callback(self.node.close)
+        self._deliveries = [] if outbox is None else [Delivery(one, outbox) for one in made]
+        self._threads: dict[str, threading.Thread] = {}
+        ticker = threading.Thread(target=self._tick, name="watcher", daemon=True)
+        ticker.start()
+        stack.callback(ticker.join)
+        stack.callback(self._stopping.set)
+
+    def _tick(self) -> None:
+        while not self._stopping.wait(_TICK_S):
+            self.node.tick()
+
+    # events
+
+    def send(
+        self,
+        rows: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        ids: Sequence[EventId] | None = None,
+    ) -> list[ComplexEvent]:
+        """Take one event or several, and return the complex events that they complete.
+
+        They are durable when this returns, if the watcher has a data folder.
+
+        Raises:
+            EventRefused: A row is no event; none of them was taken.
+        """
+        given = [rows] if isinstance(rows, Mapping) else list(rows)
+        found: list[ComplexEvent] = []
+        events, bad = self._events(given, "send", ids)
+        if bad:
+            raise EventRefused(f"row {bad[0].place}: {bad[0].reason}")
+        found, failed = self.node.take(events)
+        if failed:
+            raise EventRefused(f"row {failed[0].place}: {failed[0].reason}")
+        return found
+
+    def take(
+        self,
+        rows: Sequence[Mapping[str, Any] | bytes],
+        *,
+        source: str,
+        ids: Sequence[EventId] | None = None,
+    ) -> list[Rejected]:
+        """Take rows of an input; see `Feed.take`."""
+        if self._closed:
+            raise WatchError("the watcher is stopping")
+        events, bad = self._events(rows, source, ids)
+        places = [place for place in range(len(rows)) if place not in {one.place for one in bad}]
+        _, failed = self.node.take(events)
+        bad += [Rejected(places[one.place], one.reason) for one in failed]
+        for one in bad:
+            row = rows[one.place]
+            self._rejected.put(one.reason, row if isinstance(row, bytes) else repr(row).encode())
+        return bad
+
+    def _events(
+        self,
+        rows: Sequence[Mapping[str, Any] | bytes],
+        source: str,
+        ids: Sequence[EventId] | None,
+    ) -> tuple[list[Event], list[Rejected]]:
+        events: list[Event] = []
+        bad: list[Rejected] = []
+        now, columns = self.clock.now_us(), self.columns
+        for place, given in enumerate(rows):
+            try:
+                raw = given if isinstance(given, Mapping) else decoded(given)
+                own = ids[place] if ids is not None else columns.event_id(raw)
+                at, row = columns.row(raw, now)
+                sensor = str(row.get(self._sensor)) if self._shared else None
+                id_ = own or self._numbered(source)
+                events.append(Event(id_, at, row, sensor))
+            except EventRefused as error:
+                bad.append(Rejected(place, error.message))
+        return events, bad
+
+    def _numbered(self, source: str) -> EventId:
+        number = self._numbers[source] = self._numbers.get(source, -1) + 1
+        return f"{self.device}@{self.incarnation}/{source}", number
+
+    def _found(self, found: Sequence[ComplexEvent]) -> None:
+        for one in found:
+            self.takers.put(one)
+            if self._on_match is not None:
+                self._on_match(one)
+
+    def matches(self) -> Iterator[ComplexEvent]:
+        """Yield every complex event from now on, until the watcher closes."""
+        with self.takers.open() as taken:
+            yield from iter(taken.get, None)
+
+    # running
+
+    def start(self) -> None:
+        """Begin to speak to the peers, and start the inputs, each in a thread of its own."""
+        self.node.start()
+        for one in self.inputs:
+            thread = threading.Thread(target=self._run, args=(one,), name=one.name, daemon=True)
+            self._threads[one.name] = thread
+            thread.start()
+
+    def _run(self, one: Input) -> None:
+        with suppress(WatchError):  # it is closed while it runs
+            one.run(self)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all inputs have ended; the one that only tells about the watcher never does."""
+        return not any(
+            self._threads[one.name].is_alive()
+            for one in self.inputs
+            if getattr(one, "events", True)
+        )
+
+    @property
+    def rejected(self) -> int:
+        """How many rows were no events, and were put aside."""
+        return self._rejected.count
+
+    @property
+    def undelivered(self) -> int:
+        """How many complex events some output has not delivered; as of the end, once closed."""
+        if self.node.outbox is None:
+            return 0
+        return max(self.node.outbox.waiting().values(), default=0)
+
+    def status(self) -> status.WatcherStatus:
+        """Return what the watcher is doing, as data."""
+        uptime = (self.clock.elapsed_us() - self._began) / 1_000_000
+        return status.of(self, self._threads, self._deliveries, uptime)
+
+    def metrics(self) -> str:
+        """Return the same numbers for Prometheus."""
+        return metrics.exposition(self.status())
+
+    # closing
+
+    def close(self, *, timeout: float = _FLUSH_S) -> None:
+        """Stop the inputs, deliver what was found, as far as that works in time, and close."""
+        if self._closed:
+            return
+        self._closed = True
+        self.node.stopping.set()
+        deadline = time.monotonic() + timeout
+        for one in self.inputs:
+            if one.name in self._threads:
+                one.stop()
+        for thread in self._threads.values():
+            thread.join(max(0.1, deadline - time.monotonic()))
+        if self.node.outbox is not None:
+            self.node.outbox.drained(max(0.0, deadline - time.monotonic()))
+        for delivery in self._deliveries:
+            delivery.stop(deadline)
+        self.takers.close()
+        self._stack.close()
+
+    def __enter__(self) -> Watcher:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> AsyncWatcher:
+        from millstream.watch.async_watcher import AsyncWatcher  # asyncio takes megabytes
+
+        self.start()
+        return AsyncWatcher(self)
+
+    async def __aexit__(self, *error: object) -> None:
+        from asyncio import to_thread
+
+        await to_thread(self.close)
+
+
+def _watched(
+    patterns: Patterns,
+    key: str | Sequence[str] | None,
+    time: str | None,
+    schema: str | None,
+    source: str | None,
+) -> tuple[loading.Watched, ...]:
+    """Return the patterns, all over the events of one source."""
+    if isinstance(patterns, str | PathLike):
+        found = loading.load(patterns)
+    else:
+        found = loading.named(patterns)
+    found = loading.overridden(found, key=key, time=time, schema=schema)
+    return loading.of_one_source(found, source)
+
+
+def _settings(peers: str | PathLike[str] | None, device: str) -> Settings:
+    return Settings(device) if peers is None else read_settings(Path(peers), device)
+
+
+def _sharing(settings: Settings) -> Sharing:
+    return Sharing(
+        periods=settings.periods,
+        recall=None if settings.recall is None else settings.recall // MICROSECOND,
+        key_owner=settings.key_owner,
+        across="seed" if settings.across == "seed" else None,
+        limit=settings.limits.changes,
+    )
+
+
+def _micros(length: str | timedelta) -> int:
+    return duration(length) // MICROSECOND
