@@ -69,7 +69,7 @@ def run(options: Options) -> None:
 def watch(options: Options) -> None:
     """Watch until the inputs end, or until a signal."""
     from millstream.watch.inputs.http import HttpInput
-    from millstream.watch.watcher import Watcher
+    from millstream.watch.watcher import Watcher, addresses, read_settings
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     folder = Path(options.data)
@@ -78,8 +78,11 @@ def watch(options: Options) -> None:
     host, _, port = options.http.rpartition(":")
     if not port.isdigit():
         raise InvalidOption(f'"{options.http}" is not an address', hint="expected HOST:PORT")
+    settings = read_settings(options.peers, options.device)
+    inputs = options.inputs or addresses(settings.inputs, "inputs") or ["stdin"]
+    outputs = options.outputs or addresses(settings.outputs, "outputs") or ["stdout"]
     served: list[HttpInput] = []
-    if not any(one.startswith("http:") for one in options.inputs):
+    if not any(one.startswith("http:") for one in inputs):
         served = [HttpInput(host or "127.0.0.1", int(port), token=token, events=False)]
     watcher = Watcher(
         Path(options.patterns),
@@ -90,8 +93,8 @@ def watch(options: Options) -> None:
         device=options.device,
         peers=options.peers,
         data=folder,
-        inputs=[*(options.inputs or ["stdin"]), *served],
-        outputs=options.outputs or ["stdout"],
+        inputs=[*inputs, *served],
+        outputs=outputs,
         lateness=options.lateness,
         token=token,
         source=options.source,

@@ -28,6 +28,7 @@ from millstream.watch.replicator import Replication, Replicator
 from millstream.watch.settings import Settings, taker
 
 _AGAIN_S: Final = 0.5
+_NEVER: Final = -(1 << 62)
 _log = logging.getLogger(__name__)
 
 
@@ -81,7 +82,8 @@ class Node:
         self.stopping = threading.Event()
         self._on_found, self._lateness = on_found, lateness
         #: The largest time of an event, and when that came.
-        self._newest: tuple[int, int] | None = None
+        self._newest = (_NEVER, 0)
+        self._saves = store is not None
         self._replicator = Replicator(
             device, settings, store, on_complete=self._completed, stamps=stamps, clock=clock
         )
@@ -104,30 +106,27 @@ class Node:
         """
         completes: list[Complete] = []
         bad: list[Rejected] = []
-        now = self._clock.now_us()
+        now, newest = self._clock.now_us(), self._newest[0]
+        offer = self.device.event
         with self._guard:
-            present = self._present() if self._settings.sensors else frozenset()
-            for place, event in enumerate(events):
-                if present and self._elsewhere(event.sensor, present):
+            present = self._present() if self._settings.sensors else None
+            for place, (id_, at, row, sensor) in enumerate(events):
+                if present is not None and self._elsewhere(sensor, present):
                     self.counts.elsewhere += 1
                     continue
                 try:
-                    completes += self.device.event(event.id, event.at, event.row, clock=now)
+                    completes += offer(id_, at, row, clock=now)
                 except ConditionFailed as error:
                     bad.append(Rejected(place, error.message))
                     continue
                 self.counts.events += 1
-                self._passed(event.at)
-            if self._newest is not None:
-                completes += self.device.advance(self._newest[0] - self._lateness)
+                newest = max(newest, at)
+            if newest > self._newest[0]:
+                self._newest = newest, self._clock.elapsed_us()
             found = self._committed(completes)
         self._replicator.wake()
         self._tell(found)
         return found, bad
-
-    def _passed(self, at: int) -> None:
-        if self._newest is None or at > self._newest[0]:
-            self._newest = at, self._clock.elapsed_us()
 
     def _present(self) -> frozenset[str]:
         periods, now = self._settings.periods, self._clock.elapsed_us()
@@ -138,16 +137,19 @@ class Node:
 
     def _elsewhere(self, sensor: str | None, present: frozenset[str]) -> bool:
         """Tell whether another device takes a sensor."""
-        if sensor is None or not self._settings.sensors:
+        if sensor is None:
             return False
         return taker(sensor, self._settings, present) not in (None, self.device.name)
 
     def tick(self) -> None:
-        """Let time pass: what is complete by that is found."""
+        """Let time pass: what is complete by that is found.
+
+        Events of a key do this for their own key; this looks at all of them.
+        """
         with self._guard:
-            if self._newest is None:
-                return
             at, came = self._newest
+            if at == _NEVER:
+                return
             # Without events, their time passes as the clock does.
             past = at + self._clock.elapsed_us() - came - self._lateness
             found = self._committed(self.device.advance(past))
@@ -165,7 +167,8 @@ class Node:
             self._until_room(partial(self.outbox.append, found))
         for one in ours:
             self.device.delivered(one.id)
-        self._until_room(self._replicator.save)
+        if self._saves:
+            self._until_room(self._replicator.save)
         if self.outbox is not None:
             self.outbox.release()
         for event in found:

@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.clock import MICROSECOND, Clock, SystemClock
-from millstream.errors import EventRefused, WatchError
+from millstream.errors import EventRefused, InvalidSettings, WatchError
 from millstream.flow.durations import duration
 from millstream.patterns.edge import EdgePattern
 from millstream.patterns.pattern import Pattern, Phenomenon
@@ -39,8 +40,7 @@ from millstream.watch.node import Event, Node
 from millstream.watch.outbox import Outbox
 from millstream.watch.outputs import Output
 from millstream.watch.rows import Columns, decoded
-from millstream.watch.settings import Settings
-from millstream.watch.settings import read as read_settings
+from millstream.watch.settings import Settings, read
 from millstream.watch.takers import Takers
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Watcher:
         self.device, self.incarnation = device, secrets.token_hex(6)
         self._began = self.clock.elapsed_us()
         self._on_match, self.takers = on_match, Takers()
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, tuple[str, count[int]]] = {}
         self._stopping = threading.Event()
         self._stack = ExitStack()
         self._closed = False
@@ -128,6 +128,9 @@ class Watcher:
         lateness: int,
         peers: str | PathLike[str] | None,
     ) -> None:
+        settings = read_settings(peers, self.device)
+        inputs = inputs or addresses(settings.inputs, "inputs")
+        outputs = outputs or addresses(settings.outputs, "outputs")
         folder = Path(data).resolve() if data is not None else None
         if folder is None:
             folder_used = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -150,7 +153,6 @@ class Watcher:
         if made:
             sender = f"{self.device}@{self.incarnation}"
             outbox = Outbox(folder_used / "outbox", sender, [one.name for one in made])
-        settings = _settings(peers, self.device)
         self._shared = bool(settings.sensors and self._sensor)
         device = Device(
             self.patterns,
@@ -201,8 +203,7 @@ class Watcher:
         Raises:
             EventRefused: A row is no event; none of them was taken.
         """
-        given = [rows] if isinstance(rows, Mapping) else list(rows)
-        found: list[ComplexEvent] = []
+        given = [rows] if type(rows) is dict or isinstance(rows, Mapping) else list(rows)
         events, bad = self._events(given, "send", ids)
         if bad:
             raise EventRefused(f"row {bad[0].place}: {bad[0].reason}")
@@ -241,7 +242,7 @@ class Watcher:
         now, columns = self.clock.now_us(), self.columns
         for place, given in enumerate(rows):
             try:
-                raw = given if isinstance(given, Mapping) else decoded(given)
+                raw = decoded(given) if isinstance(given, bytes) else given
                 own = ids[place] if ids is not None else columns.event_id(raw)
                 at, row = columns.row(raw, now)
                 sensor = str(row.get(self._sensor)) if self._shared else None
@@ -252,8 +253,10 @@ class Watcher:
         return events, bad
 
     def _numbered(self, source: str) -> EventId:
-        number = self._numbers[source] = self._numbers.get(source, -1) + 1
-        return f"{self.device}@{self.incarnation}/{source}", number
+        if source not in self._numbers:
+            self._numbers[source] = f"{self.device}@{self.incarnation}/{source}", count()
+        sender, numbers = self._numbers[source]
+        return sender, next(numbers)
 
     def _found(self, found: Sequence[ComplexEvent]) -> None:
         for one in found:
@@ -324,6 +327,7 @@ class Watcher:
                 one.stop()
         for thread in self._threads.values():
             thread.join(max(0.1, deadline - time.monotonic()))
+        self.node.tick()
         if self.node.outbox is not None:
             self.node.outbox.drained(max(0.0, deadline - time.monotonic()))
         for delivery in self._deliveries:
@@ -366,8 +370,22 @@ def _watched(
     return loading.of_one_source(found, source)
 
 
-def _settings(peers: str | PathLike[str] | None, device: str) -> Settings:
-    return Settings(device) if peers is None else read_settings(Path(peers), device)
+def read_settings(peers: str | PathLike[str] | None, device: str) -> Settings:
+    """Return the settings of a device; without a file, those of one that has no peers."""
+    return Settings(device) if peers is None else read(Path(peers), device)
+
+
+def addresses(given: Mapping[str, Any], kind: str) -> list[str]:
+    """Return the addresses that the settings name under "inputs" or "outputs".
+
+    Raises:
+        InvalidSettings: One of them is something else.
+    """
+    for name, address in given.items():
+        if not isinstance(address, str):
+            msg = f'"{name}" of "{kind}" is {address!r:.60}'
+            raise InvalidSettings(msg, hint=f'expected an address, like "{name}: stdin"')
+    return list(given.values())
 
 
 def _sharing(settings: Settings) -> Sharing:

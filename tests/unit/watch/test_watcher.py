@@ -14,7 +14,7 @@ import pytest
 
 import millstream as ms
 from millstream.clock import ManualClock
-from millstream.errors import AlreadyRunning, EventRefused, UnknownColumn
+from millstream.errors import AlreadyRunning, EventRefused, InvalidSettings, UnknownColumn
 from millstream.watch.complex_event import ComplexEvent
 
 HOT = ms.Pattern("hot").begin("a", "t > 90").followed_by("b", "t > a.t").within("1 hour")
@@ -186,3 +186,47 @@ assert not large & set(sys.modules), large & set(sys.modules)
     )
     assert done.returncode == 0, done.stderr
     assert '"first"' in done.stdout or '"a":' in done.stdout
+
+
+# settings
+
+PEERS = """
+devices:
+  A: {address: "tcp://127.0.0.1:7401", inputs: {own: "http://127.0.0.1:0"}}
+outputs: {out: stdout}
+"""
+
+
+def test_inputs_and_outputs_can_stand_in_the_settings_of_all_devices(tmp_path: Path) -> None:
+    file = tmp_path / "peers.yaml"
+    file.write_text(PEERS)
+    with ms.Watcher(HOT, key="sensor", device="A", peers=file) as watcher:
+        status = watcher.status()
+        assert [one.name.split()[0] for one in status.inputs] == ["http"]
+        assert [one.name for one in status.outputs] == ["stdout"]
+    file.write_text(PEERS.replace("out: stdout", "out: [stdout]"))
+    with pytest.raises(InvalidSettings, match='"out" of "outputs"'):
+        ms.Watcher(HOT, key="sensor", device="A", peers=file)
+
+
+def test_events_of_sensors_of_another_device_are_left_to_it_while_it_is_present(
+    tmp_path: Path,
+) -> None:
+    from millstream.links.keys import new_keys
+
+    for name in ("A", "B"):
+        new_keys(tmp_path / "keys", name)
+    (tmp_path / "peers.yaml").write_text(
+        "devices:\n"
+        "  A: {address: 'tcp://127.0.0.1:7402'}\n"
+        "  B: {address: 'tcp://127.0.0.1:7403'}\n"
+        "keys: keys\nsensors: {A: ['north*'], B: ['south*']}\n"
+    )
+    clock = ManualClock(1_000_000_000_000)
+    watcher = ms.Watcher(HOT, key="sensor", device="A", peers=tmp_path / "peers.yaml", clock=clock)
+    watcher.send([reading(91, "north1"), reading(91, "south1")])
+    assert (watcher.status().events, watcher.status().elsewhere) == (1, 1)
+    clock.advance_us(3_600_000_000)  # B was not heard of for an hour
+    watcher.send([reading(92, "south1")])
+    assert (watcher.status().events, watcher.status().elsewhere) == (2, 1)
+    watcher.close()
