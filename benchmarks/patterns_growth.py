@@ -53,13 +53,13 @@ def growth() -> None:
     )
     draw(
         "waiting",
-        [(f"{one['runs']:,} runs that wait", one["us"], "µs") for one in found["waiting"]],
+        [(counted(one["runs"], "waiting run"), one["us"], "µs") for one in found["waiting"]],
         2,
     )
     draw(
         "touched",
         [
-            (f"{one['runs']:,} runs touched", one["ns_per_run"], "ns a run")
+            (counted(one["runs"], "run") + " touched", one["ns_per_run"], "ns a run")
             for one in found["touched"]
         ],
         2,
@@ -67,11 +67,20 @@ def growth() -> None:
     draw(
         "patterns",
         [
-            (f"{one['patterns']} patterns", one["us"], f"µs, {one['us_per_pattern']} each")
+            (
+                counted(one["patterns"], "pattern"),
+                one["us"],
+                f"µs, {one['us_per_pattern']:.3f} each",
+            )
             for one in found["patterns"]
         ],
         3,
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """Return "1 run", "2 runs"."""
+    return f"{count:,} {noun}{'s'[: count != 1]}"
 
 
 def draw(name: str, values: list[tuple[str, float, str]], colour: int) -> None:
