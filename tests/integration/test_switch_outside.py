@@ -270,6 +270,9 @@ class Outside:
             return bool(switch["share"] == switch["wanted"])
         return status["state"] == "running" and switch["state"] not in ("asked", "going on")
 
+    def sharing(self) -> bool:
+        return bool(self.status()["switch"]["phase"] == "sharing")
+
     def kill(self, who: str) -> None:
         name, _, when = who.partition(" ")
         if name == "nobody":
@@ -353,6 +356,10 @@ def storm(world: Outside, kinds: Iterable[str], kills: Iterator[str]) -> None:
                 if not world.do("--share 30%", changed, kill):
                     world.do("--share 30%", changed)
                 world.do("--share 100%", None, next(kills))
+                # Who dies before the cut gives up the larger share, and keeps the one that there is.
+                if world.sharing():
+                    world.do("--share 100%")
+                assert not world.sharing(), world.log
             case "from":
                 since = BEGIN + timedelta(seconds=20)
                 # All that starts before it must be out.
