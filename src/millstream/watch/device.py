@@ -148,8 +148,12 @@ class Device:
             for complete in self._changed(matcher, matcher.advance(watermark))
         ]
 
-    def receive(self, peer: str, say: Say, elapsed: int) -> tuple[Ack, list[Complete]]:
+    def receive(
+        self, peer: str, say: Say, elapsed: int, *, clock: int | None = None
+    ) -> tuple[Ack, list[Complete]]:
         """Merge a peer's message, and return what to answer and what is complete by it.
+
+        As with our own events, one that is far ahead of the clock does not let time pass.
 
         Raises:
             DeviceRefused: A record in it cannot be; nothing of the message is merged.
@@ -159,7 +163,7 @@ class Device:
         reader = Reader(self.matchers.get, say.events)
         runs = [reader.run(record) for record in say.runs]
         teller = peer if self._current(peer, say.incarnation) else None
-        found = [complete for run in runs for complete in self._merge(run, teller)]
+        found = [complete for run in runs for complete in self._merge(run, teller, clock)]
         for run_id in say.delivered:
             self._mark(run_id, teller)
         self.contacts[peer] = choice.heard(
@@ -319,12 +323,12 @@ class Device:
             lives.append(incarnation)
         return lives[-1] == incarnation
 
-    def _merge(self, run: Run, peer: str | None) -> list[Complete]:
+    def _merge(self, run: Run, peer: str | None, clock: int | None) -> list[Complete]:
         if run.deadline is not None and run.deadline < self.now - self.recall:
             return []  # it is forgotten here, whatever became of it
         matcher = self.matchers[run.id.pattern]
         assert isinstance(matcher, Matcher), "no other is replicated"
-        self._pass(run.link.seen.at, None)
+        self._pass(run.link.seen.at, clock)
         return self._changed(matcher, matcher.merge(run), told=run, peer=peer)
 
     def _changed(

@@ -233,7 +233,8 @@ class Replicator:
     def _merge(self, peer: str, say: Say) -> Ack:
         """Merge a peer's message; on the listener's thread."""
         with self.lock:
-            ack, found = self._device.receive(peer, say, self._clock.elapsed_us())
+            now, clock = self._clock.elapsed_us(), self._clock.now_us()
+            ack, found = self._device.receive(peer, say, now, clock=clock)
             self.save()
         self.wake()
         for complete in found:
