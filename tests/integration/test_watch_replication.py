@@ -16,15 +16,17 @@ import pytest
 import zmq
 
 from millstream.clock import SystemClock
-from millstream.errors import InvalidSettings, LinkBroken
+from millstream.errors import InvalidSettings, LinkBroken, StateNotWritten
 from millstream.links.keys import new_keys, read_key, read_public
 from millstream.patterns.pattern import Pattern
 from millstream.watch import session
 from millstream.watch.choice import Kind
+from millstream.watch.disk import Store
 from millstream.watch.messages import Happened, Hello, Refused, RunId, RunRecord, Say, Welcome
 from millstream.watch.settings import Limits
+from property.test_watch_disk import FullDisk
 from support.links import wait_for
-from support.watchers import QUICK, Member, Network, S, network
+from support.watchers import QUICK, Member, Network, S, member, network
 from unit.watch.test_session import mutated
 
 
@@ -187,6 +189,42 @@ def test_a_match_that_was_delivered_is_not_published_again(two: Network) -> None
     a.event("a", 9)  # a turn of its loop
     wait_for(lambda: a.peer("B").reason is not None)
     assert a.published == []
+
+
+def test_while_the_disk_takes_nothing_nothing_leaves_and_then_all_of_it(
+    two: Network, tmp_path: Path
+) -> None:
+    disk = FullDisk()
+    store = Store(tmp_path / "A", limit=100_000, disk=disk)  # type: ignore[arg-type]
+    a, b = two.join(member(two.settings("A"), store)), two.start("B")
+    wait_for(two.agree)
+    disk.full = True
+    with pytest.raises(StateNotWritten, match="No space left"):
+        a.event("a", 1)
+    b.event("a", 2)
+    wait_for(lambda: "could not be written" in (b.peer("A").reason or ""))
+    assert "No space left" in (a.replicator.status().unwritten or "")
+    assert ("sensor-a", 1) not in {run.first for run in b.runs()}
+    disk.full = False
+    wait_for(lambda: two.agree() and len(b.runs()) == 2)
+    assert a.replicator.status().unwritten is None
+    a.stop()
+    again = two.join(member(two.settings("A"), Store(tmp_path / "A", limit=100_000)))
+    assert len(again.runs()) == 2
+
+
+def test_the_stored_runs_of_other_patterns_are_left_out(
+    two: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = two.start("A", stored=True)
+    a.event("a", 1)
+    a.stop()
+    other = Pattern("abc").begin("a", "kind = 'x'").followed_by("b").within("1 hour")
+    a = two.start("A", stored=True, patterns=[other])
+    assert not a.runs()
+    assert "the patterns have changed" in caplog.text
+    a.stop()
+    assert not two.start("A", stored=True).runs()
 
 
 # who is refused

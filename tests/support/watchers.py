@@ -226,8 +226,12 @@ class Network:
         own = {key: others.pop(key) for key in ("patterns", "stamps", "clock") if key in others}
         settings = self.settings(name, **others)
         store = Store(self.folder / name, limit=settings.limits.log) if stored else None
-        self.members[name] = member(settings, store, **own)
-        return self.members[name]
+        return self.join(member(settings, store, **own))
+
+    def join(self, found: Member) -> Member:
+        """Let the network end with a device."""
+        self.members[found.name] = found
+        return found
 
     def cut(self, one: str, other: str) -> None:
         for way in ((one, other), (other, one)):
