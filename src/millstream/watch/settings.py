@@ -20,8 +20,8 @@
     sensors:                          # who takes which sensors; names may have * and ?
       A: [gate, "north-*"]
       B: [south]
-    inputs: {...}                     # see the inputs and outputs of watchers; also under a device,
-    outputs: {...}                    # for that device alone
+    inputs: {...}                     # addresses by names; also under a device, for that device
+    outputs: {...}                    # alone
 
 Every mistake is reported with file, line and column.
 """
@@ -179,10 +179,11 @@ def _settings(entry: Entry, folder: Path, device: str) -> Settings:
         {**_plain(entry, "inputs"), **_plain(own, "inputs")},
         {**_plain(entry, "outputs"), **_plain(own, "outputs")},
     )
-    for one in (entry, *entries.values()):
+    for one in entries.values():
         for known in ("listen", "inputs", "outputs"):
-            one.get(known)
+            one.get(known)  # of others they are of no interest
         one.finish()
+    entry.finish()
     return found
 
 

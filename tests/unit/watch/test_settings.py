@@ -14,6 +14,7 @@ from millstream.errors import InvalidSettings
 from millstream.links.keys import new_keys, read_public
 from millstream.watch.choice import Periods
 from millstream.watch.settings import Limits, Settings, read, taker
+from unit.docs.blocks import DOCS, blocks
 
 S = 1_000_000
 DEVICES = """\
@@ -59,8 +60,8 @@ skew: 250 ms
 key_owner: yes
 across: seed
 sensors: {A: [gate, "north-*"], B: south}
-inputs: {stdin: {format: json}, mqtt: {port: 1883, tls: no}}
-outputs: {stdout: {}}
+inputs: {lines: stdin, heat: "mqtt://broker/heat"}
+outputs: {shown: stdout}
 """
         ),
         "B",
@@ -70,21 +71,30 @@ outputs: {stdout: {}}
     assert (found.recall, found.skew) == (timedelta(minutes=90), timedelta(milliseconds=250))
     assert (found.key_owner, found.across) == (True, "seed")
     assert found.sensors == (("A", ("gate", "north-*")), ("B", ("south",)))
-    assert found.inputs == {"stdin": {"format": "json"}, "mqtt": {"port": 1883, "tls": False}}
-    assert found.outputs == {"stdout": {}}
+    assert found.inputs == {"lines": "stdin", "heat": "mqtt://broker/heat"}
+    assert found.outputs == {"shown": "stdout"}
+
+
+def test_the_file_in_the_guide_is_read(tmp_path: Path) -> None:
+    for name in "ABC":
+        new_keys(tmp_path / "keys", name)
+    (block,) = [one for one in blocks(DOCS / "guide" / "replication.md") if one.file is not None]
+    (tmp_path / "peers.yaml").write_text(block.text)
+    found = {name: read(tmp_path / "peers.yaml", name) for name in "ABC"}
+    assert all(taker("north-1", one, "BC") == "B" for one in found.values())
 
 
 def test_a_device_has_inputs_of_its_own(write: Write) -> None:
     file = write(
         """\
 devices:
-  A: {address: "tcp://10.0.0.1:7400", inputs: {http: {port: 8000}}}
+  A: {address: "tcp://10.0.0.1:7400", inputs: {web: "http://10.0.0.1:8710"}}
   B: {address: "tcp://10.0.0.2:7400"}
-inputs: {http: {port: 80}, stdin: {}}
+inputs: {web: "http://127.0.0.1:8710", lines: stdin}
 """
     )
-    assert read(file, "A").inputs == {"http": {"port": 8000}, "stdin": {}}
-    assert read(file, "B").inputs == {"http": {"port": 80}, "stdin": {}}
+    assert read(file, "A").inputs == {"web": "http://10.0.0.1:8710", "lines": "stdin"}
+    assert read(file, "B").inputs == {"web": "http://127.0.0.1:8710", "lines": "stdin"}
 
 
 def test_public_keys_are_found_in_the_folder_or_in_the_file(write: Write, tmp_path: Path) -> None:
@@ -115,6 +125,7 @@ def test_public_keys_are_found_in_the_folder_or_in_the_file(write: Write, tmp_pa
         (f"{DEVICES}sensors:\n  AA: [x]", '"sensors" names "AA"', 'mean "A"', 6),
         (f"{DEVICES}sensors:\n  A: x\n  B: [x]", 'to "A" and to "B"', "give it to one", 7),
         (f"{DEVICES}inputs: [stdin]", '"inputs" is a list', "names with values", 5),
+        (f"{DEVICES}sensors: [x]", '"sensors" is a list', "names with values", 5),
         (f"{DEVICES}keys: none", "cannot be read", "millstream keys new", 2),
         (f'{DEVICES}  D: {{addres: "tcp://h:1"}}', 'has "addres", which', '"address"', 5),
         (f'{DEVICES}  D: {{address: "h:1"}}', '"h:1" is not an address', "tcp://host:port", 5),
