@@ -105,6 +105,16 @@ def test_two_devices_that_are_cut_off_from_each_other_agree_over_the_third(three
     assert [len(member.published) for member in members.values()] == [2, 0, 0]
 
 
+def test_a_resync_is_put_together_for_a_peer_that_is_there(two: Network) -> None:
+    a = two.start("A")
+    a.event("a", 1)
+    attempts = set()
+    wait_for(lambda: attempts.add(a.device.contacts["B"].attempted_at) or len(attempts) > 4)
+    assert a.device._number == 0  # messages so far
+    b = two.start("B")
+    wait_for(lambda: two.agree() and len(b.runs()) == 1)
+
+
 def test_a_peer_that_takes_bytes_and_answers_nothing_counts_as_away(two: Network) -> None:
     a = two.start("A")
     b = two.start("B")

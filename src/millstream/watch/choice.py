@@ -9,9 +9,10 @@ A peer that was never reached gets a RESYNC, and so does one that asked for it w
 part of the change log was trimmed. Our own RESET stays on every message to a peer until a RESYNC of
 that peer was merged.
 
-One message at a time is on its way to a peer. After one that was not acknowledged, the next waits
-for the time that its kind has to wait: an attempt is repeated, but not hammered. After one that was
-acknowledged, nothing waits. Times are microseconds of a clock that does not jump (`elapsed_us`).
+A peer without a connection is greeted first, and gets its message when it has answered. One message
+at a time is on its way to a peer. After one that was not acknowledged, the next waits for the time
+that its kind has to wait: an attempt is repeated, but not hammered. After one that was acknowledged,
+nothing waits. Times are microseconds of a clock that does not jump (`elapsed_us`).
 """
 
 from __future__ import annotations
@@ -163,6 +164,11 @@ def away(contact: Contact, periods: Periods, now: int) -> bool:
 def attempted(contact: Contact, kind: Kind, now: int) -> Contact:
     """A message was handed to the network."""
     return replace(contact, attempted_at=now, on_its_way=kind)
+
+
+def greeted(contact: Contact) -> Contact:
+    """The peer is there, which a first attempt found out: nothing waits."""
+    return replace(contact, on_its_way=None, failed=False)
 
 
 def succeeded(contact: Contact, now: int, *, asks: bool = False) -> Contact:

@@ -9,7 +9,7 @@ Nothing here reads a clock, a socket or a file: times and messages are arguments
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -17,7 +17,8 @@ from millstream.errors import DeviceRefused, ImpossiblePattern
 from millstream.patterns.edge import EdgePattern
 from millstream.watch import choice
 from millstream.watch.changes import LIMIT, ChangeLog
-from millstream.watch.choice import Contact, Kind, Periods
+from millstream.watch.choice import Kind, Periods
+from millstream.watch.contacts import Contacts
 from millstream.watch.matcher import Matcher
 from millstream.watch.messages import Ack, EventId, Records, RunId, Say
 from millstream.watch.plain import PlainMatcher
@@ -110,8 +111,8 @@ class Device:
         recall = self.sharing.recall
         self.recall: int = max(spans, default=0) if recall is None else recall
         self.span: int = max(spans, default=0)
-        self.contacts = {peer: Contact(elapsed) for peer in peers}
         self.log: ChangeLog[Run | Delivered] = ChangeLog(peers, _about, limit=self.sharing.limit)
+        self.contacts = Contacts(peers, self.log, self.sharing.periods, elapsed)
         self.now = -(1 << 62)
         """The largest time of an event that is known."""
         self._delivered: set[RunId] = set()
@@ -180,8 +181,7 @@ class Device:
 
         Of the devices that are present the first by name does so.
         """
-        periods = self.sharing.periods
-        away = {peer for peer, one in self.contacts.items() if choice.away(one, periods, elapsed)}
+        away = self.contacts.away(elapsed)
         if self.name != min({self.name, *self.contacts} - away):
             return []
         known = {self.name, *self.contacts} - away
@@ -202,21 +202,14 @@ class Device:
 
     # What is sent
 
-    def due(self, elapsed: int) -> list[tuple[str, Say]]:
-        """Return the messages that are due, and count them as attempted."""
+    def due(self, elapsed: int, *, ready: Container[str] | None = None) -> list[tuple[str, Say]]:
+        """Return the messages that are due to peers that are `ready`, and count them as attempted."""
         return [
             (peer, self._say(peer, chosen, elapsed))
             for peer in self.contacts
-            if (chosen := self._choice(peer, elapsed)) is not None
+            if ready is None or peer in ready
+            if (chosen := self.contacts.choose(peer, elapsed)) is not None
         ]
-
-    def due_at(self, elapsed: int) -> int | None:
-        """Return when to ask for messages again if nothing happens until then."""
-        moments = [
-            choice.due_at(contact, self.sharing.periods, elapsed, **self._behind(peer))
-            for peer, contact in self.contacts.items()
-        ]
-        return min((moment for moment in moments if moment is not None), default=None)
 
     def acknowledged(self, peer: str, ack: Ack, elapsed: int) -> None:
         """Note that a message has reached a peer."""
@@ -232,15 +225,6 @@ class Device:
         if self._positions.get(peer, (-1, 0))[0] == number:
             self._positions[peer] = (-1, 0)
             self.contacts[peer] = choice.failed(self.contacts[peer])
-
-    def _choice(self, peer: str, elapsed: int) -> choice.Choice | None:
-        contact, periods = self.contacts[peer], self.sharing.periods
-        if choice.wiped(contact, periods, elapsed):
-            self.log.wipe(peer)
-        return choice.choose(contact, periods, elapsed, **self._behind(peer))
-
-    def _behind(self, peer: str) -> dict[str, bool]:
-        return {"stash": self.log.waiting(peer), "trimmed": self.log.trimmed(peer)}
 
     def _say(self, peer: str, chosen: choice.Choice, elapsed: int) -> Say:
         entries: Iterable[Run | Delivered] = ()

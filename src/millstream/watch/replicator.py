@@ -28,7 +28,7 @@ from millstream.watch.device import Complete, Device
 from millstream.watch.disk import Store
 from millstream.watch.messages import Ack, Hello, Records, Say
 from millstream.watch.pieces import pieces
-from millstream.watch.session import Acknowledged, Failed, Sender, Sessions
+from millstream.watch.session import Acknowledged, Failed, Greeted, Sender, Sessions
 from millstream.watch.settings import Settings
 from millstream.watch.wire import Line, Listener, own_key
 
@@ -251,17 +251,26 @@ class Replicator:
                 self.save()
             except StateNotWritten:
                 return now / 1e6 + _AGAIN_S
-            for peer, say in self._device.due(now):
+            ready = {peer for peer, line in self._lines.items() if line.greeted}
+            for peer in self._device.contacts.greetings(now, ready=ready):
+                self._lines[peer].greet()
+            for peer, say in self._device.due(now, ready=ready):
                 self._lines[peer].send(pieces(say, self._settings.limits.piece))
             orphans = self._device.orphans(now)
-            moments = [self._device.due_at(now), *(line.deadline for line in self._lines.values())]
+            moments = [
+                self._device.contacts.due_at(now),
+                *(line.deadline for line in self._lines.values()),
+            ]
         for complete in orphans:
             self._on_complete(complete, True)
         waits = [moment for moment in moments if moment is not None]
         return min(waits) / 1e6 if waits else None
 
-    def _done(self, peer: str, outcome: Acknowledged | Failed) -> None:
+    def _done(self, peer: str, outcome: Greeted | Acknowledged | Failed) -> None:
         with self.lock:
+            if isinstance(outcome, Greeted):
+                self._device.contacts.greeted(peer, found=True)
+                return
             if isinstance(outcome, Acknowledged):
                 self._reasons.pop(peer, None)
                 self._device.acknowledged(peer, outcome.ack, self._clock.elapsed_us())
@@ -269,7 +278,10 @@ class Replicator:
             if self._reasons.get(peer) != outcome.reason:
                 _log.info("peer %s: %s", peer, outcome.reason)
             self._reasons[peer] = outcome.reason
-            self._device.failed(peer, outcome.number)
+            if outcome.number is None:
+                self._device.contacts.greeted(peer, found=False)
+            else:
+                self._device.failed(peer, outcome.number)
 
     def _peer(self, name: str, refusals: Mapping[str, tuple[int, str]]) -> PeerStatus:
         now = self._clock.elapsed_us()

@@ -188,14 +188,19 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The message has not; `refused`: the peer, or its clock, is the reason."""
+    """The message, or a hello (None), has not; `refused`: the peer, or its clock, is the reason."""
 
-    number: int
+    number: int | None
     reason: str
     refused: bool = False
 
 
-Outcome: TypeAlias = Send | Acknowledged | Failed
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """The peer has answered a hello: messages can be sent."""
+
+
+Outcome: TypeAlias = Send | Greeted | Acknowledged | Failed
 
 
 class Sender:
@@ -213,15 +218,26 @@ class Sender:
         self._receiver: str | None = None
         self._number = 0
         self._pieces: deque[Say] = deque()
-        self._message = 0
+        self._message: int | None = None
         self._sent_at = 0
         self.deadline: int | None = None
         """When the answer that is awaited is overdue; None if none is."""
         self.offset: int | None = None
         """How far the peer's clock is ahead of ours."""
 
+    @property
+    def greeted(self) -> bool:
+        """Whether there is a session, so that a message can be sent."""
+        return self._receiver is not None
+
+    def greet(self, now: int, clock: int) -> Send:
+        """Begin a session."""
+        self._message = None
+        self.deadline, self._sent_at = now + self._limit, now
+        return Send(encode(msgspec.structs.replace(self._hello, clock=clock)))
+
     def begin(self, pieces: Sequence[Say], now: int, clock: int) -> Send:
-        """Begin with a message, in its pieces."""
+        """Begin with a message, in its pieces; there is a session."""
         self._pieces, self._message = deque(pieces), pieces[0].number
         return self._next(now, clock)
 
@@ -237,9 +253,11 @@ class Sender:
             return self._fail(found.reason, refused=True)
         if isinstance(found, Welcome):
             return self._welcome(found, now, clock)
-        if self._receiver is None or found.number != self._number:
+        if self._message is None or found.number != self._number:
             return None
         self._measure(found.ack.clock, now, clock)
+        if self._off:
+            return self._fail(self._off, refused=True)
         last = self._pieces.popleft()
         if self._pieces:
             return self._next(now, clock)
@@ -267,24 +285,29 @@ class Sender:
                 f'this is device "{welcome.device}", not "{self._peer}"', refused=True
             )
         self._measure(welcome.clock, now, clock)
-        if self._skew is not None and self.offset is not None and abs(self.offset) > self._skew:
-            off = durations.format(abs(self.offset) // 1000 * 1000 * MICROSECOND)
-            way = "ahead of" if self.offset > 0 else "behind"
-            most = durations.format(self._skew * MICROSECOND)
-            reason = f"its clock is {off} {way} ours, more than {most}"
-            return self._fail(reason, refused=True)
-        self._receiver = welcome.incarnation
-        return self._next(now, clock)
+        if self._off:
+            return self._fail(self._off, refused=True)
+        self._receiver, self.deadline = welcome.incarnation, None
+        return Greeted()
 
     def _next(self, now: int, clock: int) -> Send:
+        assert self._receiver is not None, "there is a session"
         self.deadline, self._sent_at = now + self._limit, now
-        if self._receiver is None:
-            return Send(encode(msgspec.structs.replace(self._hello, clock=clock)))
         self._number += 1
         say = msgspec.structs.replace(self._pieces[0], clock=clock)
         last = len(self._pieces) == 1
         letter = Letter(self._hello.incarnation, self._receiver, self._number, last, say)
         return Send(encode(letter))
+
+    @property
+    def _off(self) -> str:
+        """Why the peer's clock keeps it from replicating, if it does."""
+        if self._skew is None or self.offset is None or abs(self.offset) <= self._skew:
+            return ""
+        off = durations.format(abs(self.offset) // 1000 * 1000 * MICROSECOND)
+        way = "ahead of" if self.offset > 0 else "behind"
+        most = durations.format(self._skew * MICROSECOND)
+        return f"its clock is {off} {way} ours, more than {most}"
 
     def _measure(self, theirs: int, now: int, clock: int) -> None:
         """Compare clocks: the answer was written halfway between, give or take half the way."""

@@ -23,7 +23,16 @@ from millstream.links.standing import Standing
 from millstream.links.transport import Loop, Loss, Reply, ServerSocket, Wire
 from millstream.watch import session
 from millstream.watch.messages import Ack, Refused, Say
-from millstream.watch.session import Acknowledged, Answer, Failed, Letter, Outcome, Send, Sender
+from millstream.watch.session import (
+    Acknowledged,
+    Answer,
+    Failed,
+    Greeted,
+    Letter,
+    Outcome,
+    Send,
+    Sender,
+)
 from millstream.watch.settings import Peer, Settings
 
 _STRANGER: Final = "(unknown)"
@@ -156,7 +165,7 @@ class Line:
         keys: KeyPair,
         sender: Sender,
         clock: Clock,
-        done: Callable[[str, Acknowledged | Failed], None],
+        done: Callable[[str, Greeted | Acknowledged | Failed], None],
     ) -> None:
         self._peer, self._sender, self._clock, self._done = peer, sender, clock, done
         host, port = network.split(peer.address)
@@ -179,8 +188,17 @@ class Line:
     def offset(self) -> int | None:
         return self._sender.offset
 
+    @property
+    def greeted(self) -> bool:
+        return self._sender.greeted
+
+    def greet(self) -> None:
+        """Find out whether the peer is there; nothing is on its way."""
+        clock = self._clock
+        self._follow(self._sender.greet(clock.elapsed_us(), clock.now_us()))
+
     def send(self, pieces: Sequence[Say]) -> None:
-        """Begin to send a message; none is on its way."""
+        """Begin to send a message to a peer that is there; none is on its way."""
         clock = self._clock
         self._follow(self._sender.begin(pieces, clock.elapsed_us(), clock.now_us()))
 

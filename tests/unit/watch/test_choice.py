@@ -91,6 +91,14 @@ def test_an_acknowledged_sync_does_not_answer_a_peer_that_asks() -> None:
     assert chosen(choice.succeeded(contact, 3 * S), 3) == "resync"
 
 
+def test_a_peer_that_was_found_gets_its_message_at_once() -> None:
+    contact = choice.failed(choice.attempted(REACHED, Kind.PING, 61 * S))
+    greeting = choice.attempted(contact, Kind.PING, 80 * S)
+    assert chosen(greeting, 80) == ""
+    assert chosen(choice.failed(greeting), 89.9) == ""
+    assert chosen(choice.greeted(greeting), 80) == "resync"
+
+
 def test_a_peer_behind_the_trimmed_log_gets_a_resync() -> None:
     assert chosen(REACHED, 1, stash=True, trimmed=True) == "resync"
 

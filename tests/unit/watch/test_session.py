@@ -28,6 +28,7 @@ from millstream.watch.session import (
     Acknowledged,
     Answer,
     Failed,
+    Greeted,
     Letter,
     Send,
     Sender,
@@ -125,10 +126,12 @@ def test_the_same_hello_again_does_not_let_letters_in_again() -> None:
 
 def welcomed(one: Sender, *parts: Say, clock: int = 100) -> Letter:
     """Return the first letter of a message, after hello and welcome."""
-    hello = frame(one.begin(parts, 0, 100))
-    assert hello == Hello("A", "a1", "digest", 100)
-    found = one.answered(session.encode(Welcome("B", "b1", clock)), 0, 100)
-    letter = frame(found)
+    assert frame(one.greet(0, 100)) == Hello("A", "a1", "digest", 100)
+    assert not one.greeted
+    assert one.answered(session.encode(Welcome("B", "b1", clock)), 0, 100) == Greeted()
+    assert one.greeted
+    assert one.deadline is None
+    letter = frame(one.begin(parts, 0, 100))
     assert isinstance(letter, Letter)
     return letter
 
@@ -164,8 +167,10 @@ def test_without_an_answer_in_time_a_message_has_failed_and_a_late_one_is_ignore
     assert one.overdue(3 * S - 1) is None
     assert one.overdue(3 * S) == Failed(7, "no response within 3 s")
     assert one.answered(session.encode(Answer(1, Ack(7, False))), 4 * S, 0) is None
-    assert isinstance(frame(one.begin([say(8)], 5 * S, 0)), Hello)
+    assert not one.greeted
+    one.greet(5 * S, 0)
     assert one.answered(session.encode(Answer(1, Ack(7, False))), 5 * S, 0) is None
+    assert one.overdue(8 * S) == Failed(None, "no response within 3 s")
 
 
 def test_the_answer_to_another_letter_acknowledges_nothing() -> None:
@@ -189,8 +194,11 @@ def test_a_refusal_fails_the_message_with_its_reason(
     answer: bytes, reason: str, refused: bool
 ) -> None:
     one = sender()
-    one.begin([say(7)], 0, 0)
-    assert one.answered(answer, 0, 0) == Failed(7, reason, refused)
+    one.greet(0, 0)
+    assert one.answered(answer, 0, 0) == Failed(None, reason, refused)
+    if not answer.startswith(session.encode(Welcome("C", "c1", 0))[:12]):
+        welcomed(one, say(7))
+        assert one.answered(answer, 0, 0) == Failed(7, reason, refused)
 
 
 def test_a_lost_connection_needs_a_new_hello() -> None:
@@ -198,7 +206,7 @@ def test_a_lost_connection_needs_a_new_hello() -> None:
     welcomed(one, say(7))
     assert one.lost("gone") == Failed(7, "gone")
     assert one.lost("gone") is None
-    assert isinstance(frame(one.begin([say(8)], 0, 0)), Hello)
+    assert not one.greeted
 
 
 # clocks
@@ -213,11 +221,19 @@ def test_a_lost_connection_needs_a_new_hello() -> None:
 )
 def test_a_clock_that_is_off_stops_replication(clock: int, reason: str) -> None:
     one = sender(skew=2 * S)
-    one.begin([say(7)], 0, 100)
+    one.greet(0, 100)
     found = one.answered(session.encode(Welcome("B", "b1", clock)), 0, 100)
-    assert found == Failed(7, reason, refused=True)
-    # It is asked again with the next message, and goes on once it is right.
+    assert found == Failed(None, reason, refused=True)
+    # It is asked again, and goes on once it is right.
     assert welcomed(one, say(8), clock=100 + S).say.number == 8
+
+
+def test_a_clock_that_is_set_meanwhile_stops_replication_too() -> None:
+    one = sender(skew=2 * S)
+    welcomed(one, say(7))
+    found = one.answered(session.encode(Answer(1, Ack(7, False, 100 + 9 * S))), 0, 100)
+    assert found == Failed(7, "its clock is 9 s ahead of ours, more than 2 s", refused=True)
+    assert not one.greeted
 
 
 def test_where_nobody_stamps_events_clocks_may_differ() -> None:
@@ -228,9 +244,9 @@ def test_where_nobody_stamps_events_clocks_may_differ() -> None:
 
 def test_a_difference_that_the_way_explains_is_none() -> None:
     one = sender(skew=S)
-    one.begin([say(7)], 0, 100)
+    one.greet(0, 100)
     found = one.answered(session.encode(Welcome("B", "b1", 100)), 2 * S, 100 + 2 * S)
-    assert isinstance(found, Send)
+    assert found == Greeted()
     assert one.offset == 0
 
 
