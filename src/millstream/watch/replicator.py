@@ -39,14 +39,14 @@ OnComplete: TypeAlias = Callable[[Complete, bool], None]
 """Gets a match, and whether this device publishes it. Called without the lock; it must be quick."""
 
 
-class _Stored(msgspec.Struct, frozen=True, array_like=True):
+class Stored(msgspec.Struct, frozen=True, array_like=True):
     """A snapshot on disk: of which patterns, and the state."""
 
     digest: str
     state: Records
 
 
-_snapshots: Final = msgspec.msgpack.Decoder(_Stored)
+_snapshots: Final = msgspec.msgpack.Decoder(Stored)
 _records: Final = msgspec.msgpack.Decoder(Records)
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -226,7 +226,7 @@ class Replicator:
         store.begin(self._snapshot())
 
     def _snapshot(self) -> bytes:
-        return _encode(_Stored(self.digest, self._device.snapshot()))
+        return _encode(Stored(self.digest, self._device.snapshot()))
 
     # the wire
 
