@@ -56,20 +56,21 @@ def test_a_run_goes_from_device_to_device_and_each_match_is_published_once(two: 
     assert a.published[0].event == b.known[0].event
 
 
-def test_devices_that_are_cut_off_catch_up_from_their_stash(two: Network) -> None:
-    a, b = two.start("A"), two.start("B")
-    wait_for(two.agree)
-    two.cut("A", "B")
-    for number in range(1, 30):
-        a.event("a", number)
-        b.event("a", 100 + number)
-    wait_for(lambda: a.peer("B").reason is not None)
-    assert a.peer("B").stash == 29
-    assert not a.peer("B").resync
-    two.heal("A", "B")
-    wait_for(two.agree)
-    assert len(a.runs()) == 58
-    assert a.peer("B").reason is None
+def test_devices_that_are_cut_off_catch_up_from_their_stash(tmp_path: Path) -> None:
+    with network(tmp_path, periods=replace(QUICK, resync=600 * S)) as two:
+        a, b = two.start("A"), two.start("B")
+        wait_for(two.agree)
+        two.cut("A", "B")
+        for number in range(1, 30):
+            a.event("a", number)
+            b.event("a", 100 + number)
+        wait_for(lambda: a.peer("B").reason is not None)
+        assert a.peer("B").stash == 29
+        assert not a.peer("B").resync
+        two.heal("A", "B")
+        wait_for(two.agree)
+        assert len(a.runs()) == 58
+        assert a.peer("B").reason is None
 
 
 def test_devices_that_are_cut_off_for_long_catch_up_by_resync(two: Network) -> None:
