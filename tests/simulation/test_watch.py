@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from millstream.watch import choice, device, matcher, runs
 from millstream.watch.changes import ChangeLog
+from millstream.watch.device import Sharing
+from millstream.watch.matcher import KeyRuns
 from millstream.watch.messages import LIVE
 from millstream.watch.runs import Run
-from simulation.watch.world import PATTERNS, World, story, violation
+from simulation.watch.world import PATTERNS, SECOND, World, states, story, violation
 
 SEEDS = 150
 
@@ -56,6 +59,52 @@ def test_the_seeds_reach_every_pattern_fault_and_message() -> None:
         "publishes",
     ):
         assert any(wanted in line for line in lines), wanted
+
+
+class Day(World):
+    """Twenty-four hours: an event every few seconds, a fault every few minutes, a short memory."""
+
+    faults_s = 86_400.0
+    settled_s = faults_s + 400.0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.kind = "sequence"
+        self.pattern = PATTERNS[self.kind]
+        self.sharing = Sharing(recall=600 * SECOND, limit=100)
+        self.loss, self.repeat, self.slow, self.crashes, self.empty = 0.05, 0.05, 2.0, 1, False
+        self.most = 0
+
+    def _plan(self) -> None:
+        at, number = 0.0, 0
+        while at < self.faults_s:
+            at, number = at + self.random.expovariate(1 / 10), number + 1
+            row = {"kind": self.random.choice("abcd")}
+            event = ("sensor", number), round(at * SECOND), row
+            self.events.append(event)
+            self.after(at, partial(self.sense, event))
+        for minute in range(5, 24 * 60, 5):
+            self.after(60.0 * minute, self.random.choice([self.crash, self.cut]))
+            self.after(60.0 * minute + 30, self.measure)
+
+    def measure(self) -> None:
+        for node in self.nodes.values():
+            for one in [] if node.device is None else node.device.matchers.values():
+                runs = one.keys.get((), KeyRuns(()))
+                self.most = max(self.most, len(runs.live) + len(runs.done), len(runs.remembered))
+
+    def check(self) -> None:
+        assert set(self.published) == set(self.alone())
+        known = [states(node.device) for node in self.nodes.values() if node.device is not None]
+        assert known[0] == known[1] == known[-1]
+
+
+@pytest.mark.soak
+def test_a_day_ends_with_what_one_device_would_have_found_and_in_bounded_memory() -> None:
+    day = Day(1)
+    day.run()
+    assert len(day.published) > 50
+    assert day.most < 300, "of 8,600 events, what is an hour old is forgotten"
 
 
 # broken rules

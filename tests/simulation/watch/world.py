@@ -26,8 +26,6 @@ from millstream.watch.runs import Run
 
 SECOND = 1_000_000
 NAMES = "ABC"
-FAULTS_S = 100.0
-SETTLED_S = 300.0
 TICK_S = 2.0
 _encode = msgspec.msgpack.encode
 
@@ -103,6 +101,11 @@ class Node:
 class World:
     """One seed's story."""
 
+    faults_s = 100.0
+    """When all faults stop."""
+    settled_s = 300.0
+    """When devices must agree."""
+
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.now = 0
@@ -126,7 +129,7 @@ class World:
 
     @property
     def calm(self) -> bool:
-        return self.now >= FAULTS_S * SECOND
+        return self.now >= self.faults_s * SECOND
 
     def say(self, text: str) -> None:
         self.lines.append(f"{self.now / SECOND:8.2f} {text}")
@@ -140,23 +143,23 @@ class World:
             self.start(node)
             self.tick(node)
         self._plan()
-        while self._queue and self._queue[0][0] < SETTLED_S * SECOND:
+        while self._queue and self._queue[0][0] < self.settled_s * SECOND:
             self.now, _, what = heapq.heappop(self._queue)
             what()
         self.check()
 
     def _plan(self) -> None:
         for number in range(self.random.choice([8, 20, 40])):
-            at = self.random.uniform(0, FAULTS_S)
+            at = self.random.uniform(0, self.faults_s)
             letters = "".join(self.random.sample("abcd", self.random.choice([1, 1, 2])))
             row = {"kind": letters, "v": self.random.randrange(3)}
             event = ("sensor", number), round(at * SECOND), row
             self.events.append(event)
             self.after(at, lambda event=event: self.sense(event))
         for _ in range(self.crashes):
-            self.after(self.random.uniform(0, FAULTS_S), self.crash)
+            self.after(self.random.uniform(0, self.faults_s), self.crash)
         for _ in range(self.random.choice([0, 1, 3])):
-            self.after(self.random.uniform(0, FAULTS_S), self.cut)
+            self.after(self.random.uniform(0, self.faults_s), self.cut)
 
     # Faults
 
