@@ -22,6 +22,7 @@ SMALL = {
     "actions": ["--rows", "200000", "--runtime-rows", "50000"],
     "switch": [],
     "backpressure": ["--minutes", "0.5"],
+    "watch_replication": [],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -38,6 +39,7 @@ FULL = {
     "actions": [],
     "switch": ["--full"],
     "backpressure": ["--full"],
+    "watch_replication": ["--full"],
 }
 
 
