@@ -88,14 +88,15 @@ class Writer:
     namespace: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, Source] = field(default_factory=dict)
     locals: int = 0
+    #: The names by the ids of what they mean: equal values need not be of one type.
+    _names: dict[int, Source] = field(default_factory=dict)
 
     def name(self, value: Any) -> Source:
         """Return the name of a value, or of a helper, in the function's namespace."""
-        for name, known in self.namespace.items():
-            if known is value:
-                return name
-        name = f"k{len(self.namespace)}"
-        self.namespace[name] = value
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"k{len(self.namespace)}"
+            self.namespace[name] = value
         return name
 
     def local(self) -> Source:
