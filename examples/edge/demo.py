@@ -372,7 +372,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--pause", type=float, default=0.04, help="seconds between readings")
     parser.add_argument("--processes", action="store_true", help="no network namespaces")
-    parser.add_argument("--data", type=Path, default=HERE / "data")
+    parser.add_argument("--data", type=Path, default=HERE / "out" / "data")
     parser.add_argument("--out", type=Path, default=HERE / "out")
     options = parser.parse_args()
     shutil.rmtree(options.data, ignore_errors=True)

@@ -88,6 +88,15 @@ def test_a_wrong_address_is_refused_with_a_hint(address: str, part: str, tmp_pat
     assert caught.value.hint
 
 
+def test_what_is_put_aside_does_not_fill_the_disk(tmp_path: Path) -> None:
+    one = Aside(tmp_path / "aside", "rejected", most_bytes=1000)
+    for _ in range(100):
+        one.put("wrong", b"x" * 100)
+    assert one.count == 100
+    assert one.path is not None
+    assert 1000 <= one.path.stat().st_size < 1500
+
+
 # webhooks
 
 
