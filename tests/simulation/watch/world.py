@@ -200,6 +200,8 @@ class World:
         records = node.device.records()
         if records is not None:
             node.disk.append(_encode(records))
+        if len(node.disk) > 50:
+            node.disk = [_encode(node.device.snapshot())]
 
     def sense(self, event: tuple[tuple[str, int], int, dict[str, Any]]) -> None:
         """A sensor sends an event, until some device has acknowledged it."""
