@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import Final
 
-from millstream.errors import MillstreamError, OutputAway
+from millstream.errors import MillstreamError, OutputAway, WatchError
 from millstream.watch.outbox import Entry, Outbox
 from millstream.watch.outputs import Output
 
@@ -45,7 +46,8 @@ class Delivery:
             _log.warning('output "%s" works again', self.output.name)
         self.trouble, self._pause_s = None, _SHORTEST_S
         self.delivered += len(entries)
-        self._outbox.done(self.output.name, entries[-1].number)
+        with suppress(WatchError):  # stopping: it is delivered again, with the same number
+            self._outbox.done(self.output.name, entries[-1].number)
 
     def _failed(self, error: Exception) -> None:
         if self.trouble is None:

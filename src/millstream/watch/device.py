@@ -276,9 +276,14 @@ class Device:
         reader = Reader(self.matchers.get, records.events)
         for pattern, key, place in records.remembered:
             reader.matcher(pattern).remember(key, reader.event(pattern, place))
-        for record in records.runs:
-            reader.matcher(record.id.pattern).restore(reader.run(record))
         self._delivered.update(records.delivered)
+        for record in records.runs:
+            matcher, run = reader.matcher(record.id.pattern), reader.run(record)
+            matcher.restore(run)
+            if run.completed and run.by != self.name:
+                self._theirs[run.id] = self._complete(matcher, run)
+        for run_id in self._delivered & self._theirs.keys():
+            del self._theirs[run_id]
 
     # Inside
 

@@ -5,6 +5,9 @@
 A crash before the last step forgets the events, which come again since nobody acknowledged them;
 what they had found is in the outbox, where it is found again by its run. A crash after it forgets
 nothing. What a peer's message completes is in the log first, and is looked for there at the start.
+
+Peers learn that a match is delivered when all outputs have it. Until then they publish it if this
+device is away.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from millstream.watch.complex_event import ComplexEvent, run_text
 from millstream.watch.device import Complete, Device
 from millstream.watch.disk import Store
 from millstream.watch.inputs import EventId, Rejected
+from millstream.watch.messages import RunId
 from millstream.watch.outbox import Outbox
 from millstream.watch.replicator import Replication, Replicator
 from millstream.watch.settings import Settings, taker
@@ -88,7 +92,10 @@ class Node:
             device, settings, store, on_complete=self._completed, stamps=stamps, clock=clock
         )
         self._guard = self._replicator.lock
+        #: The runs that some outputs do not have, by the texts that stand for them there.
+        self._left: dict[str, RunId] = {}
         if outbox is not None:
+            outbox.on_delivered = self._delivered
             outbox.release()
         self._publish(device.undelivered)
 
@@ -165,8 +172,7 @@ class Node:
         found = [self._complex(one) for one in ours]
         if self.outbox is not None and found:
             self._until_room(partial(self.outbox.append, found))
-        for one in ours:
-            self.device.delivered(one.id)
+        self._note(ours)
         if self._saves:
             self._until_room(self._replicator.save)
         if self.outbox is not None:
@@ -188,10 +194,28 @@ class Node:
             if self.outbox is not None:
                 self._until_room(partial(self.outbox.append, found))
                 self.outbox.release()
-            for event, one in zip(found, completes, strict=True):
-                self.device.delivered(one.id)
+            self._note(completes)
+            for event in found:
                 self.counts.found[event.pattern] = self.counts.found.get(event.pattern, 0) + 1
         self._tell(found)
+
+    def _note(self, completes: Iterable[Complete]) -> None:
+        """Note that matches are delivered, or that they will be: a device alone needs no more."""
+        for one in completes:
+            if self.outbox is not None and self.device.contacts:
+                self._left[run_text(one.id)] = one.id
+            else:
+                self.device.delivered(one.id)
+
+    def _delivered(self, runs: Sequence[str]) -> None:
+        """Let peers know that all outputs have the matches of some runs."""
+        with self._guard:
+            for run in runs:
+                if run in self._left:
+                    self.device.delivered(self._left.pop(run))
+            if self._saves:
+                self._until_room(self._replicator.save)
+        self._replicator.wake()
 
     def _tell(self, found: Sequence[ComplexEvent]) -> None:
         if found:

@@ -12,7 +12,8 @@ knows those takes it once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -69,10 +70,11 @@ class Outbox:
         self._released = self._queue.last
         #: Runs whose entries were here at the start: an event that was not acknowledged before a
         #: crash comes again, and finds them again.
-        self._known = {
-            _entry(one.serial, one.payload).run
-            for one in self._queue.read(self._queue.trimmed).until(self._queue.last)
-        }
+        kept = self._queue.read(self._queue.trimmed).until(self._queue.last)
+        self._left = deque((one.serial, _entry(one.serial, one.payload).run) for one in kept)
+        self._known = {run for _, run in self._left}
+        #: Gets the runs that all outputs have, before their cursors are moved on disk.
+        self.on_delivered: Callable[[Sequence[str]], None] = lambda _runs: None
         for name, done in self._done.items():
             self._queue.note(_CURSOR + name, str(done))
 
@@ -86,7 +88,9 @@ class Outbox:
             return
         answers = [Answer([self._stored(event)]) for event in fresh]
         with self._changed:
+            first = self._queue.last + 1
             self._queue.append(answers)
+            self._left += enumerate((event.run for event in fresh), first)
 
     def release(self) -> None:
         """Let outputs have all that was added: what the device knows of it is durable too."""
@@ -114,6 +118,13 @@ class Outbox:
 
     def done(self, output: str, number: int) -> None:
         """Note that an output has delivered all up to a number."""
+        with self._changed:
+            least = min({**self._done, output: number}.values())
+            runs = []
+            while self._left and self._left[0][0] <= least:
+                runs.append(self._left.popleft()[1])
+        if runs:
+            self.on_delivered(runs)
         with self._changed:
             self._ahead[output] = [one for one in self._ahead[output] if one.number > number]
             self._done[output] = number

@@ -369,6 +369,25 @@ def test_what_is_complete_elsewhere_is_published_here_only_if_that_device_is_awa
     assert net.devices["B"].orphans(net.now) == [], "the first that is present does it"
 
 
+def test_what_a_device_that_is_away_has_not_delivered_is_known_after_a_restart() -> None:
+    net = Network(names="AB")
+    for number, kind in enumerate("abcd", 1):
+        net.event("B", kind, number)
+    net.talk()
+    edge = net.devices["A"].matchers["p"].pattern
+    for records in (net.devices["A"].snapshot(), net.devices["A"].records()):
+        assert records is not None
+        again = Device([edge], "A", "A2", ["B"])
+        again.restore(records)
+        assert again.orphans(0) == []
+        assert len(again.orphans(61 * SECOND)) == 1
+    net.devices["B"].delivered(net.completed["B"][0].id)
+    net.talk()
+    again = Device([edge], "A", "A3", ["B"])
+    again.restore(net.devices["A"].snapshot())
+    assert again.orphans(61 * SECOND) == []
+
+
 def test_what_is_delivered_is_not_published_for_a_device_that_is_away() -> None:
     net = Network()
     for number, kind in enumerate("abcd", 1):
