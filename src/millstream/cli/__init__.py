@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 
 from millstream.errors import EngineAway, MillstreamError
 
@@ -12,13 +11,8 @@ from millstream.errors import EngineAway, MillstreamError
 AWAY = 3
 
 
-#: Whether this process is the command's (`command`), and not one that calls it.
-process = SimpleNamespace(command=False)
-
-
 def main() -> None:
     """Run a command; no text of others controls the terminal."""
-    process.command = True
     arguments = sys.argv[1:]
 
     def run() -> None:
@@ -27,6 +21,15 @@ def main() -> None:
         called(arguments)()
 
     guarded(run, f"millstream {arguments[0]}" if arguments else "millstream")
+
+
+def is_command() -> bool:
+    """Tell whether this process is the command's, and not one that calls it, such as a test's."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return bool(spec.name == "millstream.__main__")
+    return str(getattr(main, "__file__", "")).rpartition("/")[2] == "millstream"
 
 
 def guarded(run: Callable[[], None], name: str) -> None:

@@ -59,7 +59,7 @@ class Options(msgspec.Struct):
 
 def run(options: Options) -> None:
     """Watch, in a process of its own if this one is the command's."""
-    if cli.process.command:
+    if cli.is_command():
         text = msgspec.json.encode(options).decode()
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", __name__, text])  # noqa: S606

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from millstream import __version__
+from millstream import __version__, cli
 from millstream.cli.app import COMMANDS, GROUPS, called, completed
 
 ALL = {*COMMANDS, *GROUPS}
@@ -104,3 +105,19 @@ def test_no_flag_has_a_twin_that_says_no() -> None:
     found = list(options(typer.main.get_command(called([]))))
     assert len(found) > 100
     assert [name for name, parameter in found if parameter.secondary_opts] == []
+
+
+def test_a_process_that_calls_a_command_is_not_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watcher takes the place of the command's process, and of no other."""
+    monkeypatch.setattr(sys, "argv", ["millstream", "--version"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert not cli.is_command()
+    for command in (["-m", "millstream"], [str(Path(sys.executable).parent / "millstream")]):
+        ours = subprocess.run(
+            [sys.executable, *command, "watch", "nowhere.py"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "nowhere.py" in ours.stderr
