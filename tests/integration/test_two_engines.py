@@ -179,7 +179,10 @@ def expected(rows: int) -> list[tuple[str, str, int, int]]:
     return [(*key, count, last[key]) for key, count in counts.items()]
 
 
-def test_killed_engines_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_killed_engines_lose_and_double_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_OPEN_WITHOUT_TLS", "1")  # the engines listen without TLS
     (tmp_path / "flow.py").write_text(FLOW)
     with engines(tmp_path) as (near, far):
         cluster = Cluster([near.url, far.url], {near.url: near.token, far.url: far.token})

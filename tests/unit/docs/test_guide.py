@@ -307,7 +307,7 @@ def ingest_all() -> None:
 
 
 def table(name: str, seconds: int, before: RunStatistics | None, now: RunStatistics) -> str:
-    began = time.monotonic()
+    began = float(round(time.monotonic()))  # whole, so that adding seconds is exact
     view = _View(name, "local[*]", Path(f".millstream/{name}/run.log"), began=began)
     if before is not None:
         view.history.append((began + seconds - 1, before))

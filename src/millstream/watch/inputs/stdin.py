@@ -38,7 +38,11 @@ class StdinInput:
         self._take(feed, [rest])
 
     def _read(self) -> bytes:
-        ready, _, _ = select.select([self._descriptor, self._woken], [], [])
+        # Not select(), which knows no descriptor above 1,023.
+        poll = select.poll()
+        for descriptor in (self._descriptor, self._woken):
+            poll.register(descriptor, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll()}
         return b"" if self._woken in ready else os.read(self._descriptor, _CHUNK)
 
     def _take(self, feed: Feed, lines: list[bytes]) -> None:
