@@ -110,7 +110,8 @@ def engines(folder: Path) -> Iterator[tuple[Node, Node]]:
     new_keys(keys, "producer")
     (keys / "known").mkdir()
     shutil.copy(keys / "producer.pub", keys / "known")
-    with second_host() as host:
+    with second_host() as host, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLSTREAM_OPEN_WITHOUT_TLS", "1")  # as they listen
         nodes = Node(folder, keys, 0, host, _free_port()), Node(folder, keys, 1, host, 8340)
         try:
             for node in nodes:
@@ -179,10 +180,7 @@ def expected(rows: int) -> list[tuple[str, str, int, int]]:
     return [(*key, count, last[key]) for key, count in counts.items()]
 
 
-def test_killed_engines_lose_and_double_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MILLSTREAM_OPEN_WITHOUT_TLS", "1")  # the engines listen without TLS
+def test_killed_engines_lose_and_double_nothing(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
     with engines(tmp_path) as (near, far):
         cluster = Cluster([near.url, far.url], {near.url: near.token, far.url: far.token})
