@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from millstream.watch import choice, device, matcher, runs
-from millstream.watch.changes import ChangeLog
 from millstream.watch.device import Sharing
 from millstream.watch.matcher import KeyRuns
 from millstream.watch.messages import LIVE
@@ -139,12 +138,7 @@ def not_recalled(self: Any, run: Run) -> tuple[Run, list[Run]]:
     return run, []
 
 
-_append, _heard, _succeeded = ChangeLog.append, choice.heard, choice.succeeded
-
-
-def not_passed_on(self: ChangeLog[Any], entry: Any, *, known_to: str | None = None) -> int:
-    """What another device said is not passed on."""
-    return self.end if known_to is not None else _append(self, entry, known_to=known_to)
+_heard, _succeeded = choice.heard, choice.succeeded
 
 
 def reset_unheard(contact: Any, now: int, *, asks: bool, resync: bool = False) -> Any:
@@ -162,7 +156,6 @@ REVIVED: Change = (matcher, "better", revived)
 DEAF: Change = (matcher, "better", halted_first)
 BY_ARRIVAL: Change = (matcher, "better", by_arrival)
 NOT_RECALLED: Change = (matcher._Absorbing, "_grown", not_recalled)
-NOT_PASSED_ON: Change = (ChangeLog, "append", not_passed_on)
 NO_RESET = (choice, "heard", reset_unheard), (choice, "succeeded", reset_unanswered)
 NOT_PUBLISHED: Change = (device.Device, "undelivered", property(lambda self: []))
 NO_DISK: Change = (device.Device, "restore", lambda self, records: None)
@@ -176,7 +169,6 @@ NO_DISK: Change = (device.Device, "restore", lambda self, records: None)
         pytest.param([DEAF], {"agree", "exact"}, id="what is known stays"),
         pytest.param([BY_ARRIVAL], {"agree", "exact"}, id="the last message wins"),
         pytest.param([NOT_RECALLED], {"exact"}, id="events are not recalled"),
-        pytest.param([NOT_PASSED_ON], {"agree", "exact", "published"}, id="not passed on"),
         pytest.param(NO_RESET, {"agree", "exact"}, id="no reset"),
         pytest.param([NOT_PUBLISHED], {"published"}, id="not published after a restart"),
         pytest.param([NO_DISK], {"exact", "once", "agree", "published"}, id="no disk"),
