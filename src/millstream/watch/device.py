@@ -235,9 +235,9 @@ class Device:
         self._number += 1
         self._positions[peer] = self._number, position
         self.contacts[peer] = choice.attempted(self.contacts[peer], chosen.kind, elapsed)
-        told = list(entries)
-        written = Writer().add(entry for entry in told if isinstance(entry, Run))
-        delivered = [entry.id for entry in told if isinstance(entry, Delivered)]
+        sent = list(entries)
+        written = Writer().add(entry for entry in sent if isinstance(entry, Run))
+        delivered = [entry.id for entry in sent if isinstance(entry, Delivered)]
         return Say(
             chosen.kind,
             self._number,
@@ -318,13 +318,13 @@ class Device:
         matcher = self.matchers[run.id.pattern]
         assert isinstance(matcher, Matcher), "no other is replicated"
         self._pass(run.link.seen.at, clock)
-        return self._changed(matcher, matcher.merge(run), told=run, peer=peer)
+        return self._changed(matcher, matcher.merge(run), received=run, peer=peer)
 
     def _changed(
         self,
         matcher: Matcher | PlainMatcher,
         changes: list[Run],
-        told: Run | None = None,
+        received: Run | None = None,
         peer: str | None = None,
     ) -> list[Complete]:
         found = []
@@ -332,7 +332,7 @@ class Device:
             if self.durable:
                 self._new.runs[run.id] = run
             if self.contacts:
-                self.log.append(run, known_to=peer if run is told else None)
+                self.log.append(run, known_to=peer if run is received else None)
             if run.completed and not run.again:
                 complete = self._complete(matcher, run)
                 found.append(complete)
