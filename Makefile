@@ -2,7 +2,7 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-edge quick test check lowest format bench soak prove sim fuzz sdk lock release clean
+.PHONY: help setup demo demo-edge kafka quick test check lowest format bench soak prove sim fuzz sdk lock release clean
 
 BIN := .venv/bin
 CODE := src tests sdk scripts examples benchmarks
@@ -25,6 +25,9 @@ demo-edge: setup ## run watchers on three devices that are killed and cut off, a
 
 quick: setup ## the daily round: what needs no Spark and no other process, in under three minutes
 	@PROFILE=quick $(BIN)/pytest -m "not soak and not slow and not process" -n 2 -q $(ARGS)
+
+kafka: setup ## run a Kafka broker at 127.0.0.1:9092 for trying (PORT=9093 for another port)
+	@$(BIN)/python -m millstream.testing.kafka --port $(or $(PORT),9092)
 
 check: setup ## format, lint, types and rooms
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "hint: make format"; exit 1; }

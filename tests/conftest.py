@@ -40,7 +40,7 @@ settings.load_profile(os.environ.get("PROFILE") or ("ci" if os.environ.get("CI")
 
 #: Tests in these folders, and with these markers, start real processes.
 PROCESS_FOLDERS = frozenset({"integration"})
-PROCESS_MARKERS = ("spark", "postgres", "cluster", "process")
+PROCESS_MARKERS = ("spark", "postgres", "kafka", "cluster", "process")
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +59,29 @@ def postgres() -> Iterator[str]:
 
     with postgres_server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+    """The address of a Kafka broker, one for the run; tests that disturb it start their own."""
+    from support.kafka import shared_broker, stop_shared_broker
+
+    folder = tmp_path_factory.getbasetemp()
+    alone = worker_id == "master"
+    yield shared_broker(folder if alone else folder.parent)
+    if alone:
+        stop_shared_broker(folder)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stop the broker that workers have shared: the last of them may not be its parent."""
+    config = session.config
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        return
+    from support.kafka import stop_shared_broker
+
+    factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+    stop_shared_broker(factory.getbasetemp())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

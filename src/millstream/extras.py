@@ -18,6 +18,8 @@ EXTRAS: Final = {
     "patterns": ("numba", "llvmlite"),
     "postgres": ("psycopg",),
     "mqtt": ("paho",),
+    "kafka": ("confluent_kafka", "fastavro"),
+    "s3": ("obstore",),
 }
 
 

@@ -1,0 +1,1 @@
+"""Brokers: clients of Kafka, and all that Millstream knows about talking to one."""

@@ -1,0 +1,204 @@
+"""A Kafka broker of your own, from Maven Central's jars: for trying and for tests.
+
+    with broker(Path("/tmp/kafka")) as kafka:
+        print(kafka.servers)                       # "127.0.0.1:41873"
+
+`python -m millstream.testing.kafka [FOLDER] [--port 9092]` runs one until you press Ctrl-C. It is one
+process that is broker and controller; its topics are in the folder, and are there again when it is
+started again, also after `kill`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from millstream.errors import RunError
+from millstream.testing.jars import jars, java
+
+VERSION: Final = "4.3.1"
+_JARS: Final = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+)
+_DIGEST: Final = "44703493f36fdd469de11f9582253b50704cb5332df129e4d05466fe817483f9"
+_STARTS_WITHIN_S: Final = 60.0
+#: Of a broker that is alone: no other has copies, and groups begin at once.
+_ALONE: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "3",
+    "auto.create.topics.enable": "false",
+}
+_LOGGING: Final = """status = warn
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+@dataclass
+class Broker:
+    """A broker whose process can be killed, paused and started again."""
+
+    folder: Path
+    port: int
+    #: Of server.properties, beside or in place of ours.
+    properties: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def servers(self) -> str:
+        """The address for clients, `bootstrap.servers`."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and return once it answers.
+
+        Raises:
+            RunError: It ends, or does not answer.
+        """
+        lib = jars(f"kafka-{VERSION}", _JARS, digest=_DIGEST)
+        run = [java(), "-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        run += [
+            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
+            "-cp",
+            f"{lib}/*",
+        ]
+        settings = self.folder / "server.properties"
+        if not settings.exists():
+            self._describe(settings)
+            made = subprocess.run(
+                [*run, "kafka.tools.StorageTool", "random-uuid"], capture_output=True, check=True
+            )
+            cluster = made.stdout.decode().split()[-1]
+            format_it = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+            self._checked(subprocess.run([*run, *format_it], capture_output=True, check=False))
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*run, "kafka.Kafka", str(settings)], stdout=log, stderr=log
+            )
+        until = time.monotonic() + _STARTS_WITHIN_S
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise RunError(f"the broker in {self.folder} does not start", hint=self._tail())
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it as an operator would."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let it stand still: connections stay, and nothing is answered."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+        self.process.send_signal(how)
+        self.process.wait(60)
+
+    def _describe(self, settings: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "log4j2.properties").write_text(_LOGGING)
+        controller = free_port()
+        here = {
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self.folder / "data"),
+        }
+        lines = (
+            f"{name}={value}\n" for name, value in {**_ALONE, **here, **self.properties}.items()
+        )
+        settings.write_text("".join(lines))
+
+    def _checked(self, done: subprocess.CompletedProcess[bytes]) -> None:
+        if done.returncode:
+            (self.folder / "server.properties").unlink()
+            said = (done.stdout + done.stderr).decode(errors="replace").strip()
+            raise RunError("the broker's folder cannot be made", hint=said[-500:])
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _tail(self) -> str:
+        log = self.folder / "log"
+        return log.read_text(errors="replace")[-800:].strip() or f"see {log}"
+
+
+def free_port() -> int:
+    """Return a port of this host that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def broker(
+    folder: Path, *, port: int | None = None, properties: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
+    """Run a broker for as long as it is needed, with its topics in a folder."""
+    found = Broker(folder, port or free_port(), properties or {})
+    try:
+        found.start()
+        yield found
+    finally:
+        if found.process is not None and found.process.poll() is None:
+            found.stop()
+
+
+def main() -> None:
+    """Run a broker until it is interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m millstream.testing.kafka")
+    parser.add_argument("folder", nargs="?", default=".millstream/kafka", type=Path)
+    parser.add_argument("--port", default=9092, type=int)
+    given = parser.parse_args()
+    print("kafka: starting (the first time, 46 jars are fetched)")  # noqa: T201
+    with broker(given.folder.absolute(), port=given.port) as running:
+        print(f"kafka: {running.servers}, its topics are in {given.folder}; Ctrl-C ends it")  # noqa: T201
+        try:
+            assert running.process is not None
+            running.process.wait()
+        except KeyboardInterrupt:
+            print("kafka: ending")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
