@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from millstream.brokers import clients
+from millstream.brokers.connection import connection
+from millstream.errors import TopicMissing
 from millstream.testing.jars import digest_of
 from millstream.testing.kafka import broker
 from support.kafka import consume, new_topic, produce
@@ -39,3 +42,17 @@ def test_the_digest_of_jars_is_that_of_their_names_and_contents(tmp_path: Path) 
     second = digest_of(tmp_path)
     (tmp_path / "a.jar").rename(tmp_path / "b.jar")
     assert len({first, second, digest_of(tmp_path)}) == 3
+
+
+def test_a_cluster_and_its_topics_have_ids(kafka: str) -> None:
+    here = connection(kafka)
+    name = new_topic(kafka, 3)
+    found = clients.describe(here, name)
+    assert (found.name, found.partitions, found.replicas) == (name, (0, 1, 2), 1)
+    assert found.cluster == clients.cluster_id(here)
+    admin = clients.admin(here)  # which must live for as long as its question
+    admin.delete_topics([name])[name].result(30)
+    with pytest.raises(TopicMissing, match=name):
+        clients.topic_id(here, name)
+    new_topic(kafka, name=name)
+    assert clients.topic_id(here, name) != found.id

@@ -39,6 +39,9 @@ MillstreamError
 │  └─ EngineAway, EnginesDiffer, TokenRefused, NotPermitted, RequestRefused
 ├─ WatchError           a watcher could not be started, or not continue
 │  └─ InvalidSettings, StateDamaged, StateNotWritten, DeviceRefused, OutputAway
+├─ BrokerError          a Kafka broker cannot be used as requested
+│  ├─ BrokerAway, LoginRefused, BrokerNotTrusted
+│  └─ TopicMissing, TopicForbidden, TopicChanged, RecordsGone, RecordTooLarge
 ├─ MissingExtra         a package is missing that an extra of Millstream installs
 └─ InternalError        our own mistake: please report it
 """
@@ -46,6 +49,7 @@ MillstreamError
 from __future__ import annotations
 
 from millstream.errors.actions import *
+from millstream.errors.brokers import *
 from millstream.errors.engine import *
 from millstream.errors.flow import *
 from millstream.errors.journal import *

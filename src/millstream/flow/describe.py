@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import Any
 
+from millstream.brokers.connection import Connection
 from millstream.errors import Where
 from millstream.flow import durations
 from millstream.flow.flow import Flow
@@ -78,7 +79,7 @@ def _value(value: object) -> Data:
             return {"secret": value.name}
         case _ if isinstance(value, Spec | Table):
             return _spec(value)
-        case Matchable():
+        case Matchable() | Connection():
             return value.described()
         case tuple():
             return [list(item) if isinstance(item, tuple) else item for item in value]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+from millstream.brokers.connection import Connection
 from millstream.errors import SecretMissing
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Sink, Source
@@ -29,7 +31,10 @@ def check_secrets(flow: Flow) -> None:
 
 
 def _named(stage: Source | Sink) -> list[Secret]:
-    spec = stage.target if isinstance(stage, Sink) else stage.origin
-    assert dataclasses.is_dataclass(spec)
-    values = (getattr(spec, field.name) for field in dataclasses.fields(spec))
-    return [value for value in values if isinstance(value, Secret)]
+    return _within(stage.target if isinstance(stage, Sink) else stage.origin)
+
+
+def _within(spec: Any) -> list[Secret]:
+    values = [getattr(spec, field.name) for field in dataclasses.fields(spec)]
+    inner = [named for one in values if isinstance(one, Connection) for named in _within(one)]
+    return [*(value for value in values if isinstance(value, Secret)), *inner]
