@@ -1,0 +1,1 @@
+"""Journals kept in Kafka: `log.py` has the rules."""
