@@ -241,13 +241,17 @@ def test_the_stored_runs_of_other_patterns_are_left_out(
 # who is refused
 
 
-def test_other_patterns_do_not_replicate_and_the_status_says_so(two: Network) -> None:
+def test_other_patterns_do_not_replicate_and_the_status_says_so(
+    two: Network, caplog: pytest.LogCaptureFixture
+) -> None:
     other = Pattern("abc").begin("a", "kind = 'x'").followed_by("b").within("1 hour")
     a, b = two.start("A"), two.start("B", patterns=[other])
     a.event("a", 1)
     wait_for(lambda: 'device "B" watches other patterns' in (a.peer("B").reason or ""))
     wait_for(lambda: 'device "A" watches other patterns' in (a.peer("B").refused or (0, ""))[1])
     assert not b.runs()
+    (warned,) = [one for one in caplog.records if one.getMessage().startswith("peer B")]
+    assert warned.levelname == "WARNING"
 
 
 def test_a_device_with_another_key_is_not_let_in(two: Network, tmp_path: Path) -> None:

@@ -175,7 +175,8 @@ def _asked(address: str, token: str | None) -> bytes:
         connection.close()
     if answer.status != 200:
         reason = msgspec.json.decode(content).get("error", answer.reason)
-        raise MillstreamError(f"the watcher at {address} refuses: {reason}")
+        hint = "name the file with its token: --token-file" if answer.status == 401 else None
+        raise MillstreamError(f"the watcher at {address} refuses: {reason}", hint=hint)
     return content
 
 
@@ -184,6 +185,13 @@ def _troubles(peer: PeerStatus) -> Iterator[str]:
         yield f"the last message to it failed: {peer.reason}"
     if peer.refused is not None:
         yield f"{peer.refused[0]:,} of its messages were refused: {peer.refused[1]}"
+
+
+def _warnings(one: WatcherStatus) -> Iterator[str]:
+    if one.unwritten is not None:
+        yield f"it takes no events: {one.unwritten}"
+    if one.strangers is not None:
+        yield f"{one.strangers[0]:,} messages of strangers were refused: {one.strangers[1]}"
 
 
 def _show(one: WatcherStatus) -> None:
@@ -200,7 +208,7 @@ def _show(one: WatcherStatus) -> None:
     patterns = table(("PATTERN",), ("LIVE RUNS", "FOUND"))
     for pattern in one.patterns:
         patterns.add_row(pattern.name, f"{pattern.live:,}", f"{pattern.found:,}")
-    parts: list[Any] = [head, "", patterns]
+    parts: list[Any] = [head, *_warnings(one), "", patterns]
     if one.peers:
         peers = table(("PEER", "ADDRESS", "STATE"), ("LAST CONTACT", "STASH"))
         for peer in one.peers:

@@ -35,8 +35,8 @@ class File:
         return Where(self.path, mark.line + 1, code, mark.column + 1)
 
 
-def read(path: Path) -> Entry:
-    """Return the document in a file, which is a mapping.
+def read(path: Path, expected: str = '"name", "sources" and "sinks"') -> Entry:
+    """Return the document in a file, which is a mapping with what is `expected`.
 
     Raises:
         NotLoadable: The file is not YAML, or something else than a mapping.
@@ -54,7 +54,7 @@ def read(path: Path) -> Entry:
     except yaml.YAMLError as error:
         raise NotLoadable(f'"{path.name}" is not YAML: {error}', where=file.where(None)) from None
     if node is None:
-        msg = f'"{path.name}" is empty where "name", "sources" and "sinks" should be'
+        msg = f'"{path.name}" is empty where {expected} should be'
         raise NotLoadable(msg, where=file.where(None))
     return Entry(file, f'"{path.name}"', node, node.start_mark)
 

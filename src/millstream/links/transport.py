@@ -406,7 +406,11 @@ def _bound(sock: Any, host: str, port: int) -> int:
             time.sleep(_PORT_S / 20)
         else:
             return port
-    sock.bind(f"tcp://{host}:*")
+    try:
+        sock.bind(f"tcp://{host}:*")
+    except zmq.ZMQError as error:
+        msg = f"cannot listen on tcp://{host}: {error.strerror}"
+        raise LinkBroken(msg, hint="name an address of this host") from error
     return int(sock.last_endpoint.decode().rpartition(":")[2])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from millstream.errors import DeviceRefused, ImpossiblePattern
+from millstream.errors import ConditionFailed, DeviceRefused, ImpossiblePattern
 from millstream.patterns.edge import EdgePattern
 from millstream.watch import choice
 from millstream.watch.changes import LIMIT, ChangeLog
@@ -54,13 +54,17 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A match: the complex event, and the device whose event completed it."""
+    """A match: the complex event, and the device whose event completed it.
+
+    `failed` tells why there is no complex event, if its columns could not be computed.
+    """
 
     id: RunId
     event: Mapping[str, Any]
     at: int
     by: str
     unconfirmed: bool = False
+    failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,13 @@ class Device:
             for pattern in patterns:
                 check_across(pattern, self.sharing)
         self.durable = durable
-        self.matchers = {pattern.name: self._matcher(pattern, bool(peers)) for pattern in patterns}
+        #: What of the last events could not be computed; whoever reads it clears it.
+        self.failures: list[ConditionFailed] = []
+        self.matchers = {
+            pattern.name: _matcher(pattern, name, bool(peers), durable) for pattern in patterns
+        }
+        for matcher in self.matchers.values():
+            matcher.moves.failures = self.failures
         spans = [pattern.span for pattern in patterns if pattern.span is not None]
         recall = self.sharing.recall
         self.recall: int = max(spans, default=0) if recall is None else recall
@@ -128,11 +138,18 @@ class Device:
     def event(
         self, id: EventId, at: int, row: Mapping[str, Any], *, clock: int | None = None
     ) -> list[Complete]:
-        """Take in an event of ours, and return the matches that it completes."""
+        """Take in an event of ours, and return the matches that it completes.
+
+        A pattern for which it cannot be computed does not see it; `failures` has the reason.
+        """
         self._pass(at, clock)
         found: list[Complete] = []
         for matcher in self.matchers.values():
-            seen = matcher.pattern.seen(id, at, row)
+            try:
+                seen = matcher.pattern.seen(id, at, row)
+            except ConditionFailed as error:
+                self.failures.append(error)
+                continue
             if seen is None:
                 continue
             key = matcher.pattern.key(row)
@@ -167,6 +184,7 @@ class Device:
         found = [complete for run in runs for complete in self._merge(run, teller, clock)]
         for run_id in say.delivered:
             self._mark(run_id, teller)
+        self.failures.clear()  # the device whose events they are knows them
         self.contacts[peer] = choice.heard(
             self.contacts[peer], elapsed, asks=say.reset, resync=say.kind is Kind.RESYNC
         )
@@ -284,14 +302,9 @@ class Device:
                 self._theirs[run.id] = self._complete(matcher, run)
         for run_id in self._delivered & self._theirs.keys():
             del self._theirs[run_id]
+        self.failures.clear()
 
     # Inside
-
-    def _matcher(self, pattern: EdgePattern, replicated: bool) -> Matcher | PlainMatcher:
-        if pattern.automaton.skip.kind != "none":
-            return PlainMatcher(pattern, self.name)
-        remembers = self.durable and pattern.span is not None
-        return Matcher(pattern, self.name, replicated=replicated, remembers=remembers)
 
     def _pass(self, at: int, clock: int | None) -> None:
         """Let time pass: it is the largest time of an event that is not far ahead of the clock."""
@@ -348,9 +361,13 @@ class Device:
         self, matcher: Matcher | PlainMatcher, run: Run, *, timed_out: bool = False
     ) -> Complete:
         at = run.deadline if timed_out and run.deadline is not None else run.at
-        event = matcher.pattern.complex_event(run.id.key, run.link.history, at, timed_out=timed_out)
+        history, made, failed = run.link.history, matcher.pattern.complex_event, None
+        try:
+            event = made(run.id.key, history, at, timed_out=timed_out)
+        except ConditionFailed as error:
+            event, failed = {}, error.message
         unconfirmed = bool(self.contacts) and not (matcher.ordered or self.sharing.key_owner)
-        return Complete(run.id, event, at, run.by or self.name, unconfirmed)
+        return Complete(run.id, event, at, run.by or self.name, unconfirmed, failed)
 
     def _mark(self, id: RunId, peer: str | None) -> None:
         self._theirs.pop(id, None)
@@ -360,6 +377,15 @@ class Device:
         self._new.delivered.append(id)
         if self.contacts:
             self.log.append(Delivered(id), known_to=peer)
+
+
+def _matcher(
+    pattern: EdgePattern, device: str, replicated: bool, durable: bool
+) -> Matcher | PlainMatcher:
+    if pattern.automaton.skip.kind != "none":
+        return PlainMatcher(pattern, device)
+    remembers = durable and pattern.span is not None
+    return Matcher(pattern, device, replicated=replicated, remembers=remembers)
 
 
 @dataclass

@@ -52,6 +52,8 @@ def make(side: Side, address: str, **context: Any) -> Any:
         return _maker(side, kind)(rest, **context)
     except ImportError as error:
         raise missing(error, f'{side[:-1]} "{kind}"') or error from error
+    except ValueError as error:  # of a port, or of quotes
+        raise InvalidOption(f'"{address}" is not an address: {error}') from error
 
 
 def _maker(side: Side, kind: str) -> Callable[..., Any]:

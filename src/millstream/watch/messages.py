@@ -43,7 +43,7 @@ class RunId(NamedTuple):
     forks: tuple[Fork, ...] = ()
 
     def text(self) -> str:
-        """Return the id for people: errors and the status; outputs have `run_text` of it."""
+        """Return the id in full, for those who debug; users know a run by `run_text` of it."""
         forks = "".join(
             f"/{'' if fork.event is None else '{}:{}'.format(*fork.event)}@{fork.block}.{fork.depth}"
             for fork in self.forks

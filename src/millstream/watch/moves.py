@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from millstream.errors import ConditionFailed
 from millstream.patterns.automaton import END, Automaton, Edge
 from millstream.patterns.edge import Seen
 from millstream.patterns.history import Node, evaluator, read
@@ -86,6 +87,8 @@ class Moves:
         ]
         self._limits = [state.patience for state in automaton.states]
         self.empty = tuple(register.empty for register in automaton.registers)
+        #: Gets the errors of conditions that could not be computed for a run: they do not hold.
+        self.failures: list[ConditionFailed] = []
 
     def plan(self, states: States, met: int) -> Plan:
         """Return what an event that meets `met` may do in these states."""
@@ -106,13 +109,17 @@ class Moves:
                 known[test] = self._holds(test, link, seen)
             return known[test]
 
-        return self._collected(
-            way.edge
-            for way in plan.ways
-            if self._in_time(way.edge, link, seen)
-            and all(holds(test) for test in way.need)
-            and not any(holds(test) for test in way.forbid)
-        )
+        try:
+            return self._collected(
+                way.edge
+                for way in plan.ways
+                if self._in_time(way.edge, link, seen)
+                and all(holds(test) for test in way.need)
+                and not any(holds(test) for test in way.forbid)
+            )
+        except ConditionFailed as error:
+            self.failures.append(error)
+            return Step(() if states == START else states, (), False)
 
     def place(self, states: States, block: int) -> Place:
         """Return what it means that a block takes an event in these states.

@@ -15,12 +15,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from millstream.clock import Clock
-from millstream.errors import ConditionFailed, QueueFull, StateNotWritten, WatchError
+from millstream.errors import QueueFull, StateNotWritten, WatchError
 from millstream.watch import choice
 from millstream.watch.complex_event import ComplexEvent, run_text
 from millstream.watch.device import Complete, Device
@@ -31,6 +31,8 @@ from millstream.watch.outbox import Outbox
 from millstream.watch.replicator import Replication, Replicator
 from millstream.watch.settings import Settings, taker
 
+#: How many runs are listed that some peer does not know.
+MOST: Final = 20
 _AGAIN_S: Final = 0.5
 _NEVER: Final = -(1 << 62)
 _log = logging.getLogger(__name__)
@@ -43,6 +45,14 @@ class Counts:
     events: int = 0
     elsewhere: int = 0
     found: dict[str, int] = field(default_factory=dict)
+
+
+class _Stuck(NamedTuple):
+    """What there is to tell while the disk refuses."""
+
+    live: dict[str, int]
+    unknown: dict[str, list[str]]
+    replication: Replication
 
 
 class Event(NamedTuple):
@@ -66,6 +76,7 @@ class Node:
         lateness: How long absence waits for events that are late, in microseconds.
         stamps: Whether events have this device's time.
         on_found: Gets what this device publishes.
+        on_failed: Gets matches whose columns could not be computed.
     """
 
     def __init__(
@@ -79,12 +90,14 @@ class Node:
         lateness: int = 0,
         stamps: bool = False,
         on_found: Callable[[Sequence[ComplexEvent]], None] = lambda _: None,
+        on_failed: Callable[[Complete], None] = lambda _: None,
     ) -> None:
         self.device, self._settings, self._clock = device, settings, clock
         self.outbox = outbox
         self.counts = Counts()
         self.stopping = threading.Event()
-        self._on_found, self._lateness = on_found, lateness
+        self._on_found, self._on_failed, self._lateness = on_found, on_failed, lateness
+        self._stuck: _Stuck | None = None
         #: The largest time of an event, and when that came.
         self._newest = (_NEVER, 0)
         self._saves = store is not None
@@ -114,20 +127,23 @@ class Node:
         completes: list[Complete] = []
         bad: list[Rejected] = []
         now, newest = self._clock.now_us(), self._newest[0]
-        offer = self.device.event
+        # An event that is far ahead of the clock must not end the runs of others.
+        ahead = now + self.device.sharing.ahead
+        offer, failures = self.device.event, self.device.failures
         with self._guard:
             present = self._present() if self._settings.sensors else None
             for place, (id_, at, row, sensor) in enumerate(events):
                 if present is not None and self._elsewhere(sensor, present):
                     self.counts.elsewhere += 1
                     continue
-                try:
-                    completes += offer(id_, at, row, clock=now)
-                except ConditionFailed as error:
-                    bad.append(Rejected(place, error.message))
+                completes += offer(id_, at, row, clock=now)
+                if failures:
+                    bad.append(Rejected(place, failures[0].message))
+                    failures.clear()
                     continue
                 self.counts.events += 1
-                newest = max(newest, at)
+                if newest < at <= ahead:
+                    newest = at
             if newest > self._newest[0]:
                 self._newest = newest, self._clock.elapsed_us()
             found = self._committed(completes)
@@ -169,7 +185,7 @@ class Node:
     def _committed(self, completes: Iterable[Complete]) -> list[ComplexEvent]:
         """Make durable what the device knows, and what it publishes of that."""
         ours = [one for one in completes if one.by == self.device.name]
-        found = [self._complex(one) for one in ours]
+        found = self._complex_events(ours)
         if self.outbox is not None and found:
             self._until_room(partial(self.outbox.append, found))
         self._note(ours)
@@ -190,7 +206,7 @@ class Node:
         if not completes:
             return
         with self._guard:
-            found = [self._complex(one) for one in completes]
+            found = self._complex_events(completes)
             if self.outbox is not None:
                 self._until_room(partial(self.outbox.append, found))
                 self.outbox.release()
@@ -202,7 +218,7 @@ class Node:
     def _note(self, completes: Iterable[Complete]) -> None:
         """Note that matches are delivered, or that they will be: a device alone needs no more."""
         for one in completes:
-            if self.outbox is not None and self.device.contacts:
+            if self.outbox is not None and self.device.contacts and one.failed is None:
                 self._left[run_text(one.id)] = one.id
             else:
                 self.device.delivered(one.id)
@@ -221,6 +237,15 @@ class Node:
         if found:
             self._on_found(found)
 
+    def _complex_events(self, completes: Iterable[Complete]) -> list[ComplexEvent]:
+        found = []
+        for one in completes:
+            if one.failed is None:
+                found.append(self._complex(one))
+            else:
+                self._on_failed(one)
+        return found
+
     def _complex(self, one: Complete) -> ComplexEvent:
         columns = {**one.event, "unconfirmed": True} if one.unconfirmed else one.event
         return ComplexEvent(run_text(one.id), one.id.pattern, self.device.name, one.at, columns)
@@ -238,31 +263,46 @@ class Node:
             except (QueueFull, StateNotWritten) as error:
                 if not trouble:
                     _log.error("%s; waiting until it works", error)
+                    self._stuck = _Stuck(self.live(), self.unknown(), self._refused(error.message))
                 trouble = True
                 if self.stopping.wait(_AGAIN_S):
                     raise WatchError(f"stopped while the disk refused: {error}") from error
             else:
+                self._stuck = None
                 return
+
+    def _refused(self, reason: str) -> Replication:
+        return replace(self._replicator.status(), unwritten=reason)
 
     # asking
 
+    # While the disk refuses, whoever writes holds the guard: then, as it was when that began.
+
     def replication(self) -> Replication:
         """Return how replication stands."""
-        return self._replicator.status()
+        stuck = self._stuck
+        return self._replicator.status() if stuck is None else stuck.replication
 
     def live(self) -> dict[str, int]:
         """Return how many runs of each pattern are live."""
+        stuck = self._stuck
+        if stuck is not None:
+            return stuck.live
         with self._guard:
             return {name: matcher.live for name, matcher in self.device.matchers.items()}
 
-    def unknown(self) -> dict[str, list[str]]:
-        """Return the runs that some peers do not know, with those peers."""
-        found: dict[str, list[str]] = {}
+    def unknown(self, most: int = MOST) -> dict[str, list[str]]:
+        """Return the newest runs that some peers do not know, with those peers."""
+        stuck = self._stuck
+        if stuck is not None:
+            return stuck.unknown
+        found: dict[RunId, list[str]] = {}
         with self._guard:
             for peer in self.device.contacts:
                 for entry in self.device.log.changes(peer)[1]:
-                    found.setdefault(entry.id.text(), []).append(peer)
-        return {run: list(dict.fromkeys(peers)) for run, peers in found.items()}
+                    found.setdefault(entry.id, []).append(peer)
+        newest = list(found.items())[-most:]
+        return {run_text(run_id): list(dict.fromkeys(peers)) for run_id, peers in newest}
 
     def close(self) -> None:
         """Stop speaking to peers, and close the files."""

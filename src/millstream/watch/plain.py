@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+from millstream.errors import ConditionFailed
 from millstream.patterns import automaton as plain
 from millstream.patterns.edge import EdgePattern, Seen
 from millstream.watch.messages import COMPLETED, Fork, RunId
@@ -44,7 +45,11 @@ class PlainMatcher:
         event = plain.Event(next(self._numbers), seen.at, seen.met, seen.values, seen.row)
         self._events.setdefault(key, {})[event.number] = seen
         before = self.keys.get(key, plain.Key())
-        return self._kept(key, *plain.step(self.pattern.automaton, before, event))
+        try:
+            return self._kept(key, *plain.step(self.pattern.automaton, before, event))
+        except ConditionFailed as error:
+            self.moves.failures.append(error)
+            return []
 
     def advance(self, watermark: int) -> list[Run]:
         """Return what is complete when no event before `watermark` will come any more."""

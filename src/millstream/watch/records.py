@@ -14,6 +14,7 @@ from typing import Any
 from millstream.errors import ConditionFailed, DeviceRefused, EventRefused
 from millstream.patterns.edge import Seen
 from millstream.patterns.history import updated
+from millstream.watch.complex_event import run_text
 from millstream.watch.matcher import DONE, Matcher
 from millstream.watch.messages import Happened, RunId, RunRecord
 from millstream.watch.plain import PlainMatcher
@@ -110,10 +111,10 @@ class Reader:
         matcher = self.matcher(record.id.pattern)
         taken = [(block, self.event(record.id.pattern, place)) for block, place in record.history]
         if not taken or taken[0][1].id != record.id.first:
-            raise DeviceRefused(f"the history of run {record.id.text()} does not begin with it")
+            raise DeviceRefused(f"the history of run {run_text(record.id)} does not begin with it")
         late = any(one.order >= other.order for (_, one), (_, other) in pairwise(taken))
         if matcher.ordered and late:
-            raise DeviceRefused(f"the history of run {record.id.text()} is not in order")
+            raise DeviceRefused(f"the history of run {run_text(record.id)} is not in order")
         if isinstance(matcher, Matcher) and matcher.ordered:
             link = _replayed(matcher, record.id, taken)
         else:
@@ -138,12 +139,12 @@ def _replayed(matcher: Matcher, id: RunId, taken: list[tuple[int, Seen]]) -> Lin
     for block, seen in taken:
         link = matcher.taken(id.key, link, block, seen)
         if link is None:
-            fact = f"the history of run {id.text()} is not one of its pattern"
+            fact = f"the history of run {run_text(id)} is not one of its pattern"
             raise DeviceRefused(fact)
     assert link is not None, "a history has an event"
     forks = id.forks[:-1] if id.forks and id.forks[-1].block == DONE else id.forks
     if link.id != id and link.id != id._replace(forks=forks):
-        raise DeviceRefused(f"run {id.text()} has the history of run {link.id.text()}")
+        raise DeviceRefused(f"run {run_text(id)} has the history of run {run_text(link.id)}")
     return link
 
 
@@ -156,7 +157,9 @@ def _linked(
     known = len(matcher.moves.automaton.states)
     blocks = len(matcher.moves.automaton.blocks)
     if any(state >= known for state in record.states) or any(b >= blocks for b, _ in taken):
-        raise DeviceRefused(f"run {record.id.text()} is in a state that its pattern does not have")
+        raise DeviceRefused(
+            f"run {run_text(record.id)} is in a state that its pattern does not have"
+        )
     for block, seen in taken:
         contents = updated(matcher.moves.registers, contents, block, seen.values)
         link = Link(record.id, block, seen, link, tuple(record.states), contents)

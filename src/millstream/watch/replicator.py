@@ -275,8 +275,9 @@ class Replicator:
                 self._reasons.pop(peer, None)
                 self._device.acknowledged(peer, outcome.ack, self._clock.elapsed_us())
                 return
-            if self._reasons.get(peer) != outcome.reason:
-                _log.info("peer %s: %s", peer, outcome.reason)
+            if _gist(self._reasons.get(peer, "")) != _gist(outcome.reason):
+                level = logging.WARNING if outcome.refused else logging.INFO
+                _log.log(level, "peer %s: %s", peer, outcome.reason)
             self._reasons[peer] = outcome.reason
             if outcome.number is None:
                 self._device.contacts.greeted(peer, found=False)
@@ -311,6 +312,11 @@ def digest_of(device: Device) -> str:
 
 def _ago(moment: int | None, now: int) -> float | None:
     return None if moment is None else (now - moment) / 1e6
+
+
+def _gist(reason: str) -> str:
+    """Return a reason without its numbers, which change with every attempt."""
+    return "".join(letter for letter in reason if not letter.isdigit())
 
 
 def _nothing() -> None:

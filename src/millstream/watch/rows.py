@@ -15,7 +15,10 @@ from millstream.patterns.typed import coerced, micros_of, reader
 #: The time column of events that the device stamps.
 STAMPED: Final = "at"
 _MOMENT: Final = reader("timestamp")
+#: How deep values may be nested.
+DEPTH: Final = 16
 _DECODER: Final = msgspec.json.Decoder()
+_ENCODER: Final = msgspec.msgpack.Encoder()
 EventId = tuple[str, int]
 
 
@@ -28,7 +31,7 @@ class Columns:
         id: The column that tells one event from another, wherever it comes in.
     """
 
-    __slots__ = ("id", "schema", "time", "time_column", "whole")
+    __slots__ = ("_texts", "id", "schema", "time", "time_column", "whole")
 
     def __init__(
         self, schema: Schema | None = None, time: str | None = None, id: str | None = None
@@ -39,6 +42,7 @@ class Columns:
         self.whole = schema
         if schema is not None and self.time_column not in schema:
             self.whole = Schema((*schema.fields, Field(self.time_column, "timestamp")))
+        self._texts = tuple(one.name for one in self.whole or () if one.type == "string")
 
     def row(self, given: Mapping[str, Any], now: int) -> tuple[int, dict[str, Any]]:
         """Return the time of an event, in microseconds since 1970, and its row.
@@ -55,13 +59,22 @@ class Columns:
             raise EventRefused(f'an event has no time in column "{column}"')
         if self.whole is not None:
             found = coerced(found, self.whole)
-        elif self.time is not None:
-            try:
-                found[column] = _MOMENT(found[column])
-            except (ValueError, TypeError) as error:
-                fact = f'column "{column}" of an event is {found[column]!r:.80}'
-                raise EventRefused(fact, hint=str(error)) from None
+            for name in self._texts:
+                text = found[name]
+                if text is not None and not text.isascii():
+                    _storable(text)
+        else:
+            if self.time is not None:
+                found[column] = self._moment(found[column])
+            _storable(found)
         return now if self.time is None else int(micros_of(found[column])), found
+
+    def _moment(self, value: Any) -> Any:
+        try:
+            return _MOMENT(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            fact = f'column "{self.time_column}" of an event is {value!r:.80}'
+            raise EventRefused(fact, hint=str(error)) from None
 
     def event_id(self, given: Mapping[str, Any]) -> EventId | None:
         """Return the id that an event has itself; a number, or a text."""
@@ -74,6 +87,32 @@ class Columns:
             return f"{self.id} {value}", 0
         fact = f'column "{self.id}" of an event is {value!r:.80}, which is no id'
         raise EventRefused(fact, hint="an id is a whole number from 0, or a short text")
+
+
+def _storable(value: Any) -> None:
+    """Refuse what neither a disk nor a peer could be given.
+
+    Raises:
+        EventRefused: The reason.
+    """
+    try:
+        _ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise EventRefused(f"an event has a value that cannot be kept: {error}") from None
+    if isinstance(value, dict):
+        for name, one in value.items():
+            if type(name) is not str:
+                raise EventRefused(f"an event has a column {name!r:.80}, which is no name")
+            if not shallow(one):
+                raise EventRefused(f'column "{name}" is nested more than {DEPTH} levels deep')
+
+
+def shallow(value: Any, depth: int = DEPTH) -> bool:
+    """Tell whether lists and objects are nested at most `depth` levels deep."""
+    if not isinstance(value, list | tuple | dict):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(shallow(one, depth - 1) for one in inner)
 
 
 def decoded(line: bytes) -> dict[str, Any]:
@@ -102,7 +141,7 @@ def listed(payload: bytes) -> list[bytes]:
         return [payload]
     try:
         return [bytes(one) for one in msgspec.json.decode(payload, type=list[msgspec.Raw])]
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return [payload]
 
 
@@ -124,6 +163,6 @@ def _whole(body: bytes) -> bool:
     """Tell whether a body is one JSON value, over several lines."""
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
     return True

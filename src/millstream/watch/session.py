@@ -29,11 +29,11 @@ from millstream.clock import MICROSECOND
 from millstream.errors import BadFrame
 from millstream.flow import durations
 from millstream.watch.messages import Ack, Count, Hello, Name, Refused, Say, Welcome
+from millstream.watch.rows import DEPTH, shallow
 
 MAGIC: Final = b"MSW1"
 _SHOWN: Final = 300
 _EARLIER: Final = 64
-_DEPTH: Final = 16
 
 
 class Letter(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -80,16 +80,9 @@ def request(frame: bytes) -> Request:
     found: Request = _decoded(_requests, frame)
     if isinstance(found, Letter):
         values = (value for event in found.say.events for value in event.row.values())
-        if not all(_shallow(value) for value in values):
-            raise BadFrame(f"a value is nested more than {_DEPTH} levels deep")
+        if not all(shallow(value) for value in values):
+            raise BadFrame(f"a value is nested more than {DEPTH} levels deep")
     return found
-
-
-def _shallow(value: Any, depth: int = _DEPTH) -> bool:
-    if not isinstance(value, list | dict):
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(_shallow(one, depth - 1) for one in inner)
 
 
 def reply(frame: bytes) -> Reply:

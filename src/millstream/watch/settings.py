@@ -99,6 +99,8 @@ class Settings:
     sensors: tuple[tuple[str, tuple[str, ...]], ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    public: bytes | None = None
+    """The public half of this device's key, as the others know it."""
 
     @property
     def key(self) -> Path | None:
@@ -140,7 +142,7 @@ def read(path: Path, device: str) -> Settings:
         InvalidSettings: Something in the file is missing, unknown or impossible.
     """
     try:
-        return _settings(document.read(path), path.parent, device)
+        return _settings(document.read(path, '"devices"'), path.parent, device)
     except InvalidSettings:
         raise
     except FlowError as error:
@@ -178,6 +180,7 @@ def _settings(entry: Entry, folder: Path, device: str) -> Settings:
         _sensors(entry, tuple(entries)),
         {**_plain(entry, "inputs"), **_plain(own, "inputs")},
         {**_plain(entry, "outputs"), **_plain(own, "outputs")},
+        peers[device].public,
     )
     for one in entries.values():
         for known in ("listen", "inputs", "outputs"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +14,6 @@ from millstream.watch.replicator import PeerStatus
 
 if TYPE_CHECKING:
     from millstream.watch.watcher import Watcher
-
-#: How many runs are listed that some peer does not know.
-MOST: Final = 20
 
 
 class PatternStatus(msgspec.Struct, frozen=True):
@@ -62,10 +59,12 @@ class WatcherStatus(msgspec.Struct, frozen=True):
     peers: list[PeerStatus] = []
     inputs: list[InputStatus] = []
     outputs: list[OutputStatus] = []
-    #: Runs that some peers do not know, with those peers: the newest, at most `MOST`.
+    #: Runs that some peers do not know, as their outputs name them, with those peers: the newest.
     unknown: dict[str, list[str]] = {}
     #: Why the disk does not take the state.
     unwritten: str | None = None
+    #: How many messages of unknown devices were refused, and why the last one.
+    strangers: tuple[int, str] | None = None
 
 
 def of(
@@ -99,8 +98,9 @@ def of(
             OutputStatus(d.output.name, waiting[d.output.name], d.delivered, d.trouble)
             for d in deliveries
         ],
-        unknown=dict(list(unknown.items())[-MOST:]),
+        unknown=unknown,
         unwritten=replication.unwritten,
+        strangers=replication.strangers,
     )
 
 

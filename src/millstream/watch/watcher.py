@@ -12,6 +12,7 @@ inputs ──▶ rows ──▶ node (device, disk, outbox) ──▶ outputs
 
 from __future__ import annotations
 
+import logging
 import secrets
 import tempfile
 import threading
@@ -19,33 +20,34 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.clock import MICROSECOND, Clock, SystemClock
-from millstream.errors import EventRefused, InvalidSettings, WatchError
+from millstream.errors import EventRefused, InvalidOption, InvalidSettings, WatchError
 from millstream.flow.durations import duration
 from millstream.patterns.edge import EdgePattern
 from millstream.patterns.pattern import Pattern, Phenomenon
 from millstream.watch import kinds, loading, metrics, status
 from millstream.watch.aside import Aside
-from millstream.watch.complex_event import ComplexEvent
+from millstream.watch.complex_event import ComplexEvent, encoded, run_text
 from millstream.watch.delivery import Delivery
-from millstream.watch.device import Device, Sharing
+from millstream.watch.device import Complete, Device, Sharing
 from millstream.watch.disk import Store
 from millstream.watch.inputs import EventId, Input, Rejected
-from millstream.watch.node import Event, Node
+from millstream.watch.intake import Intake
+from millstream.watch.node import Node
 from millstream.watch.outbox import Outbox
 from millstream.watch.outputs import Output
-from millstream.watch.rows import Columns, decoded
+from millstream.watch.rows import Columns
 from millstream.watch.settings import Settings, read
 from millstream.watch.takers import Takers
 
 if TYPE_CHECKING:
     from millstream.watch.async_watcher import AsyncWatcher
 
+_log = logging.getLogger(__name__)
 _TICK_S: Final = 0.25
 _FLUSH_S: Final = 10.0
 Patterns = Pattern | Phenomenon | Sequence[Pattern | Phenomenon] | str | PathLike[str]
@@ -104,13 +106,9 @@ class Watcher:
             )
             for one in watched
         ]
-        #: The column by which devices share sensors.
-        self._sensor = next((name for one in self.patterns for name in one.keys), "")
-        self._shared = False
         self.device, self.incarnation = device, secrets.token_hex(6)
         self._began = self.clock.elapsed_us()
         self._on_match, self.takers = on_match, Takers()
-        self._numbers: dict[str, tuple[str, count[int]]] = {}
         self._stopping = threading.Event()
         self._stack = ExitStack()
         self._closed = False
@@ -145,15 +143,23 @@ class Watcher:
             "aside": lambda name: Aside(kept, name),
         }
         self._rejected = Aside(kept, "rejected")
-        made = [kinds.make("outputs", o, **context) if isinstance(o, str) else o for o in outputs]
-        self.inputs = [
-            kinds.make("inputs", i, **context) if isinstance(i, str) else i for i in inputs
-        ]
+        self._failed = Aside(kept, "failed")
+        store = None if folder is None else Store(folder / "state", limit=settings.limits.log)
+        if store is not None:
+            stack.callback(store.close)
+        made = _made("outputs", outputs, context)
+        self.inputs = _made("inputs", inputs, context)
+        for one in self.inputs:
+            stack.callback(getattr(one, "close", _nothing))
         outbox = None
+        sender = f"{self.device}@{self.incarnation}"
         if made:
-            sender = f"{self.device}@{self.incarnation}"
             outbox = Outbox(folder_used / "outbox", sender, [one.name for one in made])
-        self._shared = bool(settings.sensors and self._sensor)
+            stack.callback(outbox.close)
+        #: The column by which devices share sensors.
+        sensor = next((name for one in self.patterns for name in one.keys), None)
+        shared = sensor if settings.sensors else None
+        self._intake = Intake(self.columns, self.clock, sender, shared)
         device = Device(
             self.patterns,
             self.device,
@@ -163,9 +169,6 @@ class Watcher:
             elapsed=self._began,
             durable=folder is not None,
         )
-        store = None if folder is None else Store(folder / "state", limit=settings.limits.log)
-        if store is not None:
-            stack.callback(store.close)
         self.node = Node(
             device,
             settings,
@@ -175,6 +178,7 @@ class Watcher:
             lateness=lateness,
             stamps=self.columns.time is None,
             on_found=self._found,
+            on_failed=self._not_made,
         )
         stack.callback(self.node.close)
         self._deliveries = [] if outbox is None else [Delivery(one, outbox) for one in made]
@@ -201,10 +205,14 @@ class Watcher:
         They are durable when this returns, if the watcher has a data folder.
 
         Raises:
-            EventRefused: A row is no event; none of them was taken.
+            EventRefused: A row is no event, and none of them was taken; or a condition could not be
+                computed for a row, and the others were taken.
         """
-        given = [rows] if type(rows) is dict or isinstance(rows, Mapping) else list(rows)
-        events, bad = self._events(given, "send", ids)
+        if type(rows) is dict or not isinstance(rows, Iterable) or isinstance(rows, Mapping | str):
+            given = [rows]
+        else:
+            given = list(rows)
+        events, bad = self._intake.events(given, "send", ids)
         if bad:
             raise EventRefused(f"row {bad[0].place}: {bad[0].reason}")
         found, failed = self.node.take(events)
@@ -222,7 +230,7 @@ class Watcher:
         """Take rows of an input; see `Feed.take`."""
         if self._closed:
             raise WatchError("the watcher is stopping")
-        events, bad = self._events(rows, source, ids)
+        events, bad = self._intake.events(rows, source, ids)
         places = [place for place in range(len(rows)) if place not in {one.place for one in bad}]
         _, failed = self.node.take(events)
         bad += [Rejected(places[one.place], one.reason) for one in failed]
@@ -231,38 +239,18 @@ class Watcher:
             self._rejected.put(one.reason, row if isinstance(row, bytes) else repr(row).encode())
         return bad
 
-    def _events(
-        self,
-        rows: Sequence[Mapping[str, Any] | bytes],
-        source: str,
-        ids: Sequence[EventId] | None,
-    ) -> tuple[list[Event], list[Rejected]]:
-        events: list[Event] = []
-        bad: list[Rejected] = []
-        now, columns = self.clock.now_us(), self.columns
-        for place, given in enumerate(rows):
-            try:
-                raw = decoded(given) if isinstance(given, bytes) else given
-                own = ids[place] if ids is not None else columns.event_id(raw)
-                at, row = columns.row(raw, now)
-                sensor = str(row.get(self._sensor)) if self._shared else None
-                id_ = own or self._numbered(source)
-                events.append(Event(id_, at, row, sensor))
-            except EventRefused as error:
-                bad.append(Rejected(place, error.message))
-        return events, bad
-
-    def _numbered(self, source: str) -> EventId:
-        if source not in self._numbers:
-            self._numbers[source] = f"{self.device}@{self.incarnation}/{source}", count()
-        sender, numbers = self._numbers[source]
-        return sender, next(numbers)
-
     def _found(self, found: Sequence[ComplexEvent]) -> None:
         for one in found:
             self.takers.put(one)
             if self._on_match is not None:
                 self._on_match(one)
+
+    def _not_made(self, complete: Complete) -> None:
+        """Put a match aside whose columns could not be computed."""
+        assert complete.failed is not None
+        _log.warning("a match is put aside: %s", complete.failed)
+        about = encoded({"pattern": complete.id.pattern, "key": list(complete.id.key)})
+        self._failed.put(complete.failed, about, run=run_text(complete.id))
 
     def matches(self) -> Iterator[ComplexEvent]:
         """Yield every complex event from now on, until the watcher closes."""
@@ -336,8 +324,15 @@ class Watcher:
         self._stack.close()
 
     def __enter__(self) -> Watcher:
-        self.start()
+        self._started()
         return self
+
+    def _started(self) -> None:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -345,13 +340,32 @@ class Watcher:
     async def __aenter__(self) -> AsyncWatcher:
         from millstream.watch.async_watcher import AsyncWatcher  # asyncio takes megabytes
 
-        self.start()
+        self._started()
         return AsyncWatcher(self)
 
     async def __aexit__(self, *error: object) -> None:
         from asyncio import to_thread
 
         await to_thread(self.close)
+
+
+def _made(side: kinds.Side, given: Sequence[Any], context: Mapping[str, Any]) -> list[Any]:
+    """Return inputs or outputs, each with a name of its own.
+
+    Raises:
+        InvalidOption: Two are the same.
+    """
+    found = [kinds.make(side, one, **context) if isinstance(one, str) else one for one in given]
+    names = [one.name for one in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        msg = f'the {side[:-1]} "{twice}" is there twice'
+        raise InvalidOption(msg, hint="name each of them once")
+    return found
+
+
+def _nothing() -> None:
+    """What closing an input does that holds nothing before it runs."""
 
 
 def _watched(

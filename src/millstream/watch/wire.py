@@ -56,7 +56,14 @@ def own_key(settings: Settings) -> KeyPair:
         msg = f'device "{(without or [settings.device])[0]}" has no key'
         hint = "make one for each device with millstream keys new NAME, and name the folder: keys:"
         raise InvalidSettings(msg, hint=hint)
-    return read_key(settings.key)
+    keys = read_key(settings.key)
+    if settings.public is not None and keys.public != settings.public:
+        msg = f'"{settings.key}" is not the key that the others know device "{settings.device}" by'
+        hint = (
+            f"it belongs to another public key than {settings.device}.pub, or than peers.yaml has"
+        )
+        raise InvalidKey(msg, hint=hint)
+    return keys
 
 
 class Listener:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from typing import Any
 
@@ -15,9 +16,10 @@ import pytest
 from millstream.errors import InvalidOption, OpenNetwork, WatchError
 from millstream.watch import kinds
 from millstream.watch.inputs import Rejected
-from millstream.watch.inputs.http import HttpInput
+from millstream.watch.inputs.http import HttpInput, Patience
 from millstream.watch.inputs.stdin import StdinInput
 from millstream.watch.rows import events_of
+from support.links import wait_for
 
 
 class Feed:
@@ -186,3 +188,46 @@ def test_a_wrong_address_is_refused_with_a_hint(address: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         kinds.make("inputs", address, device="A")
     assert caught.value.hint
+
+
+def opened(one: HttpInput) -> socket.socket:
+    return socket.create_connection((one.host, one.port), timeout=30)
+
+
+def test_only_so_many_clients_are_let_in_and_who_is_silent_is_hung_up_on() -> None:
+    with served(Feed(), patience=Patience(most=2, silent_s=0.5, request_s=30)) as one:
+        with opened(one) as first, opened(one) as second:
+            second.sendall(b"GET /healthz")  # and no more
+            with opened(one) as third:
+                answer = b""
+                while data := third.recv(1000):
+                    answer += data
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert f"Content-Length: {len(body)}".encode() in head
+            assert json.loads(body) == {"error": "too many connections"}
+            assert first.recv(1) == second.recv(1) == b""
+        wait_for(lambda: asked(one, "GET", "/healthz")[0] == 200)
+
+
+def test_a_request_that_drips_in_is_ended() -> None:
+    with (
+        served(Feed(), patience=Patience(silent_s=30, request_s=0.5)) as one,
+        opened(one) as slow,
+        suppress(OSError),
+    ):
+        slow.settimeout(0.02)
+        for _ in range(1500):  # 30 s, far more than it may take
+            slow.sendall(b"G")
+            try:
+                assert slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            break
+        else:
+            pytest.fail("nobody hung up")
+
+
+def test_what_is_no_request_is_answered_in_json() -> None:
+    with served(Feed()) as one:
+        assert asked(one, "PUT", "/events", b"{}") == (501, {"error": "Unsupported method ('PUT')"})

@@ -84,3 +84,11 @@ def test_it_is_marked_before_the_cursor_moves(tmp_path: Path) -> None:
         for output in ("quick", "slow"):
             outbox.done(output, entry.number)
         assert waiting == [1]
+
+
+def test_runs_that_a_peer_does_not_know_are_named_as_outputs_name_them(tmp_path: Path) -> None:
+    with opened(tmp_path) as node:
+        find(node)
+        assert node.outbox is not None
+        (entry,) = node.outbox.read("quick", timeout=0)
+        assert node.unknown()[entry.run] == ["B"]

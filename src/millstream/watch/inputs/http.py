@@ -7,14 +7,20 @@
 
 It listens on this host alone, unless there is a token, which then every request but /healthz needs.
 Requests of browsers, which have an origin, and requests under other names than ours are refused: a
-page that somebody visits must not send events.
+page that somebody visits must not send events. Who is silent or slow for too long is hung up on, and
+so is who comes when too many are there.
 """
 
 from __future__ import annotations
 
 import hmac
+import io
 import logging
 import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -23,25 +29,48 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from millstream.errors import InvalidOption, MillstreamError, OpenNetwork
+from millstream.errors import InvalidOption, LinkBroken, MillstreamError, OpenNetwork
 from millstream.watch.inputs import Feed
 from millstream.watch.rows import events_of
 
 _LONGEST: Final = 16 << 20
-_TIMEOUT_S: Final = 30.0
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Retry-After: 1\r\nContent-Length: 33\r\nConnection: close\r\n\r\n"
+    b'{"error":"too many connections"}\n'
+)
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many clients are let in at once, and how long one may be silent, or take for a request."""
+
+    most: int = 64
+    silent_s: float = 30.0
+    request_s: float = 60.0
+
+
+_PATIENCE: Final = Patience()
 
 
 class HttpInput:
     """A small HTTP server; it takes events if `events`, and answers about the watcher."""
 
     def __init__(
-        self, host: str, port: int, *, token: str | None = None, events: bool = True
+        self,
+        host: str,
+        port: int,
+        *,
+        token: str | None = None,
+        events: bool = True,
+        patience: Patience = _PATIENCE,
     ) -> None:
         """Listen at once, so that an address that is taken is known before anything starts.
 
         Raises:
             OpenNetwork: Others can reach that address, and there is no token.
+            LinkBroken: The address is taken, or not one of this host.
         """
         loopback = _loopback(host)
         if not loopback and token is None:
@@ -52,8 +81,13 @@ class HttpInput:
         self.feed: Any = None  # a Feed that can also answer about itself
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         kind = type("Server", (_Server,), {"address_family": family})
-        self._server = kind((host, port), _Handler)
-        self._server.owner = self
+        try:
+            self._server = kind((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            msg = f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}"
+            raise LinkBroken(msg, hint="name a port that is free, or 0 for any") from error
+        self._server.owner, self._server.room = self, threading.BoundedSemaphore(patience.most)
+        self.patience = patience
         self.host, self.port = host, int(self._server.server_address[1])
         self.name = f"http {self.url}"
 
@@ -68,6 +102,10 @@ class HttpInput:
 
     def stop(self) -> None:
         self._server.shutdown()
+        self.close()
+
+    def close(self) -> None:
+        """Listen no more; it need not have run."""
         self._server.server_close()
 
 
@@ -76,6 +114,26 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
     owner: HttpInput
+    room: threading.BoundedSemaphore
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.room.acquire(blocking=False):
+            with suppress(OSError):
+                request.setblocking(False)
+                request.send(_FULL)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there was no thread for it
+            self.room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         _log.debug("a connection of %s broke", client_address, exc_info=True)
@@ -87,11 +145,47 @@ class _Refused(Exception):
         self.status, self.reason = status, reason
 
 
+class _Bytes(io.RawIOBase):
+    """What a client sends, as long as that is neither silent nor slow."""
+
+    def __init__(self, connection: socket.socket, patience: Patience) -> None:
+        self._connection, self._patience = connection, patience
+        self._until = 0.0
+
+    def begin(self) -> None:
+        """A request begins."""
+        self._until = time.monotonic() + self._patience.request_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request took too long")
+        self._connection.settimeout(min(left, self._patience.silent_s))
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "millstream", ""
-    timeout = _TIMEOUT_S
     server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self._bytes = _Bytes(self.connection, self.server.owner.patience)
+        self.rfile = io.BufferedReader(self._bytes)
+
+    def handle_one_request(self) -> None:
+        self._bytes.begin()
+        super().handle_one_request()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        del explain
+        self.close_connection = True
+        status = HTTPStatus(code)
+        self._send(status, "application/json", _error(message or status.phrase))
 
     def do_GET(self) -> None:
         self._answered(self._get)

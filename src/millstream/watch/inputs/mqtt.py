@@ -30,6 +30,7 @@ class MqttInput:
         self._client = broker.connection(client, manual_ack=True)
         self._client.on_connect = self._connected
         self._client.on_disconnect = self._lost
+        self._client.on_connect_fail = self._not_reached
         self._client.on_message = lambda _client, _data, message: self._messages.put(message)
         self._lost_before = False
 
@@ -40,6 +41,7 @@ class MqttInput:
             _log.warning("%s refuses us: %s", self._broker, code)
             return
         if self._lost_before:
+            self._lost_before = False
             _log.warning("%s is back", self._broker)
         client.subscribe(self._broker.topic, qos=1)
 
@@ -47,6 +49,11 @@ class MqttInput:
         if code.is_failure:
             self._lost_before = True
             _log.warning("%s is away: %s", self._broker, code)
+
+    def _not_reached(self, _client: Any, _data: object) -> None:
+        if not self._lost_before:
+            self._lost_before = True
+            _log.warning("%s cannot be reached; it is tried again", self._broker)
 
     def run(self, feed: Feed) -> None:
         self._client.connect_async(self._broker.host, self._broker.port, keepalive=30)

@@ -12,6 +12,7 @@ from millstream.watch.inputs import Feed
 
 _CHUNK: Final = 1 << 20
 _LONGEST: Final = 16 << 20
+_KEPT: Final = 1 << 10
 _log = logging.getLogger(__name__)
 
 
@@ -26,15 +27,16 @@ class StdinInput:
         self._line = 0
 
     def run(self, feed: Feed) -> None:
-        rest = b""
+        rest, skipping = b"", False
         while chunk := self._read():
             *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > _LONGEST:
-                _log.warning(
-                    "line %d has more than %d bytes", self._line + len(lines) + 1, _LONGEST
-                )
-                rest = b""
+            if skipping and lines:
+                lines[0], skipping = b"", False  # the end of a line that is too long
             self._take(feed, lines)
+            if len(rest) > _LONGEST and not skipping:
+                self._skip(feed, rest)
+                skipping = True
+            rest = b"" if skipping else rest
         self._take(feed, [rest])
 
     def _read(self) -> bytes:
@@ -53,6 +55,11 @@ class StdinInput:
         if given:
             for bad in feed.take([line for _, line in given], source=self.name):
                 _log.warning("line %d is no event: %s", given[bad.place][0], bad.reason)
+
+    def _skip(self, feed: Feed, line: bytes) -> None:
+        """Put the beginning of a line aside that is too long to be an event."""
+        _log.warning("line %d has more than %d bytes: it is skipped", self._line + 1, _LONGEST)
+        feed.take([line[:_KEPT]], source=self.name)
 
     def stop(self) -> None:
         os.write(self._wake, b".")

@@ -41,6 +41,7 @@ class WebhookOutput:
             )
         self.name = f"webhook {parts._replace(fragment='').geturl()}"
         self._parts, self._aside, self._timeout = parts, aside, timeout
+        self._port = parts.port  # one that is none is known now
         self._token = _token(parts)
         self._open: HTTPConnection | None = None
         _check_plain(parts)
@@ -84,7 +85,7 @@ class WebhookOutput:
         return headers
 
     def _connected(self) -> HTTPConnection:
-        host, port = self._parts.hostname, self._parts.port
+        host, port = self._parts.hostname, self._port
         assert host is not None
         _check_plain(self._parts)
         if self._parts.scheme == "http":
