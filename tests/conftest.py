@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:  # most tests need no Spark
     from pyspark.sql import SparkSession
 
+    from support.s3 import Server as S3Server
+
 CANNOT = "cannot here:"
 """How the reason of a skip begins when this machine lacks what the test needs."""
 
@@ -71,6 +73,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[
     yield shared_broker(folder if alone else folder.parent)
     if alone:
         stop_shared_broker(folder)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server; this process, and what it starts, finds it in its environment."""
+    from support.s3 import s3_server
+
+    with s3_server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from contract.check_storage import StorageChecks
+from contract.check_storage import ClaimChecks, StorageChecks
 from millstream.storage import Folder, Storage
 
 
-class TestFolder(StorageChecks):
+class TestFolder(StorageChecks, ClaimChecks):
     @pytest.fixture
     def storage(self, tmp_path: Path) -> Storage:
         return Folder(tmp_path / "storage")

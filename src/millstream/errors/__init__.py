@@ -42,6 +42,9 @@ MillstreamError
 ├─ BrokerError          a Kafka broker cannot be used as requested
 │  ├─ BrokerAway, LoginRefused, BrokerNotTrusted
 │  └─ TopicMissing, TopicForbidden, TopicChanged, RecordsGone, RecordTooLarge
+├─ StorageError         a storage could not do what was asked of it
+│  ├─ InvalidStorage, StorageAway, BucketMissing, StorageForbidden, StorageUnsafe
+│  └─ LogDamaged
 ├─ MissingExtra         a package is missing that an extra of Millstream installs
 └─ InternalError        our own mistake: please report it
 """
@@ -56,4 +59,5 @@ from millstream.errors.journal import *
 from millstream.errors.links import *
 from millstream.errors.root import *
 from millstream.errors.run import *
+from millstream.errors.storage import *
 from millstream.errors.watch import *

@@ -28,7 +28,12 @@ class Storage(Protocol):
         ...
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Store a content unless there is one; of several callers exactly one gets True."""
+        """Store a content unless there is one; of several callers at most one gets True.
+
+        False after a lost answer may also mean that yours is there: whoever must know puts something
+        of its own into the content, and reads it back. If it raises, the content may be there, or
+        may come.
+        """
         ...
 
     def list(self, folder: str = "") -> list[str]:
@@ -40,12 +45,15 @@ class Storage(Protocol):
         ...
 
     def version(self, name: str) -> str | None:
-        """Return what changes with every `put`, without reading; None if there is nothing."""
+        """Return what changes with the content, without reading; None if there is nothing."""
         ...
 
     def claim(self, name: str, *, timeout: float = 0.0) -> Claim | None:
         """Hold a name for this process; None if another holds it for longer than `timeout` seconds.
 
         The content of the name is then the number of the process that holds it.
+
+        Raises:
+            InvalidStorage: This kind of storage cannot know when a process ends.
         """
         ...
