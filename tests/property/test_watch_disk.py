@@ -20,6 +20,7 @@ from millstream.watch.disk import Recovered, Store
 from property.faulty_disk import Crash, FaultyDisk
 
 LIMIT = 300
+NOTE = 16
 
 
 def content(number: int) -> bytes:
@@ -45,13 +46,13 @@ def write(store: Store, first: int, last: int, done: Callable[[int], None]) -> N
 
 
 def filled(folder: Path, count: int, *, limit: int = 1_000_000) -> list[int]:
-    """Write numbers, and return where in the log each record ends."""
+    """Write numbers, and return where in the log each record ends; a note follows it."""
     store, ends = Store(folder, limit=limit), []
     store.recover()
     store.begin(b"-1")
     for number in range(count):
         store.append(content(number))
-        ends.append(store.log_bytes)
+        ends.append(store.log_bytes - NOTE)
     store.close()
     return ends
 
@@ -109,26 +110,66 @@ def test_a_log_that_is_cut_at_any_byte_keeps_all_whole_records(tmp_path: Path) -
         log.write_bytes(whole[:size])
         found = recovered(tmp_path / "whole")
         assert numbers(found) == list(range(sum(end <= size for end in ends)))
-        assert found.torn == size - max([head, *(end for end in ends if end <= size)])
+        known = [head, *ends, *(end + NOTE for end in ends)]
+        assert found.torn == size - max(place for place in known if place <= size)
 
 
-def test_a_flipped_bit_is_an_error_with_file_and_place_or_at_the_end_a_torn_record(
+def test_a_flipped_bit_is_an_error_with_file_and_place_also_in_the_last_record(
     tmp_path: Path,
 ) -> None:
     ends = filled(tmp_path, 6)
     log = tmp_path / "1.log"
     whole = log.read_bytes()
-    begins = [0, ends[0] - 16 - len(content(0)), *ends]
+    begins = [0, ends[0] - 16 - len(content(0)), *(end + NOTE for end in ends)]
     for at in range(len(whole)):
         log.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
-        if at >= ends[-2]:  # the last record may be one that a crash has torn
-            assert numbers(recovered(tmp_path)) == list(range(5))
+        if any(end <= at < end + NOTE for end in ends):  # it says nothing but that
+            assert numbers(recovered(tmp_path)) == list(range(6))
             continue
         with pytest.raises(StateDamaged) as caught:
             recovered(tmp_path)
         begin = max(one for one in begins if one <= at)
         assert caught.value.message == f'"{log}" is damaged at byte {begin}'
         assert "start empty" in (caught.value.hint or "")
+
+
+def test_a_last_record_without_a_note_may_be_one_that_a_crash_has_torn(tmp_path: Path) -> None:
+    ends = filled(tmp_path, 6)
+    log = tmp_path / "1.log"
+    whole = log.read_bytes()[: ends[-1]]
+    for at in range(ends[-2] + NOTE, len(whole)):
+        log.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        assert numbers(recovered(tmp_path)) == list(range(5))
+
+
+def test_a_log_of_a_version_without_notes_is_read(tmp_path: Path) -> None:
+    ends = filled(tmp_path, 6)
+    log = tmp_path / "1.log"
+    whole = log.read_bytes()
+    begins = [0, *(end + NOTE for end in ends)]
+    log.write_bytes(b"".join(whole[a:b] for a, b in zip(begins, ends, strict=False)))
+    assert numbers(recovered(tmp_path)) == list(range(6))
+
+
+def test_a_note_that_finds_no_room_ends_the_log_and_loses_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path, limit=LIMIT)
+    store.recover()
+    store.begin(b"-1")
+    log, appended = store._log, []
+    assert log is not None
+    append = log.append
+
+    def limited(buffers: list[bytes]) -> None:
+        if appended:
+            append([buffers[0][:5]])
+            raise OSError(28, "No space left on device")
+        appended.append(append(buffers))
+
+    log.append = limited  # type: ignore[method-assign]
+    store.append(content(0))
+    assert store.full
+    store.close()
+    assert numbers(recovered(tmp_path)) == [0]
 
 
 def test_a_snapshot_with_a_flipped_bit_is_an_error(tmp_path: Path) -> None:

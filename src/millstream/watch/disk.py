@@ -1,16 +1,19 @@
 """What a device has on its disk: a snapshot of its state, and a log of what changed since.
 
     <n>.snapshot    magic, checksum, the state
-    <n>.log         magic, mark, checksum; then for each record: mark, length, checksum, the record
+    <n>.log         magic, mark, checksum; then for each record: mark, length, checksum, the record,
+                    and after it a note that it is synced: mark, 0, a number that no record has
 
 A record is synced when `append` returns: only then may anything that it speaks of leave the device.
 When the log is over its limit, the next pair begins: its empty log, then its snapshot, then the old
 pair is removed. The pair with the highest snapshot counts, so a crash at any point leaves the old
 state or the new one.
 
-One record is one write and one sync, so only the last one can be torn. A bad record with a good one
-after it was once synced: that is rot, and nothing is guessed. The mark is random for every log, so
-that the search for good records is not misled by what records contain.
+One record is one write and one sync, so only the last one can be torn. A bad record with a good one,
+or a note, after it was once synced: that is rot, and nothing is guessed. The note itself is not
+synced, which would take as long again: if the power fails right after a record, and the record rots
+too, it is taken for a torn one. The mark is random for every log, so that the search for what comes
+after is not misled by what records contain.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ _MARK: Final = 8
 _HEAD: Final = struct.Struct("<8s8sI")
 _SUM: Final = struct.Struct("<8sI")
 _RECORD: Final = struct.Struct("<8sII")
+_SYNCED: Final = zlib.crc32(b"synced")
 _EMPTY: Final = "move the folder away to start empty: the peers send what they know"
 
 
@@ -115,6 +119,10 @@ class Store:
         except OSError as error:
             self._close_log()
             raise self._not_written(error) from error
+        try:
+            self._log.append([_RECORD.pack(self._mark, 0, _SYNCED)])
+        except OSError:
+            self._close_log()  # half a note may be there: the next thing is a snapshot
 
     @property
     def full(self) -> bool:
@@ -179,6 +187,12 @@ def _records(file: Path) -> tuple[list[bytes], int]:
     records, at = [], _HEAD.size
     while at < len(content):
         record = _record(content, mark, at)
+        # A note may be lost together with all of the record after it, or without that.
+        if _noted(content, mark, at) or (
+            record is None and _record(content, mark, at + _RECORD.size) is not None
+        ):
+            at += _RECORD.size
+            continue
         if record is None:
             if _good_after(content, mark, at):
                 raise _damaged(file, at)
@@ -198,9 +212,14 @@ def _record(content: bytes, mark: bytes, at: int) -> bytes | None:
     return record if good else None
 
 
+def _noted(content: bytes, mark: bytes, at: int) -> bool:
+    """Tell whether there is a note that all before it is synced."""
+    return content[at : at + _RECORD.size] == _RECORD.pack(mark, 0, _SYNCED)
+
+
 def _good_after(content: bytes, mark: bytes, at: int) -> bool:
     while (at := content.find(mark, at + 1)) >= 0:
-        if _record(content, mark, at) is not None:
+        if _record(content, mark, at) is not None or _noted(content, mark, at):
             return True
     return False
 

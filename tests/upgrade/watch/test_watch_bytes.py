@@ -59,6 +59,15 @@ BYTES: Final = {
         "726973696e6792a46f76656e0792a17301929392a17302010193c000029193a6726973696e6792a46f76656e"
         "07000841424344454647480600000074f246607365636f6e64"
     ),
+    # With notes of what is synced.
+    "noted_log": (
+        "4d53574c4f4730314142434445464748812359d041424344454647488f0000008f48f8d0959194a17301cf00"
+        "0647484620400084a468656174cb4056a00000000000a26f6ec3a46e6f7465c0a46e616d65a2c3a9919794a6"
+        "726973696e6792a46f76656e0792a17301929392a17302010193c00002009192000092010203a141059194a6"
+        "726973696e6792a46f76656e0792a17301929392a17302010193c000029193a6726973696e6792a46f76656e"
+        "07000841424344454647480000000098938b0b41424344454647480600000074f246607365636f6e64414243"
+        "44454647480000000098938b0b"
+    ),
 }
 MESSAGES: Final = {
     "hello": Hello("A", "a1", "0f", 5),
@@ -77,9 +86,10 @@ def test_messages_of_0_2_0_are_read_and_written_as_they_were(name: str) -> None:
     assert session.encode(MESSAGES[name]) == frame
 
 
-def test_a_state_that_0_2_0_stored_is_read(tmp_path: Path) -> None:
-    for name in ("snapshot", "log"):
-        (tmp_path / f"1.{name}").write_bytes(bytes.fromhex(BYTES[name]))
+@pytest.mark.parametrize("log", ["log", "noted_log"])
+def test_a_state_that_0_2_0_stored_is_read(log: str, tmp_path: Path) -> None:
+    for name, stored in (("snapshot", "snapshot"), ("log", log)):
+        (tmp_path / f"1.{name}").write_bytes(bytes.fromhex(BYTES[stored]))
     store = Store(tmp_path, limit=1_000_000)
     found = store.recover()
     store.close()
