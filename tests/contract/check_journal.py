@@ -172,6 +172,30 @@ class JournalChecks:
         assert [part.kind for part in reader.read(0, 3)] == [Kind.ROWS, Kind.IDLE, Kind.ROWS]
         assert [reader.state_at(p).floor for p in range(4)] == [None, None, 7, 7]
 
+    def test_progress_raises_what_is_known_of_a_sender_without_a_row(
+        self, journal: Journal, writer: Open
+    ) -> None:
+        one = writer(0)
+        one.append("a", 0, rows(5))
+        one.instruct(Kind.IDLE, 3)
+        before = journal.reader().partition(0).state_at(2)
+        one.instruct(Kind.PROGRESS, sender="a", seq=41)
+        one.instruct(Kind.PROGRESS, sender="a", seq=40)
+        one.instruct(Kind.PROGRESS, sender="b", seq=0)
+        assert (one.highest("a"), one.highest("b"), one.end) == (41, 0, 4)
+        assert one.append("a", 41, rows(6, 7)).stored == 1
+        one.close()
+        again = writer(0)
+        assert (again.highest("a"), again.highest("b")) == (42, 0)
+        reader = journal.reader().partition(0)
+        assert [entry.kind for entry in reader.entries(0, 9)][2:4] == [Kind.PROGRESS] * 2
+        assert [entry.last_seq for entry in reader.entries(2, 4)] == [41, 0]
+        assert [part.kind for part in reader.read(2, 4)] == [Kind.PROGRESS] * 2
+        after = reader.state_at(4)
+        assert (after.running_max, after.floor) == (before.running_max, before.floor) == (5, 3)
+        assert (values(reader, 0, 9), reader.rows(0, 5)) == ([50, 70], 2)
+        assert not journal.verify().damages
+
     def test_nothing_follows_the_end(self, journal: Journal, writer: Open) -> None:
         one = writer(0)
         one.instruct(Kind.END_OF_STREAM)

@@ -92,7 +92,7 @@ def check_index(path: Path, partition: int = 0) -> None:
     for part in reader.read(reader.begin, reader.end):
         assert part.running_max_before == running
         if part.batch is None:
-            assert part.kind in (Kind.IDLE, Kind.WATERMARK, Kind.END_OF_STREAM)
+            assert part.kind in (Kind.IDLE, Kind.WATERMARK, Kind.PROGRESS, Kind.END_OF_STREAM)
             continue
         for offset, moment in enumerate(part.batch.column("at").cast(pa.int64()).to_pylist()):
             position = part.position + offset

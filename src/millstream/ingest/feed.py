@@ -5,6 +5,9 @@ journal knows the highest place that it has of a sender; rows up to there are
 passed over. So an origin that starts again may begin anywhere before its last
 row, with blocks cut as it likes, and nothing is taken twice.
 
+An origin whose senders stay in order, such as the partitions of a topic, names the partition that
+all rows of a sender go to. What it passes over, and the end of what it refused, it notes as progress.
+
 Refused records are written before the rows around them: what the journal
 remembers of a sender covers its dead letters too.
 """
@@ -23,7 +26,7 @@ from millstream.ingest import idle
 from millstream.ingest.checks import Rules, check
 from millstream.ingest.routing import dealt_with, first_sequence, laid_out, route
 from millstream.ingest.rows import Refused, Rows
-from millstream.journal import DeadLetter, PartitionWriter, journal_at
+from millstream.journal import DeadLetter, Description, PartitionWriter, journal_at
 from millstream.journal.base import Accepted, Kind
 
 #: Appends that may wait for the disk before an origin has to.
@@ -64,28 +67,58 @@ class Feed:
         self.refused = 0
         self.bytes = 0
 
-    def highest(self, sender: str) -> int:
-        """Return the place up to which all of a sender is in the journal or refused, or -1."""
+    @property
+    def description(self) -> Description:
+        """What the journal is."""
+        return self._writers[0].description
+
+    @property
+    def key(self) -> str | None:
+        """The column that decides the partition of a row, if there is one and a choice."""
+        return self._rules.key if len(self._writers) > 1 else None
+
+    def highest(self, sender: str, partition: int | None = None) -> int:
+        """Return the place up to which all of a sender is in the journal or refused, or -1.
+
+        With a partition, all rows of the sender go there.
+        """
+        if partition is not None:
+            return self._writers[partition].highest(sender)
         return min(
             max(one.highest(sender), dealt_with(one.partition, sender, self._earlier))
             for one in self._writers
         )
 
-    def take(self, sender: str, rows: Rows) -> None:
+    def take(self, sender: str, rows: Rows, partition: int | None = None) -> None:
         """Take rows and refused records of a sender; `flush` waits until they are durable.
 
-        If it raises, some, all or none of them may have been taken: take them again.
+        Rows are routed by key or in turn, or all go to the given partition. If it raises, some, all
+        or none of them may have been taken: take them again.
         """
-        fresh = rows.above(self.highest(sender))
+        fresh = rows.above(self.highest(sender, partition))
         self.repeated += len(rows) - len(fresh)
         checked = check(fresh, self._rules, self._clock.now_us())
         self.refuse(sender, checked.refused)
-        for some, partitions in laid_out(checked, sender, self._earlier, len(self._writers)):
-            for partition, part in route(some, self._rules.key, partitions):
-                self._append(partition, sender, part)
+        if partition is None:
+            self._spread(sender, checked)
+        else:
+            self._append(partition, sender, checked)
         while len(self._waiting) > _IN_FLIGHT:
             self._settle()
         self.tick()
+
+    def _spread(self, sender: str, rows: Rows) -> None:
+        for some, partitions in laid_out(rows, sender, self._earlier, len(self._writers)):
+            for partition, part in route(some, self._rules.key, partitions):
+                self._append(partition, sender, part)
+
+    def progress(self, sender: str, number: int, partition: int | None = None) -> None:
+        """Note that all of a sender up to a place was dealt with, as rows or not."""
+        for writer in self._writers if partition is None else [self._writers[partition]]:
+            if number > writer.highest(sender):
+                self._waiting.append(
+                    writer.instruct_nowait(Kind.PROGRESS, sender=sender, seq=number)
+                )
 
     def refuse(self, sender: str, refused: Sequence[Refused]) -> None:
         """Put records among the dead letters, each once, however often it is refused."""

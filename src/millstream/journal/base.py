@@ -36,10 +36,12 @@ class Kind(IntEnum):
     WATERMARK = 4
     END_OF_STREAM = 5
     LOST = 6
+    #: Everything of a sender up to a number was dealt with, whether it made rows or not.
+    PROGRESS = 7
 
     @property
     def instruction(self) -> bool:
-        return self in (Kind.IDLE, Kind.WATERMARK, Kind.END_OF_STREAM)
+        return self in (Kind.IDLE, Kind.WATERMARK, Kind.END_OF_STREAM, Kind.PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from millstream.errors import (
     AlreadyWriting,
     CorruptIndex,
     Ended,
+    InternalError,
     JournalMissing,
     NullTime,
     SchemaConflict,
@@ -23,8 +24,13 @@ from millstream.errors import (
 from millstream.journal.base import Accepted, Kind
 from millstream.journal.kinds.files import commit_queue, drafts
 from millstream.journal.kinds.files.description import create
-from millstream.journal.kinds.files.index import SIZE, read_header
-from millstream.journal.kinds.files.layout import data_file, index_file, segment_positions
+from millstream.journal.kinds.files.index import SIZE, map_entries, read_header
+from millstream.journal.kinds.files.layout import (
+    data_file,
+    index_file,
+    partition_folder,
+    segment_positions,
+)
 from millstream.journal.kinds.files.mark import mark_file
 from millstream.journal.kinds.files.reader import Reader
 from millstream.journal.kinds.files.writer import Writer
@@ -442,3 +448,20 @@ def test_two_columns_of_one_name_are_refused() -> None:
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(SchemaConflict, match="two columns"):
         conform(twice, pa.schema([("x", pa.int64())]))
+
+
+def test_versions_that_do_not_know_progress_read_it_as_a_watermark_that_raises_nothing(
+    journal: Path, batch: Any
+) -> None:
+    with Writer.open(journal) as writer:
+        writer.append("a", 0, batch(1))
+        writer.instruct(Kind.WATERMARK, 1)
+        writer.instruct(Kind.PROGRESS, sender="a", seq=9)
+        folder = partition_folder(journal, 0)
+        file = index_file(folder, 0)
+        watermark, progress = map_entries(file, read_header(file))[1:]
+    assert (watermark["kind"], progress["kind"]) == (Kind.WATERMARK, Kind.WATERMARK)
+    assert progress["floor_after"] == watermark["floor_after"]
+    assert (progress["last_seq"], progress["count"]) == (9, 1)
+    with Writer.open(journal) as writer, pytest.raises(InternalError):
+        writer.instruct(Kind.PROGRESS, 5)

@@ -46,7 +46,7 @@ class Died(BaseException):
 
 
 class _DyingFeed(Feed):
-    """A feed in a process that dies at a step: before or after a take or a flush."""
+    """A feed in a process that dies at a step: before or after what it does."""
 
     _steps_left: int
 
@@ -62,9 +62,14 @@ class _DyingFeed(Feed):
         if self._steps_left == 0:
             raise Died
 
-    def take(self, sender: str, rows: Rows) -> None:
+    def take(self, sender: str, rows: Rows, partition: int | None = None) -> None:
         self._step()
-        super().take(sender, rows)
+        super().take(sender, rows, partition)
+        self._step()
+
+    def progress(self, sender: str, number: int, partition: int | None = None) -> None:
+        self._step()
+        super().progress(sender, number, partition)
         self._step()
 
     def flush(self) -> None:

@@ -184,7 +184,7 @@ class Drafts:
             return [], nothing
         self._refuse_if_ended()
         raised = _higher(state.floor, floor)
-        if kind is not Kind.END_OF_STREAM and raised == state.floor:
+        if kind in (Kind.IDLE, Kind.WATERMARK) and raised == state.floor:
             return [], nothing
         record = Record(
             kind=kind,

@@ -4,6 +4,9 @@
     entry    128 bytes, little-endian, the last 8 the checksum of the other 120
     entry    ...
 
+A PROGRESS is written as a WATERMARK that raises nothing, with a flag: versions that do not know it
+pass over it, and still learn the sender's number.
+
 The header's length is a multiple of 512, so no entry lies across two sectors. Its JSON is the
 partition's state at the segment's start: whoever opens the segment needs none of those before it,
 and they may be removed.
@@ -36,6 +39,7 @@ _SUM = struct.Struct("<Q")
 SIZE = _BODY.size + _SUM.size
 _SECTOR = 512
 ENDED = 1
+_PROGRESS = 2
 
 DTYPE = np.dtype(
     [
@@ -99,9 +103,10 @@ class Record:
 
     def pack(self, offset: int) -> bytes:
         """Return the entry's bytes, its data lying at `offset`."""
+        progress = self.kind is Kind.PROGRESS
         body = _BODY.pack(
-            self.kind,
-            ENDED if self.ended else 0,
+            Kind.WATERMARK if progress else self.kind,
+            (ENDED if self.ended else 0) | (_PROGRESS if progress else 0),
             self.version,
             self.sender,
             self.position,
@@ -121,6 +126,11 @@ class Record:
             self.data_checksum,
         )
         return body + _SUM.pack(xxhash.xxh3_64_intdigest(body))
+
+
+def kind_of(entry: np.void) -> Kind:
+    """Return what an entry is."""
+    return Kind.PROGRESS if entry["flags"] & _PROGRESS else Kind(int(entry["kind"]))
 
 
 def sound(raw: bytes | memoryview) -> bool:

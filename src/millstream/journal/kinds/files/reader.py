@@ -21,7 +21,7 @@ import numpy as np
 from millstream.errors import JournalMissing, PositionUnwritten
 from millstream.journal.base import Description, Entry, Kind, PartitionState, Slice
 from millstream.journal.kinds.files.entry_data import Described, EntryData
-from millstream.journal.kinds.files.index import ENDED, NOBODY, NOTHING, maybe
+from millstream.journal.kinds.files.index import ENDED, NOBODY, NOTHING, kind_of, maybe
 from millstream.journal.kinds.files.layout import description_file, partition_folder
 from millstream.journal.kinds.files.segments import Segment
 from millstream.journal.kinds.files.senders import read_senders
@@ -201,7 +201,7 @@ class PartitionReader:
 
     def _entry(self, segment: Segment, number: int) -> Entry:
         raw = segment.entries[number]
-        kind = Kind(int(raw["kind"]))
+        kind = kind_of(raw)
         count = int(raw["count"])
         return Entry(
             kind=kind,
@@ -235,7 +235,7 @@ class PartitionReader:
         self, segment: Segment, number: int, start: int, stop: int, columns: list[str] | None
     ) -> Iterator[Slice]:
         raw = segment.entries[number]
-        kind = Kind(int(raw["kind"]))
+        kind = kind_of(raw)
         before = self._state_before(segment, number)
         floor_after, ended = maybe(raw["floor_after"]), bool(raw["flags"] & ENDED)
         position, count = int(raw["position"]), int(raw["count"])

@@ -205,7 +205,8 @@ class Writer:
     ) -> Accepted:
         """Append an instruction; it is durable when this returns.
 
-        A floor that does not rise and a second END_OF_STREAM are accepted and not stored.
+        A floor that does not rise, a PROGRESS that is not ahead of its sender's highest number and
+        a second END_OF_STREAM are accepted and not stored.
 
         Raises:
             Ended: The partition has ended, and this is not END_OF_STREAM.
@@ -223,6 +224,8 @@ class Writer:
         """Queue an instruction as `instruct` does."""
         if not kind.instruction:
             raise InternalError(f"{kind.name} is not an instruction")
+        if kind is Kind.PROGRESS and (sender is None or seq is None or floor is not None):
+            raise InternalError("PROGRESS has a sender and a number, and no floor")
         with self._queue.changed:
             self._queue.wait_for_room()
             return self._put(self._drafts.instruction(kind, floor, sender, seq))
