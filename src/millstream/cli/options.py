@@ -11,6 +11,22 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Master = Annotated[
     str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")
 ]
+Serve = Annotated[
+    str,
+    typer.Option(
+        envvar="MILLSTREAM_SERVE",
+        help="Read and write for executors that do not see the data folder: auto, always or never.",
+    ),
+]
+ServePort = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=65535,
+        envvar="MILLSTREAM_SERVE_PORT",
+        help="The port on which executors reach the driver for that; 0 is any free port.",
+    ),
+]
 State = Annotated[
     str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
 ]

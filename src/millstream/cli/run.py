@@ -27,6 +27,8 @@ from millstream.cli.options import (
     Network,
     OpenWithoutKeys,
     Producers,
+    Serve,
+    ServePort,
     State,
 )
 from millstream.cli.output import group_cells, interrupted, table
@@ -57,6 +59,8 @@ def run(
         int, typer.Option(min=1, help="The most rows that a micro-batch reads from a journal.")
     ] = 500_000,
     state: State = None,
+    serve: Serve = "auto",
+    serve_port: ServePort = 0,
     port: InboxPort = 0,
     network: Network = None,
     key: Key = None,
@@ -95,7 +99,16 @@ def run(
     kernel = compiling(described)
     with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
         spark = session(described.name, master=master, log=log)
-        options = Options(data, flow.resolve().parent, rows_per_batch, state, log, listening)
+        options = Options(
+            data,
+            flow.resolve().parent,
+            rows_per_batch,
+            state,
+            log,
+            listening,
+            serve=serve,
+            serve_port=serve_port,
+        )
         _await_kernel(kernel, shown)
         running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
         running.start()

@@ -79,6 +79,11 @@ class KeyPair:
 # making
 
 
+def passing_keys(name: str) -> KeyPair:
+    """Make a key that is in no file: it ends with those who hold it."""
+    return KeyPair(name, *zmq.curve_keypair())
+
+
 def new_keys(folder: Path, name: str, granted: Mapping[str, str] | None = None) -> KeyFiles:
     """Make a key and write NAME.key, which only this user can read, and NAME.pub.
 

@@ -12,6 +12,7 @@ until everything has ended or it is stopped.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ from millstream.spark.run.late import dead_letters, late_notices
 from millstream.spark.run.query import GroupQuery, GroupStatistics, ship_modules
 from millstream.spark.run.sources import Hosting, RunSources
 from millstream.spark.run.version import RunContext, at_rest
+from millstream.spark.served.serving import PORT, SERVE, serve
 from millstream.spark.switching.versions import FlowVersions
 from millstream.storage import Claim
 from millstream.switch.comparison import Comparison
@@ -66,6 +68,14 @@ class Options:
     hosting: bool = True
     #: Programs that an engine keeps, by the names that the flow has for them.
     binaries: Mapping[str, Path] = field(default_factory=dict)
+    #: Whether to serve journals and writes to executors: "auto", "always" or "never".
+    serve: str = field(default_factory=lambda: os.environ.get(SERVE, "auto"))
+    serve_port: int = field(default_factory=lambda: int(os.environ.get(PORT, "0")))
+
+    def reach_executors(self, spark: SparkSession, folder: Path) -> None:
+        """Let executors have the flow's modules, and its folder, if they do not see it."""
+        ship_modules(self.root)
+        serve(spark, folder, self.serve, self.serve_port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +185,7 @@ class FlowRun:
         """
         self._claim = self._claim or take_claim(self._folder, self.flow.name)
         try:
-            ship_modules(self._options.root)
+            self._options.reach_executors(self._ground.spark, self._folder)
             self._versions.open()
             self._sources.start()
             self._versions.start_all()

@@ -23,6 +23,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.io.staging import HEADER, LINE, RECORD, SPOILT, StageFiles, run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
 from millstream.spark.io.unwritable import from_json
+from millstream.spark.served.borrowed import collected
 from millstream.storage import Folder as Storage
 
 
@@ -56,7 +57,7 @@ class FilesTarget(Target):
             run_through(frame)
             return 0
         work = StageFiles(str(self._staged), name, self._format)
-        found = _lines(frame, self._format).mapInArrow(work, StageFiles.ANSWER).collect()
+        found = collected(_lines(frame, self._format), work)
         staged = [row for row in found if row.file is not None]
         passing("staged")
         self._context.refuse(from_json(row.refused for row in found), epoch)

@@ -13,6 +13,7 @@ from millstream.spark.failpoints import passing
 from millstream.spark.io.staging import StageJournal
 from millstream.spark.io.targets import Epoch, Target
 from millstream.spark.io.unwritable import Unwritable, from_json
+from millstream.spark.served.borrowed import collected
 
 
 class JournalTarget(Target):
@@ -64,7 +65,7 @@ class JournalTarget(Target):
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         work = StageJournal(str(self._path), self._key, self._time)
-        found = frame.mapInArrow(work, StageJournal.ANSWER).collect()
+        found = collected(frame, work)
         staged = [Staged(**json.loads(row.staged)) for row in found if row.staged]
         passing("staged")
         self._refuse(from_json(row.refused for row in found), epoch)

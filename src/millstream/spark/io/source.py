@@ -38,11 +38,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from millstream.errors import PositionUnwritten
-from millstream.journal import PartitionReader, Steps, align, journal_at
+from millstream.journal import PartitionReader, Slice, Steps, align, journal_at
 from millstream.spark.daemon import settle
 from millstream.spark.io.arrays import Numbers, flags, numbers
 from millstream.spark.io.control import Answer, Control, Orders, Question
 from millstream.spark.io.late import Judge
+from millstream.spark.served.place import ServedPlace, read_place
 from millstream.switch.cut import CutColumn, Part, handed_out, passed, promised_floor
 
 MARKER: Final = "__marker"
@@ -80,6 +81,8 @@ class ReadSettings(msgspec.Struct, frozen=True):
     place: int | None = None
     #: The checkpoint under whose name orders are found; None: there are none.
     control: str | None = None
+    #: The file with the place of the service that reads for executors; None: they read themselves.
+    served: str | None = None
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -127,6 +130,8 @@ class Range(InputPartition):
     stop: int
     marker: int | None = None
     judge: Judge | None = None
+    #: Who reads for its task, if that does not see the journal.
+    served: ServedPlace | None = None
 
 
 class JournalSource(DataSource):
@@ -250,9 +255,10 @@ class JournalStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Range]:
         before, after = msgspec.convert(start, Offset), msgspec.convert(end, Offset)
         begun = after.begun(before) or before.positions
-        judge = self._judge(before, after)
+        judge, served = self._judge(before, after), self._served()
         ranges = [
-            replace(one, judge=judge) for one in split(begun, after.positions, self.settings.tasks)
+            replace(one, judge=judge, served=served)
+            for one in split(begun, after.positions, self.settings.tasks)
         ]
         moved = after.floor is not None and (
             after.floor != before.floor or after.starts != before.starts
@@ -261,8 +267,11 @@ class JournalStreamReader(DataSourceStreamReader):
             return ranges
         # The marker rides with a range where there is one: a task of its own costs more than it
         # does.
-        last = ranges[-1] if ranges else Range(0, begun[0], begun[0])
+        last = ranges[-1] if ranges else Range(0, begun[0], begun[0], served=served)
         return [*ranges[:-1], replace(last, marker=after.floor)]
+
+    def _served(self) -> ServedPlace | None:
+        return None if self.settings.served is None else read_place(self.settings.served)
 
     def _judge(self, before: Offset, after: Offset) -> Judge | None:
         """Return who tells late rows of a batch; nobody where none can be late."""
@@ -273,7 +282,7 @@ class JournalStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         settle()
-        schema = _arrow_schema(self.settings)
+        schema = _arrow_schema(self.settings, partition.served)
         for parts in _chunks(_kept(self.settings, partition)):
             yield _joined(parts, schema)
         if partition.marker is not None:
@@ -340,8 +349,13 @@ def _plain(offset: Offset) -> dict[str, Any]:
     }
 
 
-def _arrow_schema(settings: ReadSettings) -> pa.Schema:
-    stored = journal_at(settings.path).cached_reader().description.schema
+def _arrow_schema(settings: ReadSettings, served: ServedPlace | None) -> pa.Schema:
+    if served is None:
+        stored = journal_at(settings.path).cached_reader().description.schema
+    else:
+        from millstream.spark.served.client import schema_at
+
+        stored = schema_at(served, settings.path)
     fields = [stored.field(name) for name in settings.columns]
     if settings.place is not None:
         fields.append(pa.field(PLACE, pa.int64()))
@@ -370,17 +384,26 @@ def _reaching(path: str, piece: Range) -> PartitionReader:
         if time.monotonic() > deadline:
             raise PositionUnwritten(
                 f"partition {piece.partition} of journal {path} ends at {view.end} here, and {piece.stop} was asked for",
-                hint="do all hosts see the same folder?",
+                hint="do all hosts see the same folder? if not, run with --serve always",
             )
         time.sleep(0.1)
         view = journal_at(path).reader().partition(piece.partition)
     return view
 
 
+def _slices(settings: ReadSettings, piece: Range) -> Iterator[Slice]:
+    if piece.served is None:
+        view = _reaching(settings.path, piece)
+        return view.read(piece.start, piece.stop, columns=list(settings.columns))
+    from millstream.spark.served.client import slices_at
+
+    start, stop = piece.start, piece.stop
+    return slices_at(piece.served, settings.path, piece.partition, start, stop, settings.columns)
+
+
 def _kept(settings: ReadSettings, piece: Range) -> Iterator[_Part]:
     """Yield the rows that are not late, with the columns that Spark asked for."""
-    view = _reaching(settings.path, piece)
-    for part in view.read(piece.start, piece.stop, columns=list(settings.columns)):
+    for part in _slices(settings, piece):
         if part.batch is None or part.batch.num_rows == 0:
             continue
         places = _places(settings.place, piece.partition, part.position, part.batch.num_rows)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,10 @@ from millstream.spark.io.unwritable import NOT_TEXT, Unwritable, sound, without_
 
 if TYPE_CHECKING:  # not wanted in executors, which import this
     from pyspark.sql import DataFrame
+
+#: Rows, or bytes, that a task gathers before it writes them to a file: a row group of Parquet.
+GATHERED_ROWS: Final = 1 << 20
+GATHERED_BYTES: Final = 64 << 20
 
 #: The columns of rows that the JVM has turned into lines: the line, the column that another text
 #: took the place of, if there is one, the row as JSON then, and the header of the file.
@@ -49,6 +53,10 @@ class StageJournal:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
+        return self.write(batches)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage the rows in this process."""
         refused: list[Unwritable] = []
         staged = journal_at(self.path).stage(self._sound(batches, refused), self.key)
         yield from staged_answer([json.dumps(asdict(one)) for one in staged], refused)
@@ -88,21 +96,69 @@ class StageFiles:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        found = [batch for batch in batches if batch.num_rows]
-        if not found:
-            return
-        table, refused = _TAKEN[self.format](pa.Table.from_batches(found))
-        if table.num_rows:
-            name = f"{self.prefix}-{uuid.uuid4().hex[:8]}.{self.format}"
-            path = Path(self.folder) / name
-            _WRITERS[self.format](table, path)
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-            rows = numbers(np.array([table.num_rows]), pa.int64())
-            yield _answer(texts([name]), rows, pa.nulls(1, pa.string()))
+        return self.write(batches)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage the rows in this process, some of them at a time."""
+        name = f"{self.prefix}-{uuid.uuid4().hex[:8]}.{self.format}"
+        refused: list[Unwritable] = []
+        rows = 0
+        with _StagedFile(Path(self.folder) / name, _WRITERS[self.format]) as file:
+            for gathered in _gathered(batches):
+                table, found = _TAKEN[self.format](gathered)
+                refused += found
+                if table.num_rows:
+                    file.write(table)
+                    rows += table.num_rows
+        if rows:
+            count = numbers(np.array([rows]), pa.int64())
+            yield _answer(texts([name]), count, pa.nulls(1, pa.string()))
         if refused:
-            count, found = len(refused), [one.to_json() for one in refused]
-            yield _answer(pa.nulls(count, pa.string()), pa.nulls(count, pa.int64()), texts(found))
+            lost = [one.to_json() for one in refused]
+            none = len(refused)
+            yield _answer(pa.nulls(none, pa.string()), pa.nulls(none, pa.int64()), texts(lost))
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield many rows at a time, but not more than memory should hold."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+class _StagedFile:
+    """A file that is synced when it is complete, removed if it is not, and not made for nothing."""
+
+    def __init__(self, path: Path, opened: Callable[[Path, pa.Table], _Writer]) -> None:
+        self._path = path
+        self._opened = opened
+        self._writer: _Writer | None = None
+
+    def write(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self._writer = self._opened(self._path, table)
+        self._writer.write(table)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        if error is not None:
+            self._path.unlink(missing_ok=True)
+            return
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def _answer(*columns: pa.Array) -> pa.RecordBatch:
@@ -114,15 +170,35 @@ def run_through(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _write_parquet(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path)
+class _Writer(Protocol):
+    """Writes tables to a file."""
+
+    def write(self, table: pa.Table) -> None: ...
+    def close(self) -> None: ...
 
 
-def _write_lines(table: pa.Table, path: Path) -> None:
-    with path.open("w") as file:
-        if HEADER in table.column_names:
-            file.write(f"{table.column(HEADER)[0].as_py()}\n")
-        file.writelines(f"{line}\n" for line in table.column(LINE).to_pylist())
+class _Parquet:
+    def __init__(self, path: Path, first: pa.Table) -> None:
+        self._file = pq.ParquetWriter(path, first.schema)
+
+    def write(self, table: pa.Table) -> None:
+        self._file.write_table(table)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Lines:
+    def __init__(self, path: Path, first: pa.Table) -> None:
+        self._file = path.open("w")
+        if HEADER in first.column_names:
+            self._file.write(f"{first.column(HEADER)[0].as_py()}\n")
+
+    def write(self, table: pa.Table) -> None:
+        self._file.writelines(f"{line}\n" for line in table.column(LINE).to_pylist())
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _sound_lines(table: pa.Table) -> tuple[pa.Table, list[Unwritable]]:
@@ -135,10 +211,10 @@ def _sound_lines(table: pa.Table) -> tuple[pa.Table, list[Unwritable]]:
     return table.filter(sound), [Unwritable(column, NOT_TEXT, record) for column, record in pairs]
 
 
-_WRITERS: Final[dict[str, Callable[[pa.Table, Path], None]]] = {
-    "parquet": _write_parquet,
-    "jsonl": _write_lines,
-    "csv": _write_lines,
+_WRITERS: Final[dict[str, Callable[[Path, pa.Table], _Writer]]] = {
+    "parquet": _Parquet,
+    "jsonl": _Lines,
+    "csv": _Lines,
 }
 _TAKEN: Final[dict[str, Callable[[pa.Table], tuple[pa.Table, list[Unwritable]]]]] = {
     "parquet": sound,

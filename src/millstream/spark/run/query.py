@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from millstream.clock import MICROSECOND
+from millstream.errors import RunError
 from millstream.flow.flow import Flow
 from millstream.flow.stages import EntryPoint, Written
 from millstream.journal import journal_at
@@ -27,6 +28,7 @@ from millstream.spark.io.checkpoint import Checkpoint, Logged
 from millstream.spark.io.control import Control
 from millstream.spark.io.sink import GroupSink, Input
 from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_ms
+from millstream.spark.served.serving import serving
 from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
@@ -85,6 +87,7 @@ class GroupQuery:
 
     def start(self) -> None:
         """Start the query where its checkpoint left off, unless the group has ended."""
+        self._check_state()
         self.sink.recover()
         if not self.paired and (self.ended() or self._journal_ended()):
             self.finish()
@@ -280,6 +283,22 @@ class GroupQuery:
         """Return the journal for the dead letters of the stages below entry point `name`."""
         return self.letters or Path(self.sink.inputs[journal_read(self.flow.stages[name])].path)
 
+    def _served(self, journal: Path) -> str | None:
+        """Return where to find who reads a journal for executors, if that is needed."""
+        found = serving(self.spark)
+        if found is None:
+            return None
+        found.service.allow(journal)
+        return str(found.file)
+
+    def _check_state(self) -> None:
+        """Refuse a group whose executors would keep its state where nobody finds it again."""
+        found = serving(self.spark)
+        if self.group.stateful and found is not None and not found.checkpoints:
+            msg = f'group "{self.group.name}" keeps state in {self.checkpoint.location}'
+            hint = "mount the folder of checkpoints on all hosts of the cluster"
+            raise RunError(f"{msg}, which the executors do not see", hint=hint)
+
     def _entry(self, name: str) -> DataFrame:
         stream, source = (
             self.flow.stream(name),
@@ -304,6 +323,7 @@ class GroupQuery:
             place=place,
             slack_ms=self._slack_ms,
             control=str(self.checkpoint.location),
+            served=self._served(source.path),
         )
         option = msgspec.json.encode(settings).decode()
         frame = self.spark.readStream.format("millstream").option("settings", option).load()

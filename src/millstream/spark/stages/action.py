@@ -42,8 +42,9 @@ from millstream.flow.schema import Schema
 from millstream.flow.site import Site
 from millstream.flow.stages import Action
 from millstream.ingest import parse_rows
-from millstream.journal import DeadLetter, journal_at, plain
+from millstream.journal import DeadLetter, plain
 from millstream.spark.io.source import PLACE
+from millstream.spark.served.borrowed import Letters, put_letters
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
 from millstream.spark.stages.keyless import place_of
@@ -72,7 +73,7 @@ KIND = SparkKind(build, ordered=True)
 
 
 def action(
-    frame: DataFrame, stage: Action, shipping: Shipping, *, letters: str | None
+    frame: DataFrame, stage: Action, shipping: Shipping, *, letters: Letters | None
 ) -> DataFrame:
     """Return the rows of `frame` with what the stage's program answers to each.
 
@@ -195,7 +196,7 @@ class ActionWork:
     output: Schema
     files: tuple[Shipped, ...]
     patience: Patience
-    letters: str | None
+    letters: Letters | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker = _worker_of(self)
@@ -227,8 +228,7 @@ class ActionWork:
             partition, position = _place(batch, one.index, record)
             sender, reason = f"action:{self.stage}", f'action "{self.stage}": {one.reason}'
             found.append(DeadLetter(sender, position, reason, record, partition))
-        with journal_at(self.letters).dead_letters() as letters:
-            letters.put_all(found)
+        put_letters(self.letters, found)
 
 
 def _all_in_order(inputs: Any, count: int) -> bool:

@@ -13,6 +13,7 @@ from millstream.errors import InternalError
 from millstream.flow.flow import Flow
 from millstream.flow.stages import Stage
 from millstream.plan.groups import entry_above
+from millstream.spark.served.borrowed import Letters, letters_for
 from millstream.spark.stages.columns import marked, unmarked
 from millstream.spark.stages.kind import kind_of
 
@@ -84,7 +85,7 @@ class Builder:
             *(unmarked(c).alias(c) if c in copies else F.col(f"`{c}`") for c in frame.columns)
         )
 
-    def letters(self, stage: Stage) -> str | None:
+    def letters(self, stage: Stage) -> Letters | None:
         """Return the journal whose dead letters take the rows that a stage fails at."""
         path = self._letters(entry_above(self.flow, stage.inputs[0]).name)
-        return None if path is None else str(path)
+        return None if path is None else letters_for(self.spark, str(path))

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame
 
 from millstream.errors import RunError
 from millstream.flow.stages import Fold
-from millstream.journal import DeadLetter, journal_at
+from millstream.journal import DeadLetter
 from millstream.journal.plain import records
 from millstream.spark.io.source import PLACE
+from millstream.spark.served.borrowed import Letters, put_letters
 from millstream.spark.stages.build import Builder
 from millstream.spark.stages.columns import parsed
 from millstream.spark.stages.keyless import place_of
@@ -65,7 +66,7 @@ class Folding:
     output: frozenset[str]
     time: str | None
     #: The journal whose dead letters take rows; without it, a row that fails stops the group.
-    letters: str | None = None
+    letters: Letters | None = None
 
     def take(self, rows: pa.Table, state: State) -> list[dict[str, Any]]:
         results = []
@@ -116,13 +117,13 @@ class Folding:
         if PLACE in lost.column_names:
             places, lost = lost.column(PLACE).to_pylist(), lost.drop_columns([PLACE])
         texts = [text for batch in lost.to_batches() for text in records(batch)]
-        with journal_at(self.letters).dead_letters() as dead:
-            dead.put_all(
-                DeadLetter(f"fold:{self.stage}", position, reason, text, partition)
-                for reason, text, (partition, position) in zip(
-                    reasons.values(), texts, map(place_of, places, texts), strict=True
-                )
+        letters = (
+            DeadLetter(f"fold:{self.stage}", position, reason, text, partition)
+            for reason, text, (partition, position) in zip(
+                reasons.values(), texts, map(place_of, places, texts), strict=True
             )
+        )
+        put_letters(self.letters, letters)
 
     def expire(self, state: State, watermark: int) -> None:
         """Nothing expires: the state of a key is kept permanently."""

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from millstream.journal import DeadLetter, journal_at
+from millstream.journal import DeadLetter
 from millstream.spark.io.source import PLACE, POSITION_BITS
+from millstream.spark.served.borrowed import Letters, put_letters
 from millstream.spark.stages.ordered import pack
 
 #: Such a row as JSON; missing in all others.
@@ -27,7 +28,7 @@ class Keyless:
 
     stage: str
     columns: tuple[str, ...]
-    letters: str
+    letters: Letters
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return pack(self._keyed(batch) for batch in batches)
@@ -45,13 +46,13 @@ class Keyless:
             rows.column(PLACE).to_pylist() if PLACE in rows.schema.names else [None] * len(records)
         )
         reason = f'pattern "{self.stage}": the event has no {" and ".join(self.columns)}'
-        with journal_at(self.letters).dead_letters() as letters:
-            letters.put_all(
-                DeadLetter(f"match:{self.stage}", position, reason, record, partition)
-                for record, (partition, position) in zip(
-                    records, map(place_of, places, records), strict=True
-                )
+        letters = (
+            DeadLetter(f"match:{self.stage}", position, reason, record, partition)
+            for record, (partition, position) in zip(
+                records, map(place_of, places, records), strict=True
             )
+        )
+        put_letters(self.letters, letters)
 
 
 def place_of(place: int | None, record: str) -> tuple[int, int]:

@@ -1,0 +1,241 @@
+"""What executors and the driver's service send each other: headers and Arrow data.
+
+A request is a header and, if it brings rows, a second frame of Arrow data. An answer is one frame:
+four bytes for the length of its header, the header, Arrow data from a multiple of 16 bytes on.
+Headers are MessagePack.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from millstream.journal import Kind, Slice
+
+#: The Arrow data of one message, about; a single row may need more.
+PIECE_BYTES: Final = 4 << 20
+_LENGTH: Final = struct.Struct("<I")
+_ALIGNED: Final = 16
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A header; answers have the number of their request."""
+
+    request: Count
+
+
+class Ping(Message, frozen=True):
+    """Ask whether the service is there, and say which runs go on."""
+
+    runs: tuple[Text, ...] = ()
+
+
+class Describe(Message, frozen=True):
+    """Ask for the schema of a journal."""
+
+    journal: Text
+
+
+class Read(Message, frozen=True):
+    """Ask for what lies in [start, stop) of a partition, or the beginning of it."""
+
+    journal: Text
+    partition: Count
+    start: Count
+    stop: Count
+    columns: tuple[Text, ...]
+
+
+class Put(Message, frozen=True):
+    """Rows for a piece of work, by one attempt of a task; `number` counts them from 0."""
+
+    work: Text
+    run: Text
+    number: Count
+
+
+class Finish(Message, frozen=True):
+    """All rows are sent: ask for the answers."""
+
+    work: Text
+    run: Text
+    number: Count
+
+
+Request = Ping | Describe | Read | Put | Finish
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A slice of a journal without its rows."""
+
+    position: int
+    rows: int | None
+    kind: int
+    max_lag: int | None
+    running_max_before: int | None
+    floor_before: int | None
+    floor_after: int | None
+    ended: bool
+    stop: int
+
+
+class Pong(Message, frozen=True):
+    """Yes; which service it is changes when it starts again."""
+
+    service: str
+
+
+class Done(Message, frozen=True):
+    """What was asked for, with the parts of a journal if it was those."""
+
+    parts: tuple[Part, ...] = ()
+
+
+class Busy(Message, frozen=True):
+    """Not now: ask again."""
+
+
+class Refused(Message, frozen=True):
+    """It cannot be done, and why."""
+
+    reason: str
+
+
+Answer = Pong | Done | Busy | Refused
+
+_requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
+_answers: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer)
+
+
+def request(data: Any) -> Request:
+    """Return a request's header.
+
+    Raises:
+        msgspec.MsgspecError: It is none.
+    """
+    return _requests.decode(data)
+
+
+def framed(answer: Answer, data: Any = b"") -> bytes:
+    """Return an answer as one frame."""
+    head = msgspec.msgpack.encode(answer)
+    padding = bytes(_begin(len(head)) - _LENGTH.size - len(head))
+    return b"".join((_LENGTH.pack(len(head)), head, padding, data))
+
+
+def unframed(frame: bytes) -> tuple[Answer, memoryview]:
+    """Return an answer and its Arrow data."""
+    view = memoryview(frame)
+    (length,) = _LENGTH.unpack_from(view)
+    return _answers.decode(view[_LENGTH.size :][:length]), view[_begin(length) :]
+
+
+def _begin(length: int) -> int:
+    """Return where the data begins after a header: Arrow wants its numbers at whole addresses."""
+    return -(-(_LENGTH.size + length) // _ALIGNED) * _ALIGNED
+
+
+# rows
+
+
+def to_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Buffer:
+    """Return batches as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def from_arrow(data: Any) -> list[pa.RecordBatch]:
+    """Return the batches of an Arrow stream; none of none."""
+    if not len(data):
+        return []
+    buffer = pa.py_buffer(data)
+    return list(pa.ipc.open_stream(pa.py_buffer(bytes(data)) if buffer.address % 8 else buffer))
+
+
+def in_pieces(
+    batches: Iterable[pa.RecordBatch], most: int = PIECE_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches in batches that are small enough for a message."""
+    for batch in batches:
+        at = 0
+        while at < batch.num_rows:
+            first = smaller(batch.slice(at), most)
+            yield first
+            at += first.num_rows
+
+
+def smaller(batch: pa.RecordBatch, most: int) -> pa.RecordBatch:
+    """Return the first rows of a batch, of at most so many bytes, but one at least."""
+    while batch.nbytes > most and batch.num_rows > 1:
+        fitting = batch.num_rows * most // batch.nbytes
+        batch = batch.slice(0, max(1, min(fitting, batch.num_rows - 1)))
+    return batch
+
+
+# slices
+
+
+def bounded(slices: Iterable[Slice], most: int = PIECE_BYTES) -> Iterator[Slice]:
+    """Yield slices until there are enough for a message, the last one perhaps cut short."""
+    size = 0
+    for one in slices:
+        if one.batch is None:
+            yield one
+            continue
+        batch = smaller(one.batch, max(1, most - size) if size else most)
+        size += batch.nbytes
+        if batch.num_rows < one.batch.num_rows:
+            # What an entry says of the future holds once all of it is read.
+            stop = one.position + batch.num_rows
+            floor = one.floor_before
+            yield replace(one, batch=batch, stop=stop, floor_after=floor, ended=False)
+            return
+        yield one
+        if size >= most:
+            return
+
+
+def parts_of(slices: Sequence[Slice]) -> tuple[Part, ...]:
+    """Return slices without their rows."""
+    return tuple(
+        Part(
+            one.position,
+            None if one.batch is None else one.batch.num_rows,
+            int(one.kind),
+            one.max_lag,
+            one.running_max_before,
+            one.floor_before,
+            one.floor_after,
+            one.ended,
+            one.stop,
+        )
+        for one in slices
+    )
+
+
+def slices_from(parts: Iterable[Part], batches: Sequence[pa.RecordBatch]) -> Iterator[Slice]:
+    """Return slices with their rows."""
+    rest = iter(batches)
+    for one in parts:
+        yield Slice(
+            one.position,
+            None if one.rows is None else next(rest),
+            Kind(one.kind),
+            one.max_lag,
+            one.running_max_before,
+            one.floor_before,
+            one.floor_after,
+            one.ended,
+            one.stop,
+        )
