@@ -51,7 +51,7 @@ def deploy(
     ] = None,
     most_unread: Annotated[
         int | None,
-        typer.Option(min=1, help="Let senders wait while about this many rows are not processed."),
+        typer.Option(min=1, help="Let senders wait while this many rows are not processed."),
     ] = None,
     state: State = None,
     engine: Engines = None,

@@ -36,7 +36,7 @@ from millstream.engine.orders import STOP_S, Orders
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import Guests
 from millstream.engine.switch_service import Switches, first_version
-from millstream.engine.unread import too_far_behind
+from millstream.engine.unread import allowance
 from millstream.errors import EngineClosed, StoreBroken
 
 _log = logging.getLogger(__name__)
@@ -193,8 +193,8 @@ class JobRunner:
             self._retry()
             for managed in list(self.jobs.values()):
                 self.switches.tick(managed)
-                behind = too_far_behind(managed, self._folders)
-                self._inboxes.job(managed.name).hold_back(behind)
+                inboxes = self._inboxes.job(managed.name)
+                inboxes.allow(allowance(managed, self._folders, inboxes.taken))
                 if managed.job.state is JobState.UNDEPLOYED:  # the store would not forget it
                     self._orders.carry_out(managed, [life.RemoveFiles(managed.job.purge)])
             if not self._closing:
@@ -262,7 +262,7 @@ class JobRunner:
             return
         match report:
             case protocol.Statistics():
-                managed.statistics, managed.fresh = report.numbers, True
+                managed.report(report.numbers, self._inboxes.job(managed.name).taken)
             case protocol.SwitchRecovered():
                 self.switches.recovered(managed, report.state)
                 self._notify()

@@ -28,6 +28,8 @@ class ManagedJob:
     #: What a driver has reported last, and whether that is the one that runs now.
     statistics: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
+    #: How many rows the inboxes had taken when it reported, the time before and the last time.
+    taken: tuple[int, int] = (0, 0)
     #: Engines that did not answer when a drain was looked at last, and since when.
     away: dict[str, float] = field(default_factory=dict)
     #: All versions of the job, by their numbers.
@@ -40,6 +42,11 @@ class ManagedJob:
     @property
     def name(self) -> str:
         return self.stored.name
+
+    def report(self, numbers: dict[str, Any], taken: int) -> None:
+        """Keep what the driver reports, and how many rows the inboxes have taken by now."""
+        self.statistics, self.fresh = numbers, True
+        self.taken = (self.taken[1], taken)
 
     def death(self, reason: str, *, hopeless: bool, waiting: bool) -> DriverDied:
         """Return the end of the driver as an event, with how far it said that it got."""

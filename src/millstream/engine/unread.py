@@ -1,4 +1,4 @@
-"""The rows of a job that wait for its driver, and whether they are too many."""
+"""The rows of a job that wait for its driver, and how many more may."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ class _Numbers(msgspec.Struct, frozen=True):
     groups: tuple[GroupStatus, ...] = ()
 
 
-def too_far_behind(managed: ManagedJob, folders: Folders) -> bool:
-    """Tell whether more rows wait than the job was deployed to let wait."""
+def allowance(managed: ManagedJob, folders: Folders, taken: int) -> int | None:
+    """Return how many rows may come before more wait than the job was deployed to let wait.
+
+    None if there is no limit. `taken` is how many rows the inboxes have taken: what came since the
+    driver has counted waits too.
+    """
     most = managed.stored.settings.options.get(MOST_UNREAD)
-    return most is not None and unread(managed, folders.flow(managed.name)) >= int(most)
+    if most is None or not managed.job.driver:
+        return None
+    uncounted = max(0, taken - managed.taken[0]) if _reported(managed) else 0
+    return max(0, int(most) - unread(managed, folders.flow(managed.name)) - uncounted)
 
 
 def unread(managed: ManagedJob, folder: Path) -> int:
@@ -34,10 +41,15 @@ def unread(managed: ManagedJob, folder: Path) -> int:
     """
     if not managed.job.driver:
         return 0
-    if managed.job.ready_at is not None and managed.fresh:
+    if _reported(managed):
         groups = msgspec.convert(managed.statistics, _Numbers).groups
         return max((group.lag_rows for group in groups), default=0)
     return sum(_behind(file.parent) for file in sorted(folder.glob("journals/*/source.json")))
+
+
+def _reported(managed: ManagedJob) -> bool:
+    """Tell whether the numbers are those of the driver that runs now."""
+    return managed.job.ready_at is not None and managed.fresh
 
 
 def _behind(path: Path) -> int:

@@ -12,6 +12,7 @@ answer says so: the sender holds the rest.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from millstream.links.inbox_rights import InboxRights
 from millstream.links.inbox_store import Capacity, InboxStore, Sender
 
 _log = logging.getLogger(__name__)
+_NO_LIMIT = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Inbox:
         #: Who may send under which name.
         self.rights = InboxRights(self.name, self._store)
         self._appends = InboxAppends(self._store, self._rules, self._clock, self.put_dead_letters)
-        self._paused = self._held_back = False
+        self._paused, self._allowed = False, _NO_LIMIT
         self._paused_why: Callable[[], str | None] = lambda: None
 
     def _rows_are_durable(self) -> None:
@@ -113,8 +115,8 @@ class Inbox:
 
     @property
     def free(self) -> int:
-        """How many more rows may come: none while the inbox is paused, or its senders held back."""
-        return 0 if self._paused or self._held_back else self._store.space
+        """How many more rows may come: none while the inbox is paused."""
+        return 0 if self._paused else min(self._store.space, self._allowed)
 
     def statistics(self) -> InboxStatistics:
         """Return the numbers as they are now."""
@@ -131,10 +133,9 @@ class Inbox:
             )
 
     def progress(self) -> Progress:
-        """Return how far the partition is written, for those who look for idle ones."""
+        """Return how far the partition is written; one whose senders must wait is not idle."""
         writer = self._store.writer
-        # Those who are held back have rows: it is not idle.
-        at = self._clock.elapsed_us() if self._held_back else self._store.rows_at_us
+        at = self._clock.elapsed_us() if self._allowed == 0 else self._store.rows_at_us
         return Progress(self.partition, writer.running_max, writer.floor, writer.ended, at)
 
     def highest(self, sender: str) -> int:
@@ -177,7 +178,7 @@ class Inbox:
             known = self._store.opened(sender)
             if known is None:
                 return self._answer(0, self._store.senders.get(sender))
-            room = 0 if self._paused or self._held_back else self._store.room(batch, most)
+            room = 0 if self._paused else min(self._store.room(batch, most), self._allowed)
             self.rights.check_jump(sender, known, incarnation, int(numbers[0]))
             admission = admit(known.highest, after, numbers, room)
             if not self._claimed(sender, incarnation, turn, admission):
@@ -193,6 +194,7 @@ class Inbox:
                 )
             if refused is None:
                 return self._nothing(known)
+            self._allowed -= admission.fresh
             if end == 0:
                 return self._answer(0, known)
             return self._when_durable(known, int(numbers[end - 1]), admission, refused)
@@ -278,10 +280,10 @@ class Inbox:
             # Those who waited get their turn before the partition can be called idle.
             self._store.rows_at_us = self._clock.elapsed_us()
 
-    def hold_back(self, wanted: bool) -> None:
-        """Let senders wait, or go on: whoever reads the journal is too far behind."""
+    def allow(self, rows: int | None) -> None:
+        """Take so many more rows, then let senders wait until the next call; None: no limit."""
         with self._guard:
-            self._held_back = wanted
+            self._allowed = _NO_LIMIT if rows is None else rows
 
     @property
     def paused(self) -> bool:

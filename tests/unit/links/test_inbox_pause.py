@@ -109,11 +109,24 @@ def _source(data: Path) -> tuple:  # type: ignore[type-arg]
 def test_senders_that_are_held_back_wait_and_their_partition_is_not_idle(tmp_path: Path) -> None:
     clock = ManualClock(micros(NOON))
     inbox = Inbox(*_source(tmp_path), clock=clock)
-    inbox.hold_back(True)
+    inbox.allow(0)
     assert inbox.free == 0
     assert inbox.enqueue("me", range(2), batch(0, 2)) == 0
     clock.advance_us(11_000_000)
     assert inbox.progress().rows_at_us == clock.now_us()
-    inbox.hold_back(False)
+    inbox.allow(None)
     assert inbox.enqueue("me", range(2), batch(0, 2)) == 2
+    inbox.close()
+
+
+def test_no_more_rows_come_than_are_allowed(tmp_path: Path) -> None:
+    inbox = Inbox(*_source(tmp_path), clock=ManualClock(micros(NOON)))
+    inbox.allow(3)
+    assert inbox.enqueue("me", range(2), batch(0, 2)) == 2
+    assert inbox.free == 1
+    assert inbox.enqueue("me", range(2, 4), batch(2, 4)) == 1
+    assert inbox.enqueue("me", range(2, 4), batch(2, 4)) == 1, "what is repeated needs no room"
+    assert inbox.free == 0
+    inbox.allow(None)
+    assert inbox.enqueue("me", range(2, 4), batch(2, 4)) == 2
     inbox.close()

@@ -49,10 +49,16 @@ class JobInboxes:
         for inbox in self.all:
             inbox.resume()
 
-    def hold_back(self, wanted: bool) -> None:
-        """Let senders wait, or go on."""
-        for inbox in self.all:
-            inbox.hold_back(wanted)
+    def allow(self, rows: int | None) -> None:
+        """Take so many more rows in all, then let senders wait; None: no limit."""
+        inboxes = self.all
+        for inbox in inboxes:
+            inbox.allow(None if rows is None else -(-rows // len(inboxes)))
+
+    @property
+    def taken(self) -> int:
+        """How many rows were taken since the inboxes were opened."""
+        return sum(inbox.statistics().rows for inbox in self.all)
 
     @property
     def settled(self) -> bool:
