@@ -83,10 +83,8 @@ class EpochLog:
         try:
             self._load()
             for partition in range(description.partitions):
-                writer = Writer(
-                    description,
+                writer = self._writer(
                     partition,
-                    disk=disk,
                     clock=clock,
                     segment_bytes=segment_bytes,
                     timeout=timeout,
@@ -121,6 +119,9 @@ class EpochLog:
             timeout=timeout,
             background=background,
         )
+
+    def _writer(self, partition: int, **settings: Any) -> Writer:  # Any: as __init__ has them
+        return Writer(self.description, partition, disk=self._disk, **settings)
 
     def _load(self) -> None:
         self._file = self._disk.open(self._path)
@@ -218,10 +219,14 @@ class EpochLog:
     def recover(self) -> int:
         """Publish what is decided, remove what else is staged, and return the rows published."""
         rows = self.publish()
-        for file in list(self._staged_folder.iterdir()):
-            self._disk.remove(file)
+        self._discard_rest()
         self.compact()
         return rows
+
+    def _discard_rest(self) -> None:
+        """Remove what is staged and was not decided."""
+        for file in list(self._staged_folder.iterdir()):
+            self._disk.remove(file)
 
     def compact(self) -> None:
         """Rewrite the log with what still matters."""
@@ -267,9 +272,7 @@ class EpochLog:
     def _queue(self, writer: Writer, decision: Decision) -> Future[Accepted]:
         staged = [item for item in decision.staged if item.partition == writer.partition]
         known = writer.highest(decision.sender) >= decision.epoch
-        buffers: Sequence[Buffer] = (
-            [] if known else [open_staged(self.description.path, item) for item in staged]
-        )
+        buffers = [] if known else self._staged(staged)
         times = [(item.min_time, item.max_time) for item in staged]
         return writer.append_epoch(
             EpochPart(
@@ -279,7 +282,7 @@ class EpochLog:
                 parts=sum(item.parts for item in staged),
                 rows=sum(item.rows for item in staged),
                 length=sum(item.bytes for item in staged),
-                checksum=checksum(buffers),
+                checksum=self._checksum(buffers),
                 min_time=min((low for low, _ in times if low is not None), default=None),
                 max_time=max((high for _, high in times if high is not None), default=None),
                 floor=decision.floor,
@@ -287,6 +290,12 @@ class EpochLog:
                 version=max((item.version for item in staged), default=self.description.version),
             )
         )
+
+    def _staged(self, staged: Sequence[Staged]) -> Sequence[Buffer]:
+        return [open_staged(self.description.path, item) for item in staged]
+
+    def _checksum(self, buffers: Sequence[Buffer]) -> int:
+        return checksum(buffers)
 
     def _remove(self, staged: Iterable[Staged]) -> None:
         for item in staged:

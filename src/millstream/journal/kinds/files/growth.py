@@ -21,7 +21,7 @@ into.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ def grow(
     lateness_us: int = 0,
     disk: Disk = REAL,
     clock: Clock | None = None,
+    open_writer: Callable[..., Writer] = Writer,
 ) -> Description:
     """Give a journal that nobody writes more partitions, unless it has them or has ended.
 
@@ -50,6 +51,7 @@ def grow(
         lateness_us: How late its rows may be.
         disk: Where it is.
         clock: Tells when it happens.
+        open_writer: Opens the writer of a partition, also of one that is being added.
 
     Raises:
         AlreadyWriting: Someone writes it.
@@ -58,7 +60,7 @@ def grow(
 
         def opened(description: Description, partition: int) -> Writer:
             return stack.enter_context(
-                Writer(description, partition, disk=disk, clock=clock, background=False)
+                open_writer(description, partition, disk=disk, clock=clock, background=False)
             )
 
         writers = [opened(describe(path), 0)]

@@ -127,6 +127,35 @@ class Record:
         )
         return body + _SUM.pack(xxhash.xxh3_64_intdigest(body))
 
+    @classmethod
+    def unpack(cls, raw: bytes) -> Record:
+        """Return the record that `pack` made these bytes of, without its offset."""
+        kind, flags, version, sender, position, count, parts, _, length, *rest = _BODY.unpack_from(
+            raw
+        )
+        first_seq, last_seq, *times, appended_at, data_checksum = rest
+        low, high, before, after, lag, floor = map(maybe, times)
+        return cls(
+            kind=Kind(kind),
+            position=position,
+            count=count,
+            appended_at=appended_at,
+            sender=sender,
+            version=version,
+            parts=parts,
+            length=length,
+            first_seq=first_seq,
+            last_seq=last_seq,
+            min_time=low,
+            max_time=high,
+            max_before=before,
+            max_after=after,
+            max_lag=lag,
+            floor_after=floor,
+            ended=bool(flags & ENDED),
+            data_checksum=data_checksum,
+        )
+
 
 def kind_of(entry: np.void) -> Kind:
     """Return what an entry is."""

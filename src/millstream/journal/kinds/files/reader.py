@@ -40,8 +40,11 @@ class PartitionReader:
         self._folder = partition_folder(described.path, partition)
         self._name = f'partition {partition} of journal "{described.path}"'
         self._visible = Visible(self._folder, self._name)
-        self._data = EntryData(described, self._visible.maps, check=check)
+        self._data = self._entry_data(check=check)
         self._senders: dict[int, str] = {}
+
+    def _entry_data(self, *, check: bool) -> EntryData:
+        return EntryData(self._described, self._visible.maps, check=check)
 
     @property
     def begin(self) -> int:
@@ -313,14 +316,17 @@ class Reader:
             msg = f'journal "{self.path}" has no partition {number}'
             raise JournalMissing(msg, hint=f"it has {self.description.partitions}")
         if number not in self._partitions:
-            self._partitions[number] = PartitionReader(self._described, number, check=self._check)
+            self._partitions[number] = self._opened(number)
         return self._partitions[number]
+
+    def _opened(self, number: int) -> PartitionReader:
+        return PartitionReader(self._described, number, check=self._check)
 
     @classmethod
     def cached(cls, path: Path | str) -> Reader:
         """Return this process's reader of a journal: maps and checks live on between calls."""
         path = Path(path)
-        identity = _identity(path)
+        identity = description_identity(path)
         known = _readers.get(path)
         if known is None or known[0] != identity:
             known = _readers[path] = (identity, cls(path))
@@ -330,7 +336,7 @@ class Reader:
 _readers: dict[Path, tuple[tuple[int, int], Reader]] = {}
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def description_identity(path: Path) -> tuple[int, int]:
     """Return what changes when the journal is described again, or is another one."""
     try:
         status = description_file(path).stat()

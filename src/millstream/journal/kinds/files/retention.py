@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -29,8 +29,11 @@ from millstream.journal.kinds.files.layout import (
     segment_positions,
 )
 from millstream.journal.kinds.files.lines import checked, with_checksum
-from millstream.journal.kinds.files.reader import Reader
+from millstream.journal.kinds.files.reader import PartitionReader, Reader
 from millstream.storage.disk import REAL, Disk, make_folder, write_whole
+
+SizeOf = Callable[[Path, int], int]
+"""Tells the size of a segment, by its partition's folder and its first position."""
 
 
 def commit(
@@ -114,6 +117,8 @@ def trim(
     now: int | None = None,
     partitions: list[int] | None = None,
     disk: Disk = REAL,
+    reader: type[Reader] | Callable[[Path], Reader] = Reader,
+    size_of: SizeOf = segment_bytes,
 ) -> Trimmed:
     """Remove the segments that nobody needs, and return what went.
 
@@ -125,18 +130,27 @@ def trim(
     readers = committed(path)
     total = Trimmed(0, 0, 0)
     for partition in partitions if partitions is not None else range(describe(path).partitions):
-        needed_from = _needed_from(path, partition, readers, look_back)
-        total = total.plus(
-            _trim_partition(partition_folder(Path(path), partition), needed_from, wish, disk)
-        )
+        view = reader(Path(path)).partition(partition)
+        needed_from = _needed_from(view, readers, look_back)
+        folder = partition_folder(Path(path), partition)
+        total = total.plus(_trim_partition(folder, needed_from, wish, disk, size_of))
     return total
 
 
-def trim_to(path: Path | str, partition: int, position: int, *, disk: Disk = REAL) -> Trimmed:
+def trim_to(
+    path: Path | str,
+    partition: int,
+    position: int,
+    *,
+    disk: Disk = REAL,
+    size_of: SizeOf = segment_bytes,
+) -> Trimmed:
     """Remove the segments before a position of a partition, unless a reader needs them."""
-    needed_from = _needed_from(path, partition, committed(path), timedelta(0))
+    view = Reader(path).partition(partition)
+    needed_from = _needed_from(view, committed(path), timedelta(0))
     stop = position if needed_from is None else min(position, needed_from)
-    return _trim_partition(partition_folder(Path(path), partition), stop, _ANYTHING, disk)
+    folder = partition_folder(Path(path), partition)
+    return _trim_partition(folder, stop, _ANYTHING, disk, size_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +174,12 @@ _ANYTHING = _Wish(now=0, keep_for=None, keep_bytes=-1)
 
 
 def _needed_from(
-    path: Path | str, partition: int, readers: list[Committed], look_back: timedelta
+    reader: PartitionReader, readers: list[Committed], look_back: timedelta
 ) -> int | None:
     """Return the lowest position that a reader may ask for; None if there is no reader."""
-    reader = Reader(path).partition(partition)
     lowest: int | None = None
     for committed_by in readers:
-        position = committed_by.positions.get(partition, 0)
+        position = committed_by.positions.get(reader.partition, 0)
         if look_back and position > reader.begin:
             running_max = reader.state_at(min(position, reader.end)).running_max
             if running_max is not None:
@@ -177,9 +190,11 @@ def _needed_from(
     return lowest
 
 
-def _trim_partition(folder: Path, needed_from: int | None, wish: _Wish, disk: Disk) -> Trimmed:
+def _trim_partition(
+    folder: Path, needed_from: int | None, wish: _Wish, disk: Disk, size_of: SizeOf
+) -> Trimmed:
     firsts = segment_positions(folder)
-    sizes = {first: segment_bytes(folder, first) for first in firsts}
+    sizes = {first: size_of(folder, first) for first in firsts}
     left = sum(sizes.values())
     removed = Trimmed(0, 0, 0)
     for first, following in pairwise(firsts):

@@ -57,11 +57,11 @@ def stage(
     description = describe(path)
     folder = staged_folder(description.path)
     make_folder(disk, folder)
-    files: dict[int, _StagedFile] = {}
+    files: dict[int, StagedFile] = {}
     try:
-        for partition, batch in _split(batches, description, partition_of):
+        for partition, batch in split_batches(batches, description, partition_of):
             if partition not in files:
-                files[partition] = _StagedFile(
+                files[partition] = StagedFile(
                     staged_path(description, partition, label), partition, description, disk
                 )
             files[partition].add(batch)
@@ -116,9 +116,10 @@ def checksum(buffers: Sequence[Buffer]) -> int:
     return total.intdigest()
 
 
-def _split(
+def split_batches(
     batches: Iterable[pa.RecordBatch], description: Description, partition_of: PartitionOf | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows with the partition that they belong to."""
     # Tasks begin at different partitions, or small ones would all fill the first.
     turn = uuid.uuid4().int
     for batch in batches:
@@ -156,13 +157,13 @@ def _places(batch: pa.RecordBatch, description: Description, key: str) -> Places
     return found
 
 
-class _StagedFile:
+class StagedFile:
     """Gathers one partition's rows into large batches and writes them."""
 
     def __init__(self, path: Path, partition: int, description: Description, disk: Disk) -> None:
         self._path = path
-        self._file = disk.open(self._path)
         self._disk = disk
+        self._open()
         self._partition = partition
         self._description = description
         self._waiting: list[pa.RecordBatch] = []
@@ -171,7 +172,20 @@ class _StagedFile:
         self._min: int | None = None
         self._max: int | None = None
 
+    def _open(self) -> None:
+        self._file = self._disk.open(self._path)
+
+    def _put(self, message: pa.Buffer) -> None:
+        self._file.append([message])
+
+    def _close(self) -> str:
+        """Make all durable, and return the name by which it is found."""
+        self._file.sync()
+        self._file.close()
+        return self._path.name
+
     def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows of the partition."""
         self._waiting.append(batch)
         if (
             sum(b.num_rows for b in self._waiting) >= _ROWS
@@ -191,17 +205,16 @@ class _StagedFile:
             self._max = high if self._max is None else max(high, self._max)
         message = batch.serialize()
         self._hash.update(message)
-        self._file.append([message])
+        self._put(message)
         self._rows += batch.num_rows
         self._bytes += message.size
         self._parts += 1
 
     def finish(self) -> Staged:
+        """Write what is left, and return what is staged now."""
         self._write()
-        self._file.sync()
-        self._file.close()
         return Staged(
-            file=self._path.name,
+            file=self._close(),
             partition=self._partition,
             rows=self._rows,
             bytes=self._bytes,
@@ -213,6 +226,7 @@ class _StagedFile:
         )
 
     def discard(self) -> None:
+        """Remove what was written."""
         with contextlib.suppress(OSError):  # the first error is the one to tell
             self._file.close()
             self._disk.remove(self._path)

@@ -58,14 +58,7 @@ class Writer:
         refuse_copy(folder, what)
         self._lock = Lock(folder / "lock", disk, what=what, timeout=timeout)
         try:
-            self._log = PartitionLog(
-                folder,
-                description.schemas,
-                disk,
-                generation=self._lock.generation,
-                segment_bytes=segment_bytes,
-            )
-            self._senders = Senders(folder, disk, self._log.numbers_used)
+            self._log, self._senders = self._opened(folder, description, segment_bytes)
         except BaseException:
             self._lock.release()
             raise
@@ -75,6 +68,19 @@ class Writer:
         self._drafts = Drafts(
             description, partition, self._log.state.copy(), self._senders, self._clock
         )
+
+    def _opened(
+        self, folder: Path, description: Description, segment_bytes: int
+    ) -> tuple[PartitionLog, Senders]:
+        """Open what is written, with the lock held."""
+        log = PartitionLog(
+            folder,
+            description.schemas,
+            self._disk,
+            generation=self._lock.generation,
+            segment_bytes=segment_bytes,
+        )
+        return log, Senders(folder, self._disk, log.numbers_used)
 
     @classmethod
     def open(

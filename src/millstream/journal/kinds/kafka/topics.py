@@ -1,0 +1,144 @@
+"""The two topics of a journal: made with the settings that they need, and checked at the start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millstream.brokers.clients import PATIENCE_S, admin, describe
+from millstream.brokers.connection import Connection
+from millstream.brokers.errors import translated
+from millstream.errors import SchemaConflict, TopicMissing
+
+INDEX: Final = ".index"
+#: What a topic must have, or it loses rows on its own.
+_NEEDED: Final = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "unclean.leader.election.enable": "false",
+}
+_REPLICAS: Final = 3
+_SMALLEST: Final = 64 * 1024
+#: What a record has around its value, and a batch around its records.
+_AROUND: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the topics of a journal take: the bytes of a record's value."""
+
+    data: int
+    index: int
+
+
+def index_topic(topic: str) -> str:
+    return f"{topic}{INDEX}"
+
+
+def there(connection: Connection, topic: str) -> bool:
+    """Return whether both topics exist."""
+    try:
+        for name in (topic, index_topic(topic)):
+            describe(connection, name)
+    except TopicMissing:
+        return False
+    return True
+
+
+def make(connection: Connection, topic: str, partitions: int) -> None:
+    """Make the topics that are missing, with as many replicas as there are brokers, up to three."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+    client = admin(connection)
+    brokers = len(client.list_topics(timeout=PATIENCE_S).brokers)
+    replicas = min(_REPLICAS, brokers)
+    config = {**_NEEDED, "min.insync.replicas": str(max(1, replicas - 1))}
+    for name in (topic, index_topic(topic)):
+        made = client.create_topics([NewTopic(name, partitions, replicas, config=config)])
+        try:
+            made[name].result(PATIENCE_S)
+        except KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise translated(error, f'topic "{name}" at {connection.servers}') from None
+    until = time.monotonic() + PATIENCE_S
+    while not there(connection, topic) and time.monotonic() < until:
+        time.sleep(0.05)  # what was made is known to all brokers a moment later
+
+
+def grow(connection: Connection, topic: str, partitions: int) -> None:
+    """Give both topics more partitions, if they have fewer."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+
+    client = admin(connection)
+    for name in (topic, index_topic(topic)):
+        if len(describe(connection, name).partitions) < partitions:
+            asked = client.create_partitions([NewPartitions(name, partitions)])
+            try:
+                asked[name].result(PATIENCE_S)
+            except KafkaException as error:
+                raise translated(error, f'topic "{name}" at {connection.servers}') from None
+
+
+def check(connection: Connection, topic: str, partitions: int) -> Limits:
+    """Check that the topics keep what they are given, and return what they take.
+
+    Raises:
+        SchemaConflict: They have too few partitions, or a setting with which rows would be lost.
+    """
+    limits = []
+    for name in (topic, index_topic(topic)):
+        found = describe(connection, name)
+        if len(found.partitions) < partitions:
+            msg = f'topic "{name}" has {len(found.partitions)} partitions, the journal {partitions}'
+            raise SchemaConflict(msg, hint="give the topic more partitions, or the journal another")
+        limits.append(checked(name, settings(connection, name), found.replicas))
+    return Limits(*limits)
+
+
+def settings(connection: Connection, name: str) -> dict[str, str]:
+    """Return the settings of a topic."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    client = admin(connection)
+    (asked,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
+    try:
+        entries: Mapping[str, Any] = asked.result(PATIENCE_S)
+    except KafkaException as error:
+        raise translated(error, f'topic "{name}" at {connection.servers}') from None
+    return {key: str(entry.value) for key, entry in entries.items()}
+
+
+def checked(name: str, found: Mapping[str, str], replicas: int) -> int:
+    """Check a topic's settings, and return how large a value may be.
+
+    Raises:
+        SchemaConflict: With one of them rows would be lost.
+
+    Example:
+        >>> good = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+        >>> checked("t", good | {"max.message.bytes": "1048588"}, replicas=1)
+        1047564
+    """
+    for key, wanted in _NEEDED.items():
+        if found.get(key, wanted) != wanted:
+            msg = f'topic "{name}" has {key}={found[key]}, and would lose rows of the journal'
+            raise SchemaConflict(msg, hint=f"set {key}={wanted} on the topic")
+    in_sync = int(found.get("min.insync.replicas", "1"))
+    if in_sync > replicas:
+        msg = f'topic "{name}" has min.insync.replicas={in_sync} and {replicas} replicas'
+        raise SchemaConflict(msg, hint=f"set min.insync.replicas={max(1, replicas - 1)}")
+    if replicas > 1 and in_sync < 2:
+        msg = f'topic "{name}" has {replicas} replicas and min.insync.replicas={in_sync}'
+        hint = "set min.insync.replicas=2: with 1, a broker that dies takes acknowledged rows along"
+        raise SchemaConflict(msg, hint=hint)
+    largest = int(found.get("max.message.bytes", "1048588"))
+    if largest < _SMALLEST:
+        msg = f'topic "{name}" takes records of {largest} bytes'
+        raise SchemaConflict(msg, hint=f"set max.message.bytes={2**20} or more")
+    return largest - _AROUND
