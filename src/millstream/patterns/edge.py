@@ -139,7 +139,12 @@ class EdgePattern:
 
         Values that messages do not know, such as dates and decimals, are texts.
         """
-        return tuple(_key_value(row.get(name)) for name in self.keys)
+        keys = self.keys
+        if not keys:
+            return ()
+        if len(keys) == 1:
+            return (_key_value(row.get(keys[0])),)
+        return tuple(_key_value(row.get(name)) for name in keys)
 
     def received(self, id: EventId, at: int, row: Row) -> Seen | None:
         """Return what `seen` saw, from the row that it kept, as it comes from a message or a disk.

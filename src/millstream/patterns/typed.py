@@ -95,23 +95,34 @@ def coerced(row: Mapping[str, Value], schema: Schema) -> dict[str, Value]:
     if known is None or known[0] is not schema:
         if len(_KNOWN) > 64:
             _KNOWN.clear()
-        known = _KNOWN[id(schema)] = schema, _columns(schema)
-    found = {}
-    for name, plain, read, kind in known[1]:
-        value = row.get(name)
-        if value is not None and type(value) is not plain:
-            try:
-                value = read(value)
-            except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
-                fact = f'column "{name}" of an event is {value!r:.80}, which is no {kind}'
-                raise EventRefused(fact, hint=str(error) or None) from None
-        found[name] = value
-    return found
+        known = _KNOWN[id(schema)] = schema, coercer(schema)
+    return known[1](row)
 
 
+def coercer(schema: Schema) -> Coerce:
+    """Return the function that does what `coerced` does, for rows of one schema."""
+    columns = _columns(schema)
+
+    def coerce(row: Mapping[str, Value]) -> dict[str, Value]:
+        get, found = row.get, {}
+        for name, plain, read, kind in columns:
+            value = get(name)
+            if value is not None and type(value) is not plain:
+                try:
+                    value = read(value)
+                except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+                    fact = f'column "{name}" of an event is {value!r:.80}, which is no {kind}'
+                    raise EventRefused(fact, hint=str(error) or None) from None
+            found[name] = value
+        return found
+
+    return coerce
+
+
+Coerce = Callable[[Mapping[str, Value]], dict[str, Value]]
 _Columns = tuple[tuple[str, type | None, Read, str], ...]
-#: The columns of a schema that was used, by its id: comparing schemas would cost more than a row.
-_KNOWN: Final[dict[int, tuple[Schema, _Columns]]] = {}
+#: What reads a schema that was used, by its id: comparing schemas would cost more than a row.
+_KNOWN: Final[dict[int, tuple[Schema, Coerce]]] = {}
 #: What values of a type are as they come, if they are that already.
 _PLAINLY: Final[dict[str, type]] = {"string": str, "double": float, "boolean": bool}
 

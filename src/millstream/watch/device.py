@@ -9,12 +9,13 @@ Nothing here reads a clock, a socket or a file: times and messages are arguments
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from millstream.errors import ConditionFailed, DeviceRefused, ImpossiblePattern
-from millstream.patterns.edge import EdgePattern
+from millstream.patterns.edge import EdgePattern, See
+from millstream.patterns.scalar.function import Row
 from millstream.watch import choice
 from millstream.watch.changes import LIMIT, ChangeLog
 from millstream.watch.choice import Kind, Periods
@@ -23,7 +24,7 @@ from millstream.watch.matcher import Matcher
 from millstream.watch.messages import Ack, EventId, Records, RunId, Say
 from millstream.watch.plain import PlainMatcher
 from millstream.watch.records import Reader, Writer
-from millstream.watch.runs import Run
+from millstream.watch.runs import Key, Run
 
 _FORGET_PARTS: Final = 8
 """How often in a recall period finished runs are looked through."""
@@ -74,6 +75,9 @@ class Delivered:
     id: RunId
 
 
+_Look = tuple[Matcher | PlainMatcher, See, Callable[[Row], Key], bool]
+
+
 def _about(entry: Run | Delivered) -> object:
     return ("delivered", entry.id) if isinstance(entry, Delivered) else entry.id
 
@@ -117,6 +121,8 @@ class Device:
         }
         for matcher in self.matchers.values():
             matcher.moves.failures = self.failures
+        self._looks = [_look(matcher, durable) for matcher in self.matchers.values()]
+        self._ahead = self.sharing.ahead
         spans = [pattern.span for pattern in patterns if pattern.span is not None]
         recall = self.sharing.recall
         self.recall: int = max(spans, default=0) if recall is None else recall
@@ -130,7 +136,7 @@ class Device:
         self._positions: dict[str, tuple[int, int]] = {}
         self._lives: dict[str, list[str]] = {}
         self._number = 0
-        self._forgotten_at = self.now
+        self._forget_at = self.now
         self._new = _New()
 
     # What happens
@@ -144,18 +150,20 @@ class Device:
         """
         self._pass(at, clock)
         found: list[Complete] = []
-        for matcher in self.matchers.values():
+        for matcher, see, key_of, remembers in self._looks:
             try:
-                seen = matcher.pattern.seen(id, at, row)
+                seen = see(id, at, row)
             except ConditionFailed as error:
                 self.failures.append(error)
                 continue
             if seen is None:
                 continue
-            key = matcher.pattern.key(row)
-            if self.durable and (matcher.ordered or isinstance(matcher, PlainMatcher)):
+            key = key_of(row)
+            if remembers:
                 self._new.remembered.append((matcher.pattern.name, key, seen))
-            found += self._changed(matcher, matcher.offer(key, seen))
+            changes = matcher.offer(key, seen)
+            if changes or matcher.expired:
+                found += self._changed(matcher, changes)
         return found
 
     def advance(self, watermark: int) -> list[Complete]:
@@ -253,19 +261,8 @@ class Device:
         self._number += 1
         self._positions[peer] = self._number, position
         self.contacts[peer] = choice.attempted(self.contacts[peer], chosen.kind, elapsed)
-        sent = list(entries)
-        written = Writer().add(entry for entry in sent if isinstance(entry, Run))
-        delivered = [entry.id for entry in sent if isinstance(entry, Delivered)]
-        return Say(
-            chosen.kind,
-            self._number,
-            chosen.reset,
-            position,
-            written.events,
-            written.runs,
-            delivered,
-            incarnation=self.incarnation,
-        )
+        about = {"number": self._number, "position": position, "incarnation": self.incarnation}
+        return _message(list(entries), kind=chosen.kind, reset=chosen.reset, **about)
 
     def _everything(self) -> Iterator[Run | Delivered]:
         for matcher in self.matchers.values():
@@ -308,15 +305,20 @@ class Device:
 
     def _pass(self, at: int, clock: int | None) -> None:
         """Let time pass: it is the largest time of an event that is not far ahead of the clock."""
-        self.now = max(self.now, at if clock is None else min(at, clock + self.sharing.ahead))
-        remembers = self.contacts or self.durable
-        if remembers and self.now - self._forgotten_at > self.recall // _FORGET_PARTS:
-            self._forgotten_at = self.now
-            for matcher in self.matchers.values():
-                matcher.forget(self.now - self.recall, self.span)
-            known = {run.id for matcher in self.matchers.values() for run in matcher}
-            self._delivered &= known
-            self._theirs = {one.id: one for one in self._theirs.values() if one.id in known}
+        if clock is not None and at > clock + self._ahead:
+            at = clock + self._ahead
+        self.now = max(self.now, at)
+        if self.now >= self._forget_at and (self.contacts or self.durable):
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop what is over for longer than `recall`."""
+        self._forget_at = self.now + self.recall // _FORGET_PARTS + 1
+        for matcher in self.matchers.values():
+            matcher.forget(self.now - self.recall, self.span)
+        known = {run.id for matcher in self.matchers.values() for run in matcher}
+        self._delivered &= known
+        self._theirs = {one.id: one for one in self._theirs.values() if one.id in known}
 
     def _current(self, peer: str, incarnation: str) -> bool:
         """Tell whether a message is of a peer's present life: else it may have forgotten it."""
@@ -377,6 +379,18 @@ class Device:
         self._new.delivered.append(id)
         if self.contacts:
             self.log.append(Delivered(id), known_to=peer)
+
+
+def _look(matcher: Matcher | PlainMatcher, durable: bool) -> _Look:
+    """Return what an event needs of a matcher: looked up once, not for each event."""
+    remembers = durable and (matcher.ordered or isinstance(matcher, PlainMatcher))
+    return matcher, matcher.pattern.seen, matcher.pattern.key, remembers
+
+
+def _message(entries: Sequence[Run | Delivered], **about: Any) -> Say:
+    written = Writer().add(entry for entry in entries if isinstance(entry, Run))
+    delivered = [entry.id for entry in entries if isinstance(entry, Delivered)]
+    return Say(events=written.events, runs=written.runs, delivered=delivered, **about)
 
 
 def _matcher(

@@ -36,22 +36,34 @@ class Intake:
         """Return the events of rows, or of lines of JSON, and those that are none."""
         events: list[Event] = []
         bad: list[Rejected] = []
-        now, columns = self._clock.now_us(), self._columns
+        now, columns, shared = self._clock.now_us(), self._columns, self._sensor
+        sender, numbers = self._numbered(source)
         for place, given in enumerate(rows):
             try:
-                raw = decoded(given) if isinstance(given, bytes) else given
-                if type(raw) is not dict and not isinstance(raw, Mapping):
-                    raise EventRefused(f"it is {type(raw).__name__}, not columns with values")
-                own = ids[place] if ids is not None else columns.event_id(raw)
+                raw = given if type(given) is dict else _mapping(given)
                 at, row = columns.row(raw, now)
-                sensor = None if self._sensor is None else str(row.get(self._sensor))
-                events.append(Event(own or self._numbered(source), at, row, sensor))
+                if ids is not None:
+                    own = ids[place]
+                elif columns.id is None:
+                    own = sender, next(numbers)
+                else:
+                    own = columns.event_id(raw)
+                events.append((own, at, row, None if shared is None else str(row.get(shared))))
             except EventRefused as error:
                 bad.append(Rejected(place, error.message))
         return events, bad
 
-    def _numbered(self, source: str) -> EventId:
-        if source not in self._numbers:
-            self._numbers[source] = f"{self._sender}/{source}", count()
-        sender, numbers = self._numbers[source]
-        return sender, next(numbers)
+    def _numbered(self, source: str) -> tuple[str, count[int]]:
+        """Return who numbers the events of an input that have no id, and the numbers."""
+        found = self._numbers.get(source)
+        if found is None:
+            found = self._numbers[source] = f"{self._sender}/{source}", count()
+        return found
+
+
+def _mapping(given: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
+    if isinstance(given, bytes):
+        return decoded(given)
+    if not isinstance(given, Mapping):
+        raise EventRefused(f"it is {type(given).__name__}, not columns with values")
+    return given

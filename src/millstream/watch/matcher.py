@@ -123,6 +123,7 @@ class Matcher:
         self.moves = Moves(pattern.automaton, ordered=self.ordered)
         self.keys: dict[Key, KeyRuns] = {}
         self.expired: list[Run] = []
+        self._singleton = pattern.automaton.singleton
         self._serial = count()
 
     @property
@@ -139,22 +140,22 @@ class Matcher:
 
     def offer(self, key: Key, seen: Seen) -> list[Run]:
         """Return the runs that one of our own events changed."""
-        runs = self._runs(key)
+        runs = self.keys.get(key) or self._runs(key)
         if self.ordered:
             return self._offer_ordered(key, runs, seen)
         changes: list[Run] = []
         if runs.deadlines and runs.deadlines[0][0] <= seen.at:
             self._expire(runs, seen.at, changes)
-        moved = [
-            (run, self.moves.step(run.states, run.link, seen))
-            for run in self._concerned(runs, seen)
-        ]
-        for run, step in moved:
-            self._move(runs, run, step, seen, changes)
-        if not (self.moves.automaton.singleton and runs.live):
+        concerned = self._concerned(runs, seen)
+        if concerned:
+            moved = [(run, self.moves.step(run.states, run.link, seen)) for run in concerned]
+            for run, step in moved:
+                self._move(runs, run, step, seen, changes)
+        if not (self._singleton and runs.live):
             step = self.moves.step(START, None, seen)
-            for begun in self._begun(key, step, seen):
-                self._store(runs, begun, changes)
+            if step.takes:
+                for begun in self._begun(key, step, seen):
+                    self._store(runs, begun, changes)
         return changes
 
     def advance(self, watermark: int) -> list[Run]:
@@ -262,8 +263,9 @@ class Matcher:
     def _concerned(self, runs: KeyRuns, seen: Seen) -> list[Run]:
         """Return the runs that an event may change."""
         found: list[Run] = []
+        plans, met = self.moves.plans, seen.met
         for states, group in runs.groups.items():
-            plan = self.moves.plan(states, seen.met)
+            plan = plans.get((states, met)) or self.moves.plan(states, met)
             if not plan.idle:
                 found += group.values()
             elif plan.equal is not None:

@@ -79,7 +79,7 @@ class Moves:
     def __init__(self, automaton: Automaton, *, ordered: bool) -> None:
         self.automaton, self.ordered = automaton, ordered
         self.registers = automaton.registers
-        self._plans: dict[tuple[States, int], Plan] = {}
+        self.plans: dict[tuple[States, int], Plan] = {}
         self._places: dict[tuple[States, int], Place] = {}
         self._takes = [
             frozenset(edge.take for edge in state.edges if edge.take is not None)
@@ -92,14 +92,14 @@ class Moves:
 
     def plan(self, states: States, met: int) -> Plan:
         """Return what an event that meets `met` may do in these states."""
-        found = self._plans.get((states, met))
+        found = self.plans.get((states, met))
         if found is None:
-            found = self._plans[states, met] = self._planned(states, met)
+            found = self.plans[states, met] = self._planned(states, met)
         return found
 
     def step(self, states: States, link: Link | None, seen: Seen) -> Step:
         """Return what an event makes of a run in these states, whose last event is `link`'s."""
-        plan = self.plan(states, seen.met)
+        plan = self.plans.get((states, seen.met)) or self.plan(states, seen.met)
         if plan.step is not None:
             return plan.step
         known: dict[int, bool] = {}

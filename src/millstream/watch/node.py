@@ -55,13 +55,8 @@ class _Stuck(NamedTuple):
     replication: Replication
 
 
-class Event(NamedTuple):
-    """An event of ours; `sensor` is what it is shared by, if devices share sensors."""
-
-    id: EventId
-    at: int
-    row: Mapping[str, Any]
-    sensor: str | None = None
+Event = tuple[EventId, int, Mapping[str, Any], str | None]
+"""An event of ours: id, time, row, and the sensor that it is shared by, if devices share sensors."""
 
 
 class Node:
@@ -126,29 +121,32 @@ class Node:
         """
         completes: list[Complete] = []
         bad: list[Rejected] = []
+        taken = 0
         now, newest = self._clock.now_us(), self._newest[0]
         # An event that is far ahead of the clock must not end the runs of others.
         ahead = now + self.device.sharing.ahead
         offer, failures = self.device.event, self.device.failures
         with self._guard:
             present = self._present() if self._settings.sensors else None
-            for place, (id_, at, row, sensor) in enumerate(events):
+            for place, (event_id, at, row, sensor) in enumerate(events):
                 if present is not None and self._elsewhere(sensor, present):
                     self.counts.elsewhere += 1
                     continue
-                completes += offer(id_, at, row, clock=now)
+                completes += offer(event_id, at, row, clock=now)
                 if failures:
                     bad.append(Rejected(place, failures[0].message))
                     failures.clear()
                     continue
-                self.counts.events += 1
+                taken += 1
                 if newest < at <= ahead:
                     newest = at
+            self.counts.events += taken
             if newest > self._newest[0]:
                 self._newest = newest, self._clock.elapsed_us()
-            found = self._committed(completes)
+            found = self._committed(completes) if completes or self._saves else []
         self._replicator.wake()
-        self._tell(found)
+        if found:
+            self._on_found(found)
         return found, bad
 
     def _present(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ import msgspec
 from millstream.clock import moment_of
 from millstream.errors import EventRefused
 from millstream.flow.schema import Field, Schema
-from millstream.patterns.typed import coerced, micros_of, reader
+from millstream.patterns.typed import coercer, micros_of, reader
 
 #: The time column of events that the device stamps.
 STAMPED: Final = "at"
@@ -31,7 +31,7 @@ class Columns:
         id: The column that tells one event from another, wherever it comes in.
     """
 
-    __slots__ = ("_texts", "id", "schema", "time", "time_column", "whole")
+    __slots__ = ("_read", "_texts", "id", "schema", "time", "time_column", "whole")
 
     def __init__(
         self, schema: Schema | None = None, time: str | None = None, id: str | None = None
@@ -42,7 +42,12 @@ class Columns:
         self.whole = schema
         if schema is not None and self.time_column not in schema:
             self.whole = Schema((*schema.fields, Field(self.time_column, "timestamp")))
-        self._texts = tuple(one.name for one in self.whole or () if one.type == "string")
+        # What comes with the event; its time is not read if the device stamps it.
+        given = self.whole
+        if given is not None and time is None:
+            given = given.without({self.time_column})
+        self._read = None if given is None else coercer(given)
+        self._texts = tuple(one.name for one in given or () if one.type == "string")
 
     def row(self, given: Mapping[str, Any], now: int) -> tuple[int, dict[str, Any]]:
         """Return the time of an event, in microseconds since 1970, and its row.
@@ -52,22 +57,24 @@ class Columns:
         Raises:
             EventRefused: It has no time, or a value is not of its column's type.
         """
-        found, column = dict(given), self.time_column
-        if self.time is None:
-            found[column] = moment_of(now)
-        elif found.get(column) is None:
+        column = self.time_column
+        if self.time is not None and given.get(column) is None:
             raise EventRefused(f'an event has no time in column "{column}"')
-        if self.whole is not None:
-            found = coerced(found, self.whole)
+        if self._read is None:
+            found = dict(given)
+            if self.time is not None:
+                found[column] = self._moment(found[column])
+            _storable(found)
+        else:
+            found = self._read(given)
             for name in self._texts:
                 text = found[name]
                 if text is not None and not text.isascii():
                     _storable(text)
-        else:
-            if self.time is not None:
-                found[column] = self._moment(found[column])
-            _storable(found)
-        return now if self.time is None else int(micros_of(found[column])), found
+        if self.time is None:
+            found[column] = moment_of(now)
+            return now, found
+        return int(micros_of(found[column])), found
 
     def _moment(self, value: Any) -> Any:
         try:
@@ -76,10 +83,9 @@ class Columns:
             fact = f'column "{self.time_column}" of an event is {value!r:.80}'
             raise EventRefused(fact, hint=str(error)) from None
 
-    def event_id(self, given: Mapping[str, Any]) -> EventId | None:
-        """Return the id that an event has itself; a number, or a text."""
-        if self.id is None:
-            return None
+    def event_id(self, given: Mapping[str, Any]) -> EventId:
+        """Return the id that an event has itself in column `id`; a number, or a text."""
+        assert self.id is not None, "events have an id"
         value = given.get(self.id)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return self.id, value

@@ -208,10 +208,7 @@ class Watcher:
             EventRefused: A row is no event, and none of them was taken; or a condition could not be
                 computed for a row, and the others were taken.
         """
-        if type(rows) is dict or not isinstance(rows, Iterable) or isinstance(rows, Mapping | str):
-            given = [rows]
-        else:
-            given = list(rows)
+        given = rows if type(rows) is list else [rows] if type(rows) is dict else _several(rows)
         events, bad = self._intake.events(given, "send", ids)
         if bad:
             raise EventRefused(f"row {bad[0].place}: {bad[0].reason}")
@@ -362,6 +359,12 @@ def _made(side: kinds.Side, given: Sequence[Any], context: Mapping[str, Any]) ->
         msg = f'the {side[:-1]} "{twice}" is there twice'
         raise InvalidOption(msg, hint="name each of them once")
     return found
+
+
+def _several(rows: Any) -> list[Any]:
+    """Return one row, or several, as a list."""
+    alone = isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable)
+    return [rows] if alone else list(rows)
 
 
 def _nothing() -> None:

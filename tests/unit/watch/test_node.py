@@ -11,7 +11,7 @@ from millstream.patterns.edge import EdgePattern
 from millstream.patterns.pattern import Pattern
 from millstream.watch.device import Device
 from millstream.watch.disk import Store
-from millstream.watch.node import Event, Node
+from millstream.watch.node import Node
 from millstream.watch.outbox import Outbox
 from millstream.watch.settings import Settings
 
@@ -33,7 +33,7 @@ def opened(folder: Path, incarnation: str = "1") -> Iterator[Node]:
 
 def find(node: Node) -> None:
     for number, kind in enumerate("ab"):
-        node.take([Event(("s", number), number, {"kind": kind})])
+        node.take([(("s", number), number, {"kind": kind}, None)])
 
 
 def delivered(node: Node) -> int:
