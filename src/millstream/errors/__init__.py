@@ -29,7 +29,7 @@ MillstreamError
 │  ├─ ActionFailed > ActionMissing, ActionDied, ActionHung, TooManyAnswers
 │  └─ NetworkOpen, SandboxOpen, QueueBroken > QueueDamaged, QueueFull, PeerRefused, Fenced
 ├─ RunError             a flow could not be started or has failed
-│  └─ AlreadyRunning, GroupChanged, GroupFailed, ConditionFailed, EventRefused
+│  └─ AlreadyRunning, TakenOver, GroupChanged, GroupFailed, ConditionFailed, EventRefused
 ├─ SwitchError          a running flow cannot be replaced as requested
 │  └─ SwitchImpossible, SwitchRefused, ControlBroken
 ├─ EngineError          an engine or a cluster cannot carry out a request

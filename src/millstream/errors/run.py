@@ -13,6 +13,10 @@ class AlreadyRunning(RunError):
     """Another process runs this flow on the same data."""
 
 
+class TakenOver(RunError):
+    """Another driver has claimed the job: this one publishes nothing more."""
+
+
 class GroupChanged(RunError):
     """A group has changed since its checkpoint was made."""
 
