@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "audit": "audit",
     "runtime": "runtime",
     "new": "new",
+    "pack": "pack",
 }
 #: Commands that have commands of their own, in `app` of the file of that name.
 GROUPS: Final = {

@@ -27,6 +27,13 @@ ServePort = Annotated[
         help="The port on which executors reach the driver for that; 0 is any free port.",
     ),
 ]
+ExecutorPython = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="MILLSTREAM_EXECUTOR_PYTHON",
+        help="The Python packages of executors, as `millstream pack` writes them.",
+    ),
+]
 State = Annotated[
     str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
 ]

@@ -21,6 +21,7 @@ from rich.text import Text
 from millstream import __version__
 from millstream.cli.environment import secrets_beside
 from millstream.cli.options import (
+    ExecutorPython,
     InboxPort,
     Key,
     Master,
@@ -59,6 +60,7 @@ def run(
         int, typer.Option(min=1, help="The most rows that a micro-batch reads from a journal.")
     ] = 500_000,
     state: State = None,
+    executor_python: ExecutorPython = None,
     serve: Serve = "auto",
     serve_port: ServePort = 0,
     port: InboxPort = 0,
@@ -98,7 +100,7 @@ def run(
         return
     kernel = compiling(described)
     with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
-        spark = session(described.name, master=master, log=log)
+        spark = session(described.name, master=master, log=log, packages=executor_python)
         options = Options(
             data,
             flow.resolve().parent,

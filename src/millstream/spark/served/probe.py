@@ -64,7 +64,7 @@ def _asked(spark: SparkSession, tasks: int, paths: list[str]) -> list[tuple[str,
         if _NOT_THERE not in str(error):
             raise
         msg = "executors cannot import millstream"
-        hint = "install it on every host, for the Python that PYSPARK_PYTHON names"
+        hint = "pack it with `millstream pack FILE`, and give the file as --executor-python"
         raise RunError(msg, hint=hint) from error
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millstream.errors import MillstreamError, PositionUnwritten
+from millstream.errors import PositionUnwritten
 from millstream.journal import JournalReader, PartitionReader, journal_at
 from millstream.links.keys import passing_keys
 from millstream.links.standing import Peer, Standing
@@ -120,7 +120,7 @@ class Service:
         """Answer with what is done, or with why it is not."""
         try:
             answer = do(*given)
-        except (MillstreamError, OSError, ValueError, KeyError) as error:
+        except Exception as error:  # noqa: BLE001 (who gets no answer would ask for ever)
             answer = framed(Refused(number, f"{type(error).__name__}: {error}"))
         if answer is not None:
             reply([answer])

@@ -19,13 +19,20 @@ from pyspark.sql import SparkSession
 
 from millstream.errors import RunError
 from millstream.spark.io.source import JournalSource
+from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.session import home
+from millstream.spark.session.packing import FOLDER
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 IN_MEMORY: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 #: What is added to our options for Spark's Java, say "-Xss4m -XX:+UseG1GC".
 JAVA_OPTIONS: Final = "MILLSTREAM_JAVA_OPTIONS"
+
+#: The archive of executors' packages, for those who cannot give an option: an engine's drivers.
+PACKAGES: Final = "MILLSTREAM_EXECUTOR_PYTHON"
+#: The Python that executors run with them, unless PYSPARK_PYTHON names another.
+_BARE: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 RENAMING: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -48,10 +55,12 @@ def session(
     master: str | None = None,
     log: Path | None = None,
     conf: dict[str, str] | None = None,
+    packages: Path | None = None,
 ) -> SparkSession:
     """Start Spark, or return the session that is running.
 
-    Everything that Spark has to say goes to `log`, so that the terminal stays ours.
+    Everything that Spark has to say goes to `log`, so that the terminal stays ours. Executors find
+    their Python packages in the archive `packages` (packing.py), if there is one.
 
     Raises:
         RunError: There is no Java 17 or newer, or Spark did not start.
@@ -61,14 +70,19 @@ def session(
         # Each prints Spark's whole story as one line of JSON to the terminal; our errors tell it in
         # a few words.
         logging.getLogger(logger).disabled = True
-    embedded = master is None or master == "local" or master.startswith("local[")
+    embedded = in_driver(master)
+    packages = None if embedded else packages or _given_packages()
     # Workers would otherwise run whatever python3 the PATH has.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if embedded or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable if packages is None else _BARE
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(f"millstream {name}").master(master or "local[*]")
     with ExitStack() as stack:
         place = stack.enter_context(home.used()) if embedded else None
-        for key, value in (_settings(master, log, place) | (conf or {})).items():
+        settings = _settings(master, log, place) | _packed(packages) | (conf or {})
+        if packages is not None:
+            stack.enter_context(_own_path())
+        for key, value in settings.items():
             builder = builder.config(key, value)
         stack.enter_context(_stderr_to(log))
         try:
@@ -185,6 +199,45 @@ def _java_options(log: Path | None, place: Path | None) -> list[str]:
         config.write_text(_LOGGING.format(log=log.resolve()))
         options.append(f"-Dlog4j2.configurationFile=file:{config.resolve()}")
     return options + given
+
+
+def _given_packages() -> Path | None:
+    given = os.environ.get(PACKAGES)
+    return Path(given) if given else None
+
+
+def _packed(packages: Path | None) -> dict[str, str]:
+    """Return the settings with which executors unpack and find their packages.
+
+    Raises:
+        RunError: The archive is not there.
+    """
+    if packages is None:
+        return {}
+    if not packages.is_file():
+        msg = f'there is no archive "{packages}" of Python packages'
+        raise RunError(msg, hint=f"make it: millstream pack {packages}")
+    return {
+        "spark.archives": f"{packages.resolve()}#{FOLDER}",
+        "spark.executorEnv.PYTHONPATH": f"./{FOLDER}",
+    }
+
+
+@contextmanager
+def _own_path() -> Iterator[None]:
+    """Let the Java process that is started meanwhile, and Pythons of its, find our packages.
+
+    The process that plans batches beside the driver runs the executors' Python without the archive.
+    """
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 @contextmanager

@@ -260,7 +260,8 @@ def _worker_of(work: ActionWork) -> Worker:
 def _unpacked(files: tuple[Shipped, ...]) -> Path:
     """Return a working directory of its own for a program, with the files that were shipped."""
     # Spark removes this folder with its executor, also if a worker is killed.
-    folder = Path(tempfile.mkdtemp(prefix="action-", dir=SparkFiles.getRootDirectory()))
+    root = Path(SparkFiles.getRootDirectory()).resolve()  # "." on a cluster
+    folder = Path(tempfile.mkdtemp(prefix="action-", dir=root))
     folder.chmod(0o755)
     for file in files:
         target = folder / file.name

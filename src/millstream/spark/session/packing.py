@@ -1,0 +1,99 @@
+"""The Python packages of this environment as one archive, for executors that have a bare Python.
+
+    millstream-python.tar.gz        unpacked by Spark beside each executor, as `millstream-python/`
+      millstream/  pyarrow/  numpy/  ...
+
+It holds Millstream and the packages that it needs, as far as they are installed here, and those that
+are named besides. Not PySpark: executors have it with their Spark. Files are those of this system and
+this minor version of Python, which the executors must have too.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from millstream.errors import InvalidOption
+
+OURS: Final = "millstream"
+#: The folder in which executors find the packages.
+FOLDER: Final = "millstream-python"
+#: What comes with Spark.
+_WITH_SPARK: Final = frozenset({"pyspark", "py4j"})
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(;.*)?")
+#: Parts of packages that nothing loads in an executor.
+_LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
+
+
+def pack(file: Path, also: Iterable[str] = ()) -> list[str]:
+    """Write the archive, and return the names of the packages in it.
+
+    Raises:
+        InvalidOption: One of those that are named besides is not installed.
+    """
+    packages = needed(also)
+    part = file.with_name(f".{file.name}.part")
+    try:
+        # Most of it is machine code, which takes long to compress well.
+        with tarfile.open(part, "w:gz", compresslevel=1) as archive:
+            for path, name in _files(packages):
+                archive.add(path, name, recursive=False)
+        part.rename(file)
+    finally:
+        part.unlink(missing_ok=True)
+    return sorted(packages)
+
+
+def needed(also: Iterable[str] = ()) -> dict[str, Distribution]:
+    """Return the packages that executors need, by name."""
+    found: dict[str, Distribution] = {}
+    waiting = [OURS, *also]
+    wanted = frozenset(map(_plain, waiting))
+    while waiting:
+        name = _plain(waiting.pop())
+        if name in found or name in _WITH_SPARK:
+            continue
+        try:
+            found[name] = distribution(name)
+        except PackageNotFoundError:
+            if name in wanted:
+                msg = f'the package "{name}" is not installed here'
+                raise InvalidOption(msg, hint=f"install it: pip install {name}") from None
+            continue  # of an extra, or of another system
+        waiting += _required(found[name], extras=name == OURS)
+    return found
+
+
+def _required(package: Distribution, *, extras: bool) -> Iterator[str]:
+    for line in package.requires or ():
+        parsed = _REQUIREMENT.match(line)
+        if parsed is not None and (extras or "extra" not in (parsed[3] or "")):
+            yield parsed[1]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _files(packages: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
+    """Yield files, and what they are called in the archive."""
+    for name, package in packages.items():
+        for file in package.files or ():
+            if _carried(file, name):
+                yield Path(str(package.locate_file(file))), str(file)
+    # Where it is installed from a working copy, its list of files has none of its modules.
+    place = Path(__file__).parents[2]
+    for path in sorted(place.rglob("*")):
+        inside = PurePosixPath(OURS) / path.relative_to(place).as_posix()
+        if path.is_file() and not _LEFT_OUT & set(inside.parts):
+            yield path, str(inside)
+
+
+def _carried(file: PurePosixPath, package: str) -> bool:
+    outside = file.parts[0] in ("..", "/") or file.suffix == ".pth"
+    ours = package == OURS and file.parts[0] == OURS
+    return not (outside or ours or _LEFT_OUT & set(file.parts))
