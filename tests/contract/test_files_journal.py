@@ -35,11 +35,12 @@ def test_paths_and_file_urls_are_folders(address: str, path: str) -> None:
     assert journal_at(address) == FilesJournal(Path(path))
 
 
-@pytest.mark.parametrize("address", ["kafka://host:9092/topic", "file://far/a", "s3://bucket/a"])
+@pytest.mark.parametrize("address", ["file://far/a", "s3://bucket/a"])
 def test_other_kinds_are_refused_with_a_hint(address: str) -> None:
     with pytest.raises(UnknownJournalKind, match=address) as caught:
         journal_at(address)
-    assert caught.value.hint == "give a path or a URL like file:///data/orders"
+    hint = "give a path or a URL like file:///data/orders or kafka://host:9092/orders"
+    assert caught.value.hint == hint
 
 
 def test_journals_are_found_by_name(tmp_path: Path) -> None:

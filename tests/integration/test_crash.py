@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -108,6 +109,22 @@ def test_a_kill_between_any_two_writes_leaves_every_result_there_once(tmp_path: 
 
 
 @pytest.mark.soak
+@pytest.mark.kafka
+@pytest.mark.timeout(1200)
+def test_journals_in_kafka_give_the_same_results_after_kills(
+    tmp_path: Path, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_JOURNALS", f"kafka://{kafka}/{uuid.uuid4().hex[:8]}")
+    rows = prepared(tmp_path, 3_000)
+    for point in ("decided", "before-commit"):
+        die_at(tmp_path, point, POINTS[point])
+    the_rest_is_right(tmp_path, rows, least=1)
+    journals = tmp_path / ".millstream" / "crash" / "journals"
+    for name in ("events", "running"):
+        assert (journals / name / "kafka.json").exists()
+
+
+@pytest.mark.soak
 def test_ten_kills_at_any_moment_leave_every_result_there_once(tmp_path: Path) -> None:
     chance = random.Random(2020)
     rows = prepared(tmp_path, 6_000)
@@ -142,8 +159,8 @@ def die_at_work(root: Path, chance: random.Random) -> None:
     kill(process)
 
 
-def the_rest_is_right(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    assert committed(tmp_path) >= 3, "the kills came in the middle of the work"
+def the_rest_is_right(tmp_path: Path, rows: list[dict[str, Any]], least: int = 3) -> None:
+    assert committed(tmp_path) >= least, "the kills came in the middle of the work"
     last = start(tmp_path)
     assert last.wait(450) == 0, (tmp_path / "output.txt").read_text()[-3000:]
     parquet, jsonl = results(tmp_path)

@@ -144,7 +144,7 @@ def test_a_writer_killed_at_any_moment_loses_nothing_and_repeats_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["kill", "pause"])
+@pytest.mark.parametrize("how", [pytest.param("kill", marks=pytest.mark.soak), "pause"])
 def test_a_broker_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path, how: str) -> None:
     broker = Broker(tmp_path / "kafka", free_port())
     broker.start()

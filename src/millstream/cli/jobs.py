@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.cli.environment import engines_of_environment
-from millstream.cli.options import Engines, Json, State, Timeout, TokenFile
+from millstream.cli.options import Engines, Journals, Json, State, Timeout, TokenFile
 from millstream.cli.output import encoded, group_cells, seconds_of, show, table
 from millstream.terminal.console import Console
 
@@ -54,13 +54,15 @@ def deploy(
         typer.Option(min=1, help="Let senders wait while this many rows are not processed."),
     ] = None,
     state: State = None,
+    journals: Journals = None,
     engine: Engines = None,
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
     """Deploy a flow or a scheme, on one engine or a cluster."""
     _check(flow)
-    options = {"rows_per_batch": rows_per_batch, "most_unread": most_unread, "state": state}
+    options: dict[str, object] = {"rows_per_batch": rows_per_batch, "most_unread": most_unread}
+    options |= {"state": state, "journals": journals}
     with cluster(engine, token_file) as found:
         with Console(stderr=True).status(f"deploying {flow}"):
             job = found.deploy(

@@ -11,6 +11,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Master = Annotated[
     str | None, typer.Option(help="A Spark master; by default, the cores of this machine.")
 ]
+Journals = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MILLSTREAM_JOURNALS",
+        help="Keep new journals in Kafka: kafka://host:9092, or with the beginning of the topics' names.",
+    ),
+]
 Serve = Annotated[
     str,
     typer.Option(

@@ -23,6 +23,7 @@ from millstream.cli.environment import secrets_beside
 from millstream.cli.options import (
     ExecutorPython,
     InboxPort,
+    Journals,
     Key,
     Master,
     Network,
@@ -61,6 +62,7 @@ def run(
     ] = 500_000,
     state: State = None,
     executor_python: ExecutorPython = None,
+    journals: Journals = None,
     serve: Serve = "auto",
     serve_port: ServePort = 0,
     port: InboxPort = 0,
@@ -91,6 +93,7 @@ def run(
     keys = None if listening.security is None else listening.security.keys
     log = data / described.name / "run.log"
     claimed = claim(data / described.name, described.name)
+    _keep_journals(journals, data / described.name)
     planned = preflight(described, data / described.name, flow.resolve().parent, listening)
     terminal = Console()
     before = ended_before(planned, data / described.name, __version__) if until_end else None
@@ -125,6 +128,13 @@ def run(
         with Console(stderr=True).status("stopping"):
             running.stop()
             spark.stop()
+
+
+def _keep_journals(address: str | None, folder: Path) -> None:
+    if address is not None:
+        from millstream.journal import keep_journals
+
+        keep_journals(folder / "journals", address, folder.name)
 
 
 def compiling(flow: Flow) -> Popen[bytes] | None:

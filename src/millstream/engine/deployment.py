@@ -29,10 +29,11 @@ from millstream.engine.jobs import package as packages
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Job, JobState
 from millstream.engine.jobs.status import Peer, Places, Prepared
-from millstream.engine.jobs.store import MOST_UNREAD, JobSettings, Store, Stored
+from millstream.engine.jobs.store import JOURNALS, MOST_UNREAD, JobSettings, Store, Stored
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import InvalidOption, JobExists
+from millstream.journal import keep_journals
 
 #: How long a driver may take to read a flow.
 _DESCRIBE_S: Final = 120.0
@@ -137,7 +138,10 @@ class Deployments:
             described = driver.ask(Describe(str(flow), name), Described, _DESCRIBE_S)
             pinned = self._binaries.pinned(described.binaries, binaries)
             with self._reserved(described.name):
-                declare = Declare(str(self._folders.flow(described.name)))
+                home = self._folders.flow(described.name)
+                if options.get(JOURNALS) is not None:
+                    keep_journals(home / "journals", options[JOURNALS], described.name)
+                declare = Declare(str(home))
                 driver.ask(declare, Declared, _DESCRIBE_S)
                 settings = JobSettings(
                     flow=flow.name,
@@ -197,6 +201,10 @@ class Deployments:
 def _check(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         rows = name in ("rows_per_batch", MOST_UNREAD) and type(value) is int and value > 0
-        if not rows and not (name == "state" and value in (None, "memory", "rocksdb")):
-            hint = 'options are "rows_per_batch" and "most_unread", numbers, and "state": "memory" or "rocksdb"'
+        kept = name == JOURNALS and isinstance(value, str)
+        if not rows and not kept and not (name == "state" and value in (None, "memory", "rocksdb")):
+            hint = (
+                'options are "rows_per_batch" and "most_unread", numbers, "state": "memory" or'
+                ' "rocksdb", and "journals": "kafka://host:9092"'
+            )
             raise InvalidOption(f'a job cannot have the option "{name}": {value!r}', hint=hint)

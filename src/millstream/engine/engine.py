@@ -132,7 +132,7 @@ class Engine(JobQueries):
     ) -> JobStatus:
         """Deploy a flow on this engine alone: prepare and begin.
 
-        `options` are "rows_per_batch" and "most_unread" (int), and "state" ("memory" or "rocksdb").
+        `options` are "rows_per_batch", "most_unread" (int), "state" ("memory", "rocksdb"), "journals".
 
         Raises:
             BadPackage: It is not what `package.pack` makes.

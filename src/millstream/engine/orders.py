@@ -23,7 +23,7 @@ from millstream.engine.jobs import lifecycle as life
 from millstream.engine.jobs import package
 from millstream.engine.jobs.folders import Folders
 from millstream.engine.jobs.lifecycle import Event, Order
-from millstream.engine.jobs.store import MOST_UNREAD, Store
+from millstream.engine.jobs.store import JOURNALS, MOST_UNREAD, Store
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.engine.schemes.guests import Guest, Guests
@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 STOP_S: Final = 30.0
 #: How long a new job waits for the engines that have its other partitions.
 MEET_S: Final = 5.0
+#: Options of a job that are not its driver's.
+_OURS: Final = (MOST_UNREAD, JOURNALS)
 #: With less room (bytes) on its disk no driver can do anything.
 LEAST_ROOM: Final = 1 << 20
 
@@ -239,7 +241,7 @@ class Orders:
                 data=str(self._folders.job(managed.name)),
                 root=str(self._folders.root(settings)),
                 log=str(self._folders.log(managed.name)),
-                options={k: v for k, v in settings.options.items() if k != MOST_UNREAD},
+                options={k: v for k, v in settings.options.items() if k not in _OURS},
                 engines=settings.engines,
                 landings=self._inboxes.job(managed.name).open_landings(),
                 binaries={

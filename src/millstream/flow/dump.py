@@ -86,4 +86,5 @@ def _source(stage: Source | Reads) -> Tree:
         return forms.given({"reads": stage.journal, "schema": stage.schema.ddl, "time": stage.time})
     options = ("time", "lateness", "key", "ahead", "idle", "partitions", "keep_for", "keep_bytes")
     tree: Tree = forms.given(stage.origin.to_yaml()) | forms.changed(stage, *options)
+    tree |= forms.given({"journal": stage.address})
     return tree if stage.keyed_by is None else {**tree, "key": str(stage.keyed_by)}

@@ -128,6 +128,7 @@ class Flow:
         partitions: int = 1,
         keep_for: str | timedelta | None = None,
         keep_bytes: int | None = None,
+        journal: str | None = None,
     ) -> Stream:
         """Return the stream of events from outside.
 
@@ -148,6 +149,8 @@ class Flow:
             keep_for: Keep what all groups have read for so long; permanently if neither this
                 nor `keep_bytes` is given.
             keep_bytes: Keep so many bytes, per partition, of what all groups have read.
+            journal: Where its journal is kept, "kafka://host:9092/topic"; in the job's folder, or
+                where the job's journals are, if it is left out.
         """
         site = self._site(name, "source")
         if not isinstance(spec, SourceSpec):
@@ -162,7 +165,8 @@ class Flow:
         timing = column, late, routed, site.duration(ahead, "ahead"), site.duration(idle, "idle")
         kept = partitions, site.kept(partitions, keep_for, keep_bytes), keep_bytes
         origin = spec.timed_by(column)
-        stage = Source(name, origin, spec.schema, *timing, *kept, keyed_by, site.where)
+        at = site.address(journal)
+        stage = Source(name, origin, spec.schema, *timing, *kept, keyed_by, at, site.where)
         return self.keep(stage, Stream(self, name, spec.schema, column, routed, late, keyed_by))
 
     def _site(self, name: str, kind: str = "stage") -> Site:

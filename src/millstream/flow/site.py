@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 
+from millstream.brokers.address import parse
 from millstream.errors import (
     DuplicateColumn,
     FlowError,
@@ -109,6 +110,13 @@ class Site:
             fact = f"keeps {keep_bytes} bytes"
             raise self.mistake(InvalidOption, fact, hint="give a number of bytes")
         return None if keep_for is None else self.duration(keep_for, "keep_for")
+
+    def address(self, given: str | None) -> str | None:
+        """Return where a journal is kept, checked; None: in the job's folder."""
+        if given is not None:
+            with self.naming("journal's address"):
+                parse(given)
+        return given
 
     def check_name(self) -> None:
         """Refuse a name that is missing, malformed or reserved."""

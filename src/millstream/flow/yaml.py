@@ -8,7 +8,8 @@
         inbox: flight string, origin string, delay double, at timestamp
         time: at
         lateness: 30 minutes
-        key: origin                   # also: ahead, idle, partitions, keep_for, keep_bytes
+        key: origin                   # also: ahead, idle, partitions, keep_for, keep_bytes,
+                                      # journal (kafka://host:9092/topic)
       weather:
         files: data/weather/*.csv     # with schema; also: format, follow, options
         schema: origin string, temp double, at timestamp
@@ -86,7 +87,7 @@
         emit: origin, b.delay as delay
       kept:
         journal: once                 # the stream that gets a journal; also: partitions, key,
-                                      # keep_for, keep_bytes
+                                      # keep_for, keep_bytes, at (kafka://host:9092/topic)
 
     sinks:
       hourly:
@@ -117,7 +118,7 @@ from millstream.flow.stages import EntryPoint, Stage
 from millstream.flow.stream import Stream
 from millstream.flow.targets import TargetSpec
 
-_OPTIONS = ("time", "lateness", "key", "ahead", "idle", "keep_for")
+_OPTIONS = ("time", "lateness", "key", "ahead", "idle", "keep_for", "journal")
 
 
 def load(path: str | PathLike[str]) -> Flow:

@@ -13,7 +13,7 @@ from millstream.errors import NotThere
 from millstream.flow.sources import Intake, Payload
 from millstream.ingest.checks import Rules
 from millstream.ingest.feed import Idleness
-from millstream.journal import Description, journal_at
+from millstream.journal import Description, journal_at, journal_kept
 from millstream.storage import Folder
 
 if TYPE_CHECKING:  # a producer should not have to load what describes flows
@@ -57,7 +57,7 @@ def declare(source: Source, folder: Path) -> tuple[Description, SourceSettings]:
     Raises:
         SchemaConflict: The journal holds other columns.
     """
-    description = journal_at(folder).create(
+    description = journal_kept(folder, source.address).create(
         source.schema.arrow(), partitions=source.partitions, time=source.time
     )
     intake = source.origin.intake

@@ -12,7 +12,7 @@
 `kind.py` has all operations; `kinds/` has what they are done with.
 """
 
-from millstream.journal.address import journal_at, journals_in
+from millstream.journal.address import journal_at, journal_kept, journals_in, keep_journals
 from millstream.journal.base import (
     FOREVER,
     Accepted,
@@ -43,6 +43,8 @@ __all__ = [
     "Staged",
     "Steps",
     "journal_at",
+    "journal_kept",
     "journals_in",
+    "keep_journals",
     "late_mask",
 ]

@@ -224,6 +224,11 @@ class DeadLetters(Protocol):
 class Journal(Protocol):
     """A journal at an address, whether it exists or not; each operation opens what it needs."""
 
+    @property
+    def task_address(self) -> str:
+        """What `journal_at` takes in a task, which may run on another host."""
+        ...
+
     # declaring
 
     def exists(self) -> bool: ...

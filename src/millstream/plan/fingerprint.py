@@ -27,7 +27,7 @@ from millstream.plan.groups import Group, Plan
 # JSON values, whose types Python cannot express briefly.
 Data = Any
 _FORMAT = 1
-_UNIMPORTANT = ("keep_for", "keep_bytes")
+_UNIMPORTANT = ("keep_for", "keep_bytes", "address")
 
 
 _Lines = Callable[[str, dict[str, Data], dict[str, Data]], Iterator[str]]

@@ -407,3 +407,34 @@ def test_a_journal_without_the_stream_s_key_stays_without(tmp_path):
 def test_an_inbox_names_its_producers_and_an_empty_list_is_nobody(tmp_path, given, meant):
     text = f"name: f\nsources:\n  a:\n    inbox: k string\n    {given}\nsinks:\n  s:\n    from: a\n    memory:\n"
     assert read(tmp_path, text).stages["a"].origin.producers == meant
+
+
+KEPT = """\
+name: shop
+sources:
+  orders:
+    inbox: id long, at timestamp
+    time: at
+    journal: kafka://b:9092/orders
+stages:
+  kept:
+    journal: orders
+    at: kafka://shop@b:9093/kept?password=kafka-password&tls=true
+sinks:
+  out:
+    from: kept
+    console: 10
+"""
+
+
+def test_a_journal_can_be_kept_in_kafka(tmp_path):
+    flow = read(tmp_path, KEPT)
+    assert flow.stages["orders"].address == "kafka://b:9092/orders"
+    assert flow.stages["kept"].address.startswith("kafka://shop@b:9093/kept?")
+    again = read(tmp_path, dump(flow))
+    assert again.stages == flow.stages
+
+
+def test_a_journal_that_can_be_nowhere_is_refused(tmp_path):
+    wrong = KEPT.replace("kafka://b:9092/orders", "s3://bucket/orders")
+    refused(tmp_path, wrong, errors.InvalidOption, 'source "orders"', "is not the address")

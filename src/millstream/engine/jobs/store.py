@@ -60,6 +60,8 @@ _SCHEMAS: Final = (_JOBS, _BINARIES, _VERSIONS)
 
 #: The option of a job that limits how many rows may wait for its driver.
 MOST_UNREAD: Final = "most_unread"
+#: The one that says where its journals are kept.
+JOURNALS: Final = "journals"
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):

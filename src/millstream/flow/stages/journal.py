@@ -33,7 +33,14 @@ class Journal(Written):
     key: str | None = None
     keep_for: timedelta | None = None
     keep_bytes: int | None = None
+    #: Where it is kept; None: in the job's folder.
+    address: str | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
+
+    def described(self, fields: Tree) -> Tree:
+        if self.address is None:
+            del fields["address"]
+        return fields
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -49,7 +56,7 @@ class Journal(Written):
 
     @classmethod
     def from_yaml(cls, name: str, entry: Entry, inputs: list[Stream]) -> Stream:
-        given = entry.given(text=("key", "keep_for"), whole=("partitions", "keep_bytes"))
+        given = entry.given(text=("key", "keep_for", "at"), whole=("partitions", "keep_bytes"))
         # "key: null" means that there is none, not even the stream's.
         keyless = entry.has("key") and "key" not in given
         return (inputs[0].key_by(None) if keyless else inputs[0]).journal(name, **given)
@@ -57,6 +64,7 @@ class Journal(Written):
     def to_yaml(self, flow: Flow) -> Tree:
         tree = {"journal": self.input}
         tree |= forms.changed(self, "partitions", "keep_for", "keep_bytes")
+        tree |= forms.given({"at": self.address})
         # The key is written only where it is not the stream's own: also that there is none.
         own = self.key == flow.stream(self.input).key
         return tree if own else {**tree, "key": self.key}
@@ -75,6 +83,7 @@ class JournalMethod(Upstream):
         key: str | None = None,
         keep_for: str | timedelta | None = None,
         keep_bytes: int | None = None,
+        at: str | None = None,
     ) -> Stream:
         """Return this stream as a journal of its own, which cuts the flow into groups.
 
@@ -87,6 +96,8 @@ class JournalMethod(Upstream):
                 it is left out.
             keep_for: Keep what all have read for so long.
             keep_bytes: Keep so much of what all have read.
+            at: Where it is kept, "kafka://host:9092/topic"; in the job's folder, or where the job's
+                journals are, if it is left out.
         """
         # The name of a stage until it is known to be one.
         site = replace(self._site(name), kind="journal")
@@ -94,5 +105,6 @@ class JournalMethod(Upstream):
         by = self._own_key if key is None else (key,)
         above, columns = self._keyed(site, by, "is keyed by")
         column = next(iter(columns), None)
-        stage = Journal(name, above.name, partitions, column, kept, keep_bytes, site.where)
+        address = site.address(at)
+        stage = Journal(name, above.name, partitions, column, kept, keep_bytes, address, site.where)
         return self.flow.add(stage, above)

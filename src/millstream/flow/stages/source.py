@@ -34,10 +34,14 @@ class Source(Written):
     keep_bytes: int | None = None
     #: The key, where it is an expression: it plays no part in where rows are.
     keyed_by: KeyExpression | None = None
+    #: Where the journal is kept; None: in the job's folder.
+    address: str | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
 
     def described(self, fields: Tree) -> Tree:
         keyed_by = fields.pop("keyed_by")
+        if self.address is None:
+            del fields["address"]
         return fields if keyed_by is None else {**fields, "key": str(keyed_by)}
 
     @property

@@ -25,7 +25,7 @@ from millstream.errors import InvalidOption
 from millstream.flow.flow import Flow
 from millstream.flow.site import Site
 from millstream.flow.stages import Source, Written
-from millstream.journal import journal_at
+from millstream.journal import journal_at, journal_kept
 from millstream.plan import fingerprint
 from millstream.plan.groups import Group, entry_above, journal_read, plan
 from millstream.spark.failpoints import passing
@@ -207,7 +207,7 @@ class FlowVersion:
                 continue  # in a shadow, what others use stays as it is
             if not isinstance(stage, Written):
                 continue
-            journal_at(self.journal(name)).create(
+            journal_kept(self.journal(name), stage.address).create(
                 arrow_schema(self.analysis.schemas[name])
                 if stage.declared is None
                 else stage.declared.arrow(),

@@ -37,6 +37,10 @@ class FilesJournal:
     path: Path
     disk: Disk = REAL
 
+    @property
+    def task_address(self) -> str:
+        return str(self.path)
+
     # declaring
 
     def exists(self) -> bool:

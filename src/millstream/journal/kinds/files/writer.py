@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 
@@ -315,7 +316,7 @@ class Writer:
         self._senders.close()
         self._lock.release()
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 
+from millstream.brokers.address import parse, written
 from millstream.brokers.connection import Connection
 from millstream.clock import Clock
 from millstream.errors import JournalMissing
 from millstream.journal.base import Committed, Description, Reasoned, Staged, Trimmed
 from millstream.journal.health import Repaired, Summary, Verification
+from millstream.journal.kind import PartitionWriter
 from millstream.journal.kinds.files import FilesJournal, arrivals, dead, description, growth
 from millstream.journal.kinds.files.claims import ClaimsFile
 from millstream.journal.kinds.files.layout import description_file
@@ -46,6 +51,25 @@ class KafkaJournal:
         """Return the journal whose folder this is."""
         found = marker.read(path)
         return cls(path, found.connection, found.topic)
+
+    @classmethod
+    def in_folder(cls, path: Path, address: str) -> KafkaJournal:
+        """Return the journal at an address, with its copy in a folder."""
+        found, topic = parse(address)
+        return cls(path, found, topic)
+
+    @classmethod
+    def at(cls, address: str) -> KafkaJournal:
+        """Return the journal at an address, with a copy that this user has on this host."""
+        found, topic = parse(address)
+        name = xxhash.xxh3_64_hexdigest(written(found, topic).encode())
+        folder = Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}" / name
+        return cls(folder, found, topic)
+
+    @property
+    def task_address(self) -> str:
+        """What `journal_at` takes where the folder is not to be seen."""
+        return written(self.connection, self.topic)
 
     @property
     def _topics(self) -> Topics:
@@ -76,9 +100,10 @@ class KafkaJournal:
     ) -> Description:
         marker.mark(self._topics)
         topics.make(self.connection, self.topic, partitions)
-        topics.check(self.connection, self.topic, partitions)
-        self._topics.adopt_description()
+        topics.keep(self.path, topics.check(self.connection, self.topic, partitions))
         file = description_file(self.path)
+        if not file.exists():
+            self._topics.adopt_description()
         before = file.read_bytes() if file.exists() else b""
         made = description.create(
             self.path, schema, partitions=partitions, time=time, written_by=written_by
@@ -113,7 +138,7 @@ class KafkaJournal:
 
     def writer(
         self, partition: int = 0, *, clock: Clock | None = None, timeout: float = 0.0
-    ) -> KafkaWriter:
+    ) -> PartitionWriter:
         return KafkaWriter(
             self._topics, self._limits(), self.describe(), partition, clock=clock, timeout=timeout
         )
@@ -231,12 +256,6 @@ class KafkaJournal:
         return health.repair(self._topics, self.describe().partitions)
 
 
-_limits: dict[tuple[Connection, str, int], Limits] = {}
-
-
 def limits(found: Topics, partitions: int) -> Limits:
-    """Return what the topics take, checked once in each process."""
-    key = (found.connection, found.topic, partitions)
-    if key not in _limits:
-        _limits[key] = topics.check(found.connection, found.topic, partitions)
-    return _limits[key]
+    """Return what the topics take: as `create` has found it, or as it is checked now."""
+    return topics.known(found.path) or topics.check(found.connection, found.topic, partitions)

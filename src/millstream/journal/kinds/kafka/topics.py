@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from millstream.brokers.clients import PATIENCE_S, admin, describe
 from millstream.brokers.connection import Connection
 from millstream.brokers.errors import translated
 from millstream.errors import SchemaConflict, TopicMissing
+from millstream.storage.disk import REAL, write_whole
 
 INDEX: Final = ".index"
 #: What a topic must have, or it loses rows on its own.
@@ -20,6 +23,7 @@ _NEEDED: Final = {
     "cleanup.policy": "delete",
     "unclean.leader.election.enable": "false",
 }
+_LIMITS: Final = "limits.json"
 _REPLICAS: Final = 3
 _SMALLEST: Final = 64 * 1024
 #: What a record has around its value, and a batch around its records.
@@ -32,6 +36,19 @@ class Limits:
 
     data: int
     index: int
+
+
+def keep(folder: Path, limits: Limits) -> None:
+    """Keep what topics take in a folder: whoever writes from this host asks there."""
+    write_whole(REAL, folder / _LIMITS, json.dumps(asdict(limits)).encode())
+
+
+def known(folder: Path) -> Limits | None:
+    """Return what topics take, if that is known here."""
+    try:
+        return Limits(**json.loads((folder / _LIMITS).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
 
 
 def index_topic(topic: str) -> str:
