@@ -136,7 +136,7 @@ class Record:
         first_seq, last_seq, *times, appended_at, data_checksum = rest
         low, high, before, after, lag, floor = map(maybe, times)
         return cls(
-            kind=Kind(kind),
+            kind=Kind.PROGRESS if flags & _PROGRESS else Kind(kind),
             position=position,
             count=count,
             appended_at=appended_at,
