@@ -56,8 +56,8 @@ prove: setup ## prove that switches change no result: all kinds of stages, death
 sim: setup ## simulate links under faults, 10,000 seeds (SEED=7 tells the story of one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation.run $(SEED) $(ARGS)
 
-fuzz: setup ## hostile records on all ways into a journal, and hostile requests, N thousand for each (N=1)
-	@PROFILE=fuzz N=$(or $(N),1) $(BIN)/pytest --timeout=7200 -q tests/property/test_hostile_re{cords,quests}.py $(ARGS)
+fuzz: setup ## hostile records on all ways into a journal, hostile requests and devices, N thousand for each (N=1)
+	@PROFILE=fuzz N=$(or $(N),1) $(BIN)/pytest --timeout=7200 -q tests/property/test_hostile_*.py $(ARGS)
 
 sdk: setup ## build and test the SDKs for actions (ARGS="c go" for some of them)
 	@$(BIN)/python sdk/check.py $(ARGS)

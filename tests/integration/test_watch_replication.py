@@ -254,6 +254,20 @@ def test_other_patterns_do_not_replicate_and_the_status_says_so(
     assert warned.levelname == "WARNING"
 
 
+def test_a_peer_cannot_fill_a_device_with_runs(
+    two: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = two.start("A"), two.start("B", limits=Limits(runs=3))
+    for number in range(10):
+        a.event("a", number)
+    wait_for(lambda: "room for 3" in (a.peer("B").reason or ""))
+    wait_for(lambda: "room for 3" in (b.peer("A").refused or (0, ""))[1])
+    assert len(b.runs()) <= 3
+    b.event("a", 99)
+    assert len(b.runs()) <= 4
+    wait_for(lambda: "a message of peer A is refused" in caplog.text)
+
+
 def test_a_device_with_another_key_is_not_let_in(two: Network, tmp_path: Path) -> None:
     b = two.start("B")
     new_keys(tmp_path / "forged", "A")

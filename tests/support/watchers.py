@@ -167,7 +167,11 @@ def member(
         settings.device,
         os.urandom(8).hex(),
         [peer.name for peer in settings.peers],
-        Sharing(periods=settings.periods, limit=settings.limits.changes),
+        Sharing(
+            periods=settings.periods,
+            limit=settings.limits.changes,
+            most_runs=settings.limits.runs,
+        ),
         elapsed=time.monotonic_ns() // 1000,
     )
     replicator = Replicator(

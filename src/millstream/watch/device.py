@@ -24,6 +24,7 @@ from millstream.watch.matcher import Matcher
 from millstream.watch.messages import Ack, EventId, Records, RunId, Say
 from millstream.watch.plain import PlainMatcher
 from millstream.watch.records import Reader, Writer
+from millstream.watch.room import MOST_RUNS, Room
 from millstream.watch.runs import Key, Run
 
 _FORGET_PARTS: Final = 8
@@ -43,6 +44,7 @@ class Sharing:
             unconfirmed.
         ahead: How far an event's time may be ahead of the clock, in microseconds.
         limit: How many changes are kept for peers that are away.
+        most_runs: Above how many known runs the new ones of peers are refused.
     """
 
     periods: Periods = field(default_factory=Periods)
@@ -51,6 +53,7 @@ class Sharing:
     across: Literal["seed"] | None = None
     ahead: int = 3_600_000_000
     limit: int = LIMIT
+    most_runs: int = MOST_RUNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Device:
         for matcher in self.matchers.values():
             matcher.moves.failures = self.failures
         self._looks = [_look(matcher, durable) for matcher in self.matchers.values()]
+        self._room = Room(self.sharing.most_runs, self.matchers.values())
         self._ahead = self.sharing.ahead
         spans = [pattern.span for pattern in patterns if pattern.span is not None]
         recall = self.sharing.recall
@@ -188,7 +192,11 @@ class Device:
             raise DeviceRefused(f'device "{peer}" is not a peer of {self.name}')
         reader = Reader(self.matchers.get, say.events)
         runs = [reader.run(record) for record in say.runs]
-        teller = peer if self._current(peer, say.incarnation) else None
+        for run_id in say.delivered:
+            reader.known(run_id)
+        self._room.check(runs)
+        lives = self._lives.setdefault(peer, [])
+        teller = peer if _current(lives, say.incarnation) else None
         found = [complete for run in runs for complete in self._merge(run, teller, clock)]
         for run_id in say.delivered:
             self._mark(run_id, teller)
@@ -320,20 +328,15 @@ class Device:
         self._delivered &= known
         self._theirs = {one.id: one for one in self._theirs.values() if one.id in known}
 
-    def _current(self, peer: str, incarnation: str) -> bool:
-        """Tell whether a message is of a peer's present life: else it may have forgotten it."""
-        lives = self._lives.setdefault(peer, [])
-        if incarnation not in lives:
-            lives.append(incarnation)
-        return lives[-1] == incarnation
-
     def _merge(self, run: Run, peer: str | None, clock: int | None) -> list[Complete]:
         if run.deadline is not None and run.deadline < self.now - self.recall:
             return []  # it is forgotten here, whatever became of it
         matcher = self.matchers[run.id.pattern]
         assert isinstance(matcher, Matcher), "no other is replicated"
         self._pass(run.link.seen.at, clock)
-        return self._changed(matcher, matcher.merge(run), received=run, peer=peer)
+        changes = matcher.merge(run)
+        self._room.taken(len(changes))
+        return self._changed(matcher, changes, received=run, peer=peer)
 
     def _changed(
         self,
@@ -379,6 +382,13 @@ class Device:
         self._new.delivered.append(id)
         if self.contacts:
             self.log.append(Delivered(id), known_to=peer)
+
+
+def _current(lives: list[str], incarnation: str) -> bool:
+    """Tell whether a message is of a peer's present life: else it may have forgotten it."""
+    if incarnation not in lives:
+        lives.append(incarnation)
+    return lives[-1] == incarnation
 
 
 def _look(matcher: Matcher | PlainMatcher, durable: bool) -> _Look:

@@ -131,6 +131,16 @@ class Matcher:
         """How many runs are live."""
         return sum(len(runs.live) for runs in self.keys.values())
 
+    @property
+    def held(self) -> int:
+        """How many runs are known, finished or not."""
+        return sum(len(runs.live) + len(runs.done) for runs in self.keys.values())
+
+    def knows(self, id: RunId) -> bool:
+        """Tell whether a run is known, finished or not."""
+        runs = self.keys.get(id.key)
+        return runs is not None and runs.known(id) is not None
+
     def __iter__(self) -> Iterator[Run]:
         for runs in self.keys.values():
             yield from runs.live.values()

@@ -20,6 +20,8 @@ MOST_NAME = 256
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Moment = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+#: A time that a datetime can have, from the year 1 to 9999.
+Time = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 
 
 class Fork(NamedTuple):
@@ -57,7 +59,7 @@ class Happened(msgspec.Struct, frozen=True, array_like=True):
 
     sender: Name
     number: Count
-    at: Moment
+    at: Time
     row: dict[str, Any]
 
 
@@ -75,7 +77,7 @@ class RunRecord(msgspec.Struct, frozen=True, array_like=True):
     states: list[Count] = []
     waits: Count = 0
     by: str = ""
-    at: Moment = 0
+    at: Time = 0
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -35,6 +35,9 @@ def _lines(status: WatcherStatus) -> Iterator[str]:
         ({"peer": each.name}, each.heard_s) for each in status.peers if each.heard_s is not None
     ]
     yield from _metric("peer_contact_seconds", "gauge", "Time since the last contact.", contact)
+    refused = [({"peer": each.name}, each.refused[0]) for each in status.peers if each.refused]
+    why = "Messages of a peer that were refused here."
+    yield from _metric("peer_refused_total", "counter", why, refused)
     waiting = [({"output": each.name}, each.waiting) for each in status.outputs]
     yield from _metric("output_waiting", "gauge", "Complex events to be delivered.", waiting)
     delivered = [({"output": each.name}, each.delivered) for each in status.outputs]

@@ -8,8 +8,10 @@ that the automaton allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from math import isnan
+from typing import Any, Final
 
 from millstream.errors import ConditionFailed, DeviceRefused, EventRefused
 from millstream.patterns.edge import Seen
@@ -19,6 +21,8 @@ from millstream.watch.matcher import DONE, Matcher
 from millstream.watch.messages import Happened, RunId, RunRecord
 from millstream.watch.plain import PlainMatcher
 from millstream.watch.runs import Link, Run
+
+_KEYS: Final = (str, int, bool, bytes, datetime)
 
 
 class Writer:
@@ -102,13 +106,24 @@ class Reader:
             known = self._seen[pattern, place] = made
         return known
 
+    def known(self, id: RunId) -> Matcher | PlainMatcher:
+        """Return the matcher of a run.
+
+        Raises:
+            DeviceRefused: There is none, or the run's key cannot be one of its keys.
+        """
+        matcher = self.matcher(id.pattern)
+        if len(id.key) != len(matcher.pattern.keys) or not all(map(_keyable, id.key)):
+            raise DeviceRefused(f'a run of pattern "{id.pattern}" has the key {id.key!r:.100}')
+        return matcher
+
     def run(self, record: RunRecord) -> Run:
         """Return the run of a record.
 
         Raises:
             DeviceRefused: Its history is not one of the pattern.
         """
-        matcher = self.matcher(record.id.pattern)
+        matcher = self.known(record.id)
         taken = [(block, self.event(record.id.pattern, place)) for block, place in record.history]
         if not taken or taken[0][1].id != record.id.first:
             raise DeviceRefused(f"the history of run {run_text(record.id)} does not begin with it")
@@ -131,6 +146,13 @@ class Reader:
         )
         run.deadline = matcher.moves.deadline(run.states, run.started_at, link.seen.at)
         return run
+
+
+def _keyable(value: Any) -> bool:
+    """Tell whether a value can be one of a key: what `EdgePattern.key` returns."""
+    if type(value) is float:
+        return not isnan(value)
+    return value is None or type(value) in _KEYS
 
 
 def _replayed(matcher: Matcher, id: RunId, taken: list[tuple[int, Seen]]) -> Link:

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from millstream.clock import MICROSECOND, Clock, SystemClock
-from millstream.errors import StateDamaged, StateNotWritten
+from millstream.errors import DeviceRefused, StateDamaged, StateNotWritten
 from millstream.links.transport import Loop
 from millstream.watch import choice
 from millstream.watch.device import Complete, Device
@@ -122,6 +122,7 @@ class Replicator:
         )
         self._lines: dict[str, Line] = {}
         self._reasons: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
         self._listener: Listener | None = None
         self._loop: Loop | None = None
         self._unwritten: str | None = None
@@ -234,12 +235,22 @@ class Replicator:
         """Merge a peer's message; on the listener's thread."""
         with self.lock:
             now, clock = self._clock.elapsed_us(), self._clock.now_us()
-            ack, found = self._device.receive(peer, say, now, clock=clock)
+            try:
+                ack, found = self._device.receive(peer, say, now, clock=clock)
+            except DeviceRefused as error:
+                self._note_refusal(peer, error.message)
+                raise
+            self._refused.pop(peer, None)
             self.save()
         self.wake()
         for complete in found:
             self._on_complete(complete, complete.by == self._device.name)
         return ack
+
+    def _note_refusal(self, peer: str, reason: str) -> None:
+        if self._refused.get(peer) != _gist(reason):
+            self._refused[peer] = _gist(reason)
+            _log.warning("a message of peer %s is refused: %s", peer, reason)
 
     def _turn(self, _now: float) -> float | None:
         """Send what is due; return when to look again, in seconds."""

@@ -12,7 +12,8 @@
       resync: 60 s
     limits:                           # changes: entries of the change log; log, piece and message:
       changes: 100_000                # bytes of the log on disk, of a piece of a RESYNC, and of
-      log: 4_000_000                  # the largest message that is accepted
+      log: 4_000_000                  # the largest message that is accepted; runs: how many may be
+                                      # known before peers' new ones are refused
     recall: 10 min                    # how long events are remembered; by default a pattern's span
     skew: 1 s                         # how far clocks may differ where devices stamp events
     key_owner: true                   # all events of a key come to one device
@@ -46,10 +47,11 @@ from millstream.flow.durations import duration
 from millstream.links import network
 from millstream.links.keys import NAME, public_of, read_public
 from millstream.watch.choice import Periods
+from millstream.watch.room import MOST_RUNS
 
 _PERIODS: Final = ("ping", "resync", "stash_again", "ping_again", "resync_again", "limit")
 _SKEW: Final = timedelta(seconds=1)
-_LIMITS: Final = ("changes", "log", "piece", "message")
+_LIMITS: Final = ("changes", "log", "piece", "message", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Limits:
     log: int = 4_000_000
     piece: int = 1_000_000
     message: int = 8_000_000
+    runs: int = MOST_RUNS
 
     def __post_init__(self) -> None:
         for name in _LIMITS:

@@ -412,6 +412,7 @@ def _sharing(settings: Settings) -> Sharing:
         key_owner=settings.key_owner,
         across="seed" if settings.across == "seed" else None,
         limit=settings.limits.changes,
+        most_runs=settings.limits.runs,
     )
 
 
