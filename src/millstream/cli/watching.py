@@ -108,11 +108,14 @@ def _watch(watcher: Watcher, folder: Path, stop: threading.Event, *, token: bool
 
     server = next(one for one in watcher.inputs if isinstance(one, HttpInput))
     note = folder / NOTE
-    try:
-        watcher.start()
+
+    def greet() -> None:
         note.write_bytes(msgspec.json.encode(Note(server.url, os.getpid(), token)))
         names = ", ".join(one.name for one in watcher.patterns)
         _say(f"{watcher.device} watches for {names}; status at {server.url}/status")
+
+    try:
+        watcher.start(greet)
         with _progress(watcher):
             while not stop.wait(0.1) and not watcher.ended:
                 pass

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -274,28 +275,36 @@ class Node:
 
     # asking
 
-    # While the disk refuses, whoever writes holds the guard: then, as it was when that began.
+    @contextmanager
+    def _asking(self) -> Iterator[_Stuck | None]:
+        """Hold the guard; or, while the disk refuses and a writer holds it, yield what was then."""
+        while (stuck := self._stuck) is None:
+            if self._guard.acquire(timeout=_AGAIN_S):
+                try:
+                    yield None
+                finally:
+                    self._guard.release()
+                return
+        yield stuck
 
     def replication(self) -> Replication:
         """Return how replication stands."""
-        stuck = self._stuck
-        return self._replicator.status() if stuck is None else stuck.replication
+        with self._asking() as stuck:
+            return self._replicator.status() if stuck is None else stuck.replication
 
     def live(self) -> dict[str, int]:
         """Return how many runs of each pattern are live."""
-        stuck = self._stuck
-        if stuck is not None:
-            return stuck.live
-        with self._guard:
+        with self._asking() as stuck:
+            if stuck is not None:
+                return stuck.live
             return {name: matcher.live for name, matcher in self.device.matchers.items()}
 
     def unknown(self, most: int = MOST) -> dict[str, list[str]]:
         """Return the newest runs that some peers do not know, with those peers."""
-        stuck = self._stuck
-        if stuck is not None:
-            return stuck.unknown
         found: dict[RunId, list[str]] = {}
-        with self._guard:
+        with self._asking() as stuck:
+            if stuck is not None:
+                return stuck.unknown
             for peer in self.device.contacts:
                 for entry in self.device.log.changes(peer)[1]:
                     found.setdefault(entry.id, []).append(peer)

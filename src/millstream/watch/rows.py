@@ -29,14 +29,20 @@ class Columns:
         schema: Their names and types; None if they are taken as they come.
         time: The time column; None if the device stamps events.
         id: The column that tells one event from another, wherever it comes in.
+        kept: Whether rows go to a disk or to peers, so that they have to be what these can have.
     """
 
-    __slots__ = ("_read", "_texts", "id", "schema", "time", "time_column", "whole")
+    __slots__ = ("_kept", "_read", "_texts", "id", "schema", "time", "time_column", "whole")
 
     def __init__(
-        self, schema: Schema | None = None, time: str | None = None, id: str | None = None
+        self,
+        schema: Schema | None = None,
+        time: str | None = None,
+        id: str | None = None,
+        *,
+        kept: bool = True,
     ) -> None:
-        self.schema, self.time, self.id = schema, time, id
+        self.schema, self.time, self.id, self._kept = schema, time, id, kept
         self.time_column = time or STAMPED
         #: The columns, with that of the time.
         self.whole = schema
@@ -47,7 +53,8 @@ class Columns:
         if given is not None and time is None:
             given = given.without({self.time_column})
         self._read = None if given is None else coercer(given)
-        self._texts = tuple(one.name for one in given or () if one.type == "string")
+        texts = (one.name for one in given or () if one.type == "string")
+        self._texts = tuple(texts) if kept else ()
 
     def row(self, given: Mapping[str, Any], now: int) -> tuple[int, dict[str, Any]]:
         """Return the time of an event, in microseconds since 1970, and its row.
@@ -64,7 +71,8 @@ class Columns:
             found = dict(given)
             if self.time is not None:
                 found[column] = self._moment(found[column])
-            _storable(found)
+            if self._kept:
+                _storable(found)
         else:
             found = self._read(given)
             for name in self._texts:

@@ -54,6 +54,10 @@ Patterns = Pattern | Phenomenon | Sequence[Pattern | Phenomenon] | str | PathLik
 OnMatch = Callable[[ComplexEvent], None]
 
 
+def _nothing() -> None:
+    """What is done where there is nothing to do."""
+
+
 class Watcher:
     """Looks for patterns in events. Any thread may send.
 
@@ -96,7 +100,8 @@ class Watcher:
     ) -> None:
         self.clock = clock or SystemClock()
         watched = _watched(patterns, key, time, schema, source)
-        self.columns = Columns(watched[0].schema, watched[0].time, id)
+        kept = data is not None or peers is not None
+        self.columns = Columns(watched[0].schema, watched[0].time, id, kept=kept)
         self.patterns = [
             EdgePattern.of(
                 one.pattern,
@@ -256,9 +261,10 @@ class Watcher:
 
     # running
 
-    def start(self) -> None:
+    def start(self, before_inputs: Callable[[], None] = _nothing) -> None:
         """Begin to speak to the peers, and start the inputs, each in a thread of its own."""
         self.node.start()
+        before_inputs()
         for one in self.inputs:
             thread = threading.Thread(target=self._run, args=(one,), name=one.name, daemon=True)
             self._threads[one.name] = thread
@@ -365,10 +371,6 @@ def _several(rows: Any) -> list[Any]:
     """Return one row, or several, as a list."""
     alone = isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable)
     return [rows] if alone else list(rows)
-
-
-def _nothing() -> None:
-    """What closing an input does that holds nothing before it runs."""
 
 
 def _watched(

@@ -152,7 +152,37 @@ def test_an_event_far_ahead_of_the_clock_does_not_end_other_runs() -> None:
         assert watcher.status().patterns[0].live == 1
 
 
+def test_a_watcher_that_keeps_nothing_takes_any_value() -> None:
+    pattern = ms.Pattern("p").begin("a", lambda row: row["x"].real > 0)
+    with ms.Watcher(pattern) as watcher:
+        assert watcher.send({"x": 1 + 2j})
+
+
+def test_what_is_to_be_done_first_is_done_before_any_input_runs() -> None:
+    order: list[str] = []
+
+    class Eager:
+        name = "eager"
+
+        def run(self, _feed: Any) -> None:
+            order.append("input")
+
+        def stop(self) -> None:
+            """It ends by itself."""
+
+    watcher = ms.Watcher(AB, inputs=[Eager()])
+    watcher.start(lambda: order.append("greeting"))
+    watcher.close()
+    assert order == ["greeting", "input"]
+
+
 # options
+
+
+def test_without_standard_input_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InvalidOption, match="standard input is closed"):
+        ms.Watcher(AB, inputs=["stdin"])
 
 
 def test_an_output_is_named_once() -> None:

@@ -8,6 +8,7 @@ import select
 import sys
 from typing import Final
 
+from millstream.errors import InvalidOption
 from millstream.watch.inputs import Feed
 
 _CHUNK: Final = 1 << 20
@@ -67,4 +68,6 @@ class StdinInput:
 
 def make(_rest: str, **_context: object) -> StdinInput:
     """Return the input "stdin"."""
+    if sys.stdin is None:
+        raise InvalidOption("standard input is closed", hint="name where events come from: --in")
     return StdinInput()
