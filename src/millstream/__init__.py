@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millstream.connectors.console import console
     from millstream.connectors.files import csv, files, jsonl, parquet, replay
     from millstream.connectors.inbox import inbox, watchers
+    from millstream.connectors.kafka import kafka
     from millstream.connectors.memory import memory
     from millstream.connectors.outbox import outbox
     from millstream.connectors.postgres import postgres
@@ -57,6 +58,7 @@ __all__ = [
     "files",
     "inbox",
     "jsonl",
+    "kafka",
     "load",
     "match",
     "memory",
@@ -76,6 +78,7 @@ _HOMES: Final = {
     "millstream.connectors.console": ("console",),
     "millstream.connectors.files": ("csv", "files", "jsonl", "parquet", "replay"),
     "millstream.connectors.inbox": ("inbox", "watchers"),
+    "millstream.connectors.kafka": ("kafka",),
     "millstream.connectors.memory": ("memory",),
     "millstream.connectors.outbox": ("outbox",),
     "millstream.connectors.postgres": ("postgres",),

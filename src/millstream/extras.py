@@ -18,7 +18,7 @@ EXTRAS: Final = {
     "patterns": ("numba", "llvmlite"),
     "postgres": ("psycopg",),
     "mqtt": ("paho",),
-    "kafka": ("confluent_kafka", "fastavro"),
+    "kafka": ("confluent_kafka", "fastavro", "google.protobuf"),
     "s3": ("obstore",),
 }
 

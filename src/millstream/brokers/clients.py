@@ -43,15 +43,18 @@ class Trouble:
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
+        #: Whether no broker is in reach.
+        self.down = False
 
     def __call__(self, error: KafkaError) -> None:
         # "All brokers are down" comes after the reason, and is less.
+        self.down = self.down or error.name() == "_ALL_BROKERS_DOWN"
         if self.last is None or error.name() != "_ALL_BROKERS_DOWN":
             self.last = error
 
     def clear(self) -> None:
         """Forget it: the client has an answer again."""
-        self.last = None
+        self.last, self.down = None, False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,10 @@ class Feed:
         self.repeated = 0
         self.refused = 0
         self.bytes = 0
+        #: What the origin waits for, if its system is away.
+        self.waiting: str | None = None
+        #: What dead letters call a sender, where its name says little.
+        self.shown: dict[str, str] = {}
 
     @property
     def description(self) -> Description:
@@ -126,7 +130,8 @@ class Feed:
             return
         # Open for a moment only: the groups that find rows late write there too.
         with journal_at(self._path).dead_letters(clock=self._clock) as dead:
-            letters = [DeadLetter(sender, one.number, one.reason, one.record) for one in refused]
+            origin = self.shown.get(sender, sender)
+            letters = [DeadLetter(origin, one.number, one.reason, one.record) for one in refused]
             self.refused += dead.put_all(letters)
 
     def _append(self, partition: int, sender: str, given: Rows) -> None:

@@ -36,6 +36,8 @@ class IngestStatistics:
     bytes: int
     ended: bool
     error: str | None
+    #: What it waits for, if the system that it reads is away.
+    waiting: str | None = None
 
 
 def open(  # noqa: A001
@@ -169,7 +171,12 @@ class Ingest:
         if self.feed is None:
             return IngestStatistics(0, 0, 0, self.ended, error)
         return IngestStatistics(
-            self.feed.rows, self.feed.refused, self.feed.bytes, self.ended, error
+            self.feed.rows,
+            self.feed.refused,
+            self.feed.bytes,
+            self.ended,
+            error,
+            self.feed.waiting,
         )
 
     def __enter__(self) -> Ingest:
@@ -196,7 +203,13 @@ def _pumping(
     source: Source, description: Description, settings: SourceSettings, root: Path, clock: Clock
 ) -> Work:
     context = OriginContext(
-        source.name, description.schema, source.time, description.path, root, clock
+        source.name,
+        description.schema,
+        source.time,
+        description.path,
+        root,
+        clock,
+        source.lateness,
     )
     origin = open_origin(source.origin, context)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -50,6 +51,8 @@ class OriginContext:
     #: What relative paths count from.
     root: Path
     clock: Clock
+    #: How late rows of the source may be.
+    lateness: timedelta = timedelta(0)
 
 
 def open_origin(spec: SourceSpec, context: OriginContext) -> Origin:

@@ -26,7 +26,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from millstream.errors import UnsupportedColumn
-from millstream.ingest.rows import Refused, Rows, empty, joined, one_batch
+from millstream.ingest.rows import Numbers, Refused, Rows, empty, joined, one_batch
 
 #: A refused block of so few lines is tried line by line.
 _FEW: Final = 8
@@ -67,7 +67,14 @@ def parse_lines(lines: Sequence[bytes], parser: Parser, schema: pa.Schema, first
     """Return the rows of a block of lines, and the lines that `parser` refuses."""
     kept = [(number, line) for number, line in enumerate(lines, first) if line.strip()]
     numbers = np.fromiter((number for number, _ in kept), np.int64, len(kept))
-    return joined(schema, list(_halving([line for _, line in kept], numbers, parser, schema)))
+    return parse_numbered([line for _, line in kept], numbers, parser, schema)
+
+
+def parse_numbered(
+    records: Sequence[bytes], numbers: Numbers, parser: Parser, schema: pa.Schema
+) -> Rows:
+    """Return the rows of records that have numbers, and the records that `parser` refuses."""
+    return joined(schema, list(_halving(list(records), numbers, parser, schema)))
 
 
 def _halving(lines: list[bytes], numbers: Any, parser: Parser, schema: pa.Schema) -> Iterable[Rows]:

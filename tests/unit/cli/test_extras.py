@@ -19,6 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Modules whose name is not that of their package.
 PACKAGES = {
     "google.protobuf": "protobuf",
+    "confluent_kafka": "confluent-kafka",
     "prometheus_client": "prometheus-client",
     "paho": "paho-mqtt",
 }

@@ -37,7 +37,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
 def test_the_public_names_are_these():
     names = {"Flow", "Stream", "MillstreamError", "load", "secret", "__version__"}
     clients = {"connect", "connect_async", "Client", "AsyncClient"}
-    sources = {"inbox", "files", "rate", "replay", "watchers"}
+    sources = {"inbox", "files", "kafka", "rate", "replay", "watchers"}
     targets = {"parquet", "jsonl", "csv", "console", "memory", "outbox", "postgres", "table"}
     patterns = {"Pattern", "Phenomenon", "Watcher", "match", "plot", "sql"}
     assert set(ms.__all__) == names | clients | sources | targets | patterns

@@ -1,0 +1,349 @@
+"""Reads a topic into a source's journal, each record once.
+
+    describe the topic -> where to begin -> consume -> parse -> lanes -> feed
+                            ^                                            |
+                            +-------- the journal's numbers -------------+
+
+Offsets that are committed to the broker are for Kafka's own tools to show: nothing reads them. What
+the journal knows of a sender (`places.py`) is where the next reader goes on.
+
+While no broker answers, the source waits and says so once; librdkafka connects again by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import numpy as np
+
+from millstream.brokers import clients
+from millstream.brokers.clients import Topic
+from millstream.brokers.errors import away, named, translated
+from millstream.connectors.kafka import Kafka, places
+from millstream.connectors.kafka.merge import due
+from millstream.connectors.kafka.places import Ends
+from millstream.connectors.kafka.reading import Reading, begin
+from millstream.connectors.kafka.records import Records, records_of
+from millstream.errors import BrokerAway, MillstreamError, TopicMissing
+from millstream.ingest.checks import times_us
+from millstream.ingest.feed import Feed
+from millstream.ingest.origin import CHUNK, OriginContext, Pause
+from millstream.ingest.rows import Numbers, Rows
+from millstream.journal import journal_at
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+_POLL_S: Final = 0.1
+_AGAIN_S: Final = 1.0
+_ASK_S: Final = 5.0
+#: How often to note how far it has come; to look for new partitions, or whether a broker is back.
+_NOTE_US: Final = 1_000_000
+_LOOK_US: Final = 10_000_000
+_LOOK_WAITING_US: Final = 1_000_000
+#: A broker that starts may not know its topics at once.
+_MISSING_US: Final = 5_000_000
+#: Rows of a partition that wait for others before no more are fetched.
+_MOST_WAITING: Final = 4 * CHUNK
+_LEAST_WIDTH_US: Final = 10_000
+_DAY_US: Final = 86_400_000_000
+_SETTINGS: Final = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "check.crcs": True,
+    "allow.auto.create.topics": False,
+    "fetch.message.max.bytes": 8 << 20,
+    "queued.max.messages.kbytes": 64 << 10,
+}
+
+
+class KafkaOrigin:
+    """One topic."""
+
+    def __init__(self, spec: Kafka, context: OriginContext) -> None:
+        self._spec = spec
+        self._context = context
+        self._records = records_of(spec, context.schema, context.root)
+
+    def pump(self, feed: Feed, pause: Pause) -> bool:
+        waiting = _Waiting(self._context.source, feed)
+        while True:
+            try:
+                with _Session(self._spec, self._context, self._records, feed, waiting) as session:
+                    ended = session.run(pause)
+                if ended is not None:
+                    return ended
+            except BrokerAway as error:
+                waiting.for_(error)
+                if not pause(_AGAIN_S):
+                    return False
+
+
+class _Waiting:
+    """Says once that no broker answers, and once that one does again."""
+
+    def __init__(self, source: str, feed: Feed) -> None:
+        self._source = source
+        self._feed = feed
+
+    def __bool__(self) -> bool:
+        return self._feed.waiting is not None
+
+    def for_(self, error: MillstreamError) -> None:
+        if not self:
+            _log.warning('source "%s" waits: %s', self._source, error.message)
+        self._feed.waiting = error.message
+
+    def over(self) -> None:
+        if self:
+            _log.warning('source "%s" reads again', self._source)
+            self._feed.waiting = None
+
+
+class _Session:
+    """One consumer, from its first question to its end."""
+
+    def __init__(
+        self,
+        spec: Kafka,
+        context: OriginContext,
+        records: Records,
+        feed: Feed,
+        waiting: _Waiting,
+    ) -> None:
+        self._spec, self._context, self._records = spec, context, records
+        self._feed, self._waiting, self._clock = feed, waiting, context.clock
+        self._trouble = clients.Trouble()
+        self._place = f'topic "{spec.topic}" at {spec.connection.servers}'
+        half = context.lateness // timedelta(microseconds=2)
+        self._width_us = max(half, _LEAST_WIDTH_US)
+        self._looked_at = self._noted_at = self._clock.elapsed_us()
+        self._missing_at: int | None = None
+        self._readings: dict[int, Reading] = {}
+        self._committed: dict[int, int] = {}
+        self._paused: set[int] = set()
+        self._topic = clients.describe(spec.connection, spec.topic, timeout=_ASK_S)
+        self._check_same(self._topic)
+        group = spec.group or f"millstream-{context.source}"
+        settings = {**_SETTINGS, "group.id": group, "on_commit": _on_commit}
+        self._consumer = clients.consumer(spec.connection, settings, self._trouble)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._consumer.close()
+
+    def run(self, pause: Pause) -> bool | None:
+        """Read until the end (True), until it is stopped (False), or must begin again (None)."""
+        self._begin()
+        self._waiting.over()
+        while pause(0):
+            if self._readings and all(one.done for one in self._readings.values()):
+                self._note()
+                return True
+            self._step()
+            now = self._clock.elapsed_us()
+            if now - self._noted_at >= _NOTE_US:
+                self._noted_at = now
+                self._note()
+            if now - self._looked_at >= (_LOOK_WAITING_US if self._waiting else _LOOK_US):
+                self._looked_at = now
+                if not self._look(now):
+                    self._note()
+                    return None
+        self._note()
+        return False
+
+    # where to begin
+
+    def _check_same(self, topic: Topic) -> None:
+        if self._spec.loss == "accept":
+            return
+        known = journal_at(self._context.journal).summary().partitions[0].highest
+        places.check_same_topic(topic, known)
+
+    def _begin(self) -> None:
+        for one in begin(self._spec, self._topic, self._feed, self._ends_of, self._at_time):
+            self._readings[one.number] = one
+            self._feed.shown[one.sender] = (
+                f'topic "{self._topic.name}" ({self._topic.id}), partition {one.number}'
+            )
+        self._assign()
+
+    def _assign(self) -> None:
+        reading = [one for one in self._readings.values() if not one.done]
+        self._consumer.assign([self._at(one.number, one.next) for one in reading])
+        self._paused.clear()
+
+    def _ends_of(self, number: int) -> Ends:
+        return Ends(
+            *self._asked(lambda: self._consumer.get_watermark_offsets(self._at(number), _ASK_S))
+        )
+
+    def _at_time(self, number: int, moment_ms: int) -> int | None:
+        (found,) = self._asked(
+            lambda: self._consumer.offsets_for_times([self._at(number, moment_ms)], _ASK_S)
+        )
+        return None if found.offset < 0 else int(found.offset)
+
+    def _at(self, number: int, offset: int | None = None) -> Any:
+        from confluent_kafka import TopicPartition
+
+        if offset is None:
+            return TopicPartition(self._topic.name, number)
+        return TopicPartition(self._topic.name, number, offset)
+
+    def _asked(self, ask: Callable[[], _Answer | None]) -> _Answer:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            found = ask()
+        except KafkaException as error:
+            raise translated(error, self._place, self._trouble.last) from None
+        if found is None:
+            raise translated(KafkaError(KafkaError._TIMED_OUT), self._place, self._trouble.last)
+        return found
+
+    # reading
+
+    def _step(self) -> None:
+        batches: dict[int, list[Message]] = {}
+        for message in self._consumed():
+            number, error = message.partition(), message.error()
+            if error is None:
+                batches.setdefault(number or 0, []).append(message)
+            elif named(error) == "_PARTITION_EOF":
+                self._add(number or 0, batches.pop(number or 0, []))
+                self._readings[number or 0].reached_end(message.offset() or 0)
+            else:
+                self._failed(error, number)
+        for number, batch in batches.items():
+            self._add(number, batch)
+        self._hand_over()
+        self._feed.tick()
+
+    def _consumed(self) -> list[Message]:
+        first = self._consumer.poll(_POLL_S)
+        self._check_trouble(first)
+        return [] if first is None else [first, *self._consumer.consume(CHUNK, 0)]
+
+    def _check_trouble(self, first: Message | None) -> None:
+        if first is not None and first.error() is None:
+            self._trouble.clear()
+            self._waiting.over()
+        elif self._trouble.down and self._trouble.last is not None:
+            error = translated(self._trouble.last, f"the broker at {self._spec.connection.servers}")
+            self._trouble.clear()
+            if not isinstance(error, BrokerAway):
+                raise error
+            self._waiting.for_(error)
+
+    def _add(self, number: int, batch: list[Message]) -> None:
+        reading = self._readings[number]
+        if reading.until is not None:
+            batch = [one for one in batch if (one.offset() or 0) < (reading.until or 0)]
+        if not batch:
+            return
+        rows = self._records.rows(batch)
+        self._feed.refuse(reading.sender, rows.refused)
+        kept = Rows(rows.batch, rows.numbers)
+        reading.add(kept, batch[-1].offset() or 0, self._times(kept))
+
+    def _times(self, rows: Rows) -> Numbers | None:
+        if self._context.time is None or not len(rows):
+            return None
+        times, _ = times_us(rows.batch, self._context.time)
+        # One that is far ahead will be refused, and must not hold the others up.
+        return np.where(times > self._clock.now_us() + _DAY_US, 0, times)
+
+    def _hand_over(self) -> None:
+        groups: dict[int | None, list[Reading]] = {}
+        for one in self._readings.values():
+            groups.setdefault(one.route, []).append(one)
+        for route, readings in groups.items():
+            for lane, rows in due([one.lane for one in readings], self._width_us):
+                self._feed.take(self._readings[lane.number].sender, rows, route)
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Fetch no more of partitions that are far ahead of others."""
+        full = {n for n, one in self._readings.items() if len(one.lane) > _MOST_WAITING}
+        if ahead := full - self._paused:
+            self._consumer.pause([self._at(number) for number in ahead])
+        if behind := self._paused - full:
+            self._consumer.resume([self._at(number) for number in behind])
+        self._paused = full
+
+    def _failed(self, error: Any, number: int | None) -> None:
+        if named(error) in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE") and number is not None:
+            one = self._readings[number]
+            accept = self._spec.loss == "accept"
+            offset = places.going_on(
+                self._topic, number, one.next, self._ends_of(number), accept=accept
+            )
+            _log.warning("%s: partition %s goes on at offset %s", self._place, number, offset)
+            one.consumed = offset - 1
+            self._assign()
+        elif isinstance(found := translated(error, self._place), TopicMissing):
+            self._looked_at -= _LOOK_US  # the next look decides
+        elif not away(error):
+            raise found
+
+    # looking around
+
+    def _note(self) -> None:
+        """Note how far it has come: in the journal, and then for Kafka's tools."""
+        for one in self._readings.values():
+            self._feed.progress(one.sender, one.settled, one.route)
+        self._feed.flush()
+        fresh = {
+            number: one.settled + 1
+            for number, one in self._readings.items()
+            if one.settled + 1 > self._committed.get(number, 0)
+        }
+        if fresh and not self._waiting:
+            self._consumer.commit(
+                offsets=[self._at(number, offset) for number, offset in fresh.items()],
+                asynchronous=True,
+            )
+            self._committed.update(fresh)
+
+    def _look(self, now: int) -> bool:
+        """Return whether the topic is still the same, with the same partitions."""
+        try:
+            topic = clients.describe(self._spec.connection, self._spec.topic, timeout=_ASK_S)
+        except BrokerAway as error:
+            self._waiting.for_(error)
+            return True
+        except TopicMissing:
+            self._missing_at = now if self._missing_at is None else self._missing_at
+            if now - self._missing_at >= _MISSING_US:
+                raise
+            self._looked_at -= _LOOK_US
+            return True
+        self._missing_at = None
+        self._waiting.over()
+        if (topic.cluster, topic.id) != (self._topic.cluster, self._topic.id):
+            self._check_same(topic)
+            return False
+        # A consumer would not hear of new partitions for minutes: the next one knows them.
+        return topic.partitions == self._topic.partitions
+
+
+def _on_commit(error: Any, _partitions: Any) -> None:
+    if error is not None:
+        _log.debug("offsets were not committed: %s", error)
+
+
+def open_kafka(spec: Kafka, context: OriginContext) -> KafkaOrigin:
+    """Open a topic; nobody is asked yet."""
+    return KafkaOrigin(spec, context)
