@@ -231,3 +231,22 @@ def test_a_request_that_drips_in_is_ended() -> None:
 def test_what_is_no_request_is_answered_in_json() -> None:
     with served(Feed()) as one:
         assert asked(one, "PUT", "/events", b"{}") == (501, {"error": "Unsupported method ('PUT')"})
+
+
+# MQTT
+
+
+def test_a_broker_that_cannot_be_reached_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]  # nobody listens there once it is closed
+    one = kinds.make("inputs", f"mqtt://127.0.0.1:{port}/heat", device="A")
+    thread = threading.Thread(target=one.run, args=(Feed(),))
+    thread.start()
+    try:
+        wait_for(lambda: caplog.records)
+    finally:
+        one.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+    expected = f"mqtt://127.0.0.1:{port}/heat cannot be reached; it is tried again"
+    assert [record.getMessage() for record in caplog.records] == [expected]
