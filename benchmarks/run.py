@@ -23,6 +23,7 @@ SMALL = {
     "switch": [],
     "backpressure": ["--minutes", "0.5"],
     "watch_replication": [],
+    "served": ["--rows", "300000"],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -40,6 +41,7 @@ FULL = {
     "switch": ["--full"],
     "backpressure": ["--full"],
     "watch_replication": ["--full"],
+    "served": [],
 }
 
 

@@ -29,12 +29,17 @@ def test_a_package_can_be_added_by_name() -> None:
     assert "pytest" in packing.needed(["PyTest"])
 
 
+def test_a_package_can_be_left_out_with_what_only_it_needs() -> None:
+    assert {"numba", "llvmlite"} <= packing.needed().keys()
+    assert not {"numba", "llvmlite"} & packing.needed(without=["Numba"]).keys()
+
+
 def test_a_bare_python_imports_what_executors_run_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = packing.needed()
     few = {name: every[name] for name in ("millstream", "msgspec", "xxhash")}
-    monkeypatch.setattr(packing, "needed", lambda _: few)
+    monkeypatch.setattr(packing, "needed", lambda *_: few)
     file = tmp_path / "packages.tar.gz"
     assert packing.pack(file) == sorted(few)
     assert [one.name for one in tmp_path.iterdir()] == [file.name]

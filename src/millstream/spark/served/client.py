@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from millstream.errors import InternalError, NoAnswer, RunError
+from millstream.errors import InternalError, NoAnswer
 from millstream.journal import Slice
 from millstream.links.keys import KeyPair
 from millstream.links.transport import Loop, Loss, Wire
@@ -158,7 +158,7 @@ class Link:
             return
         del self._asked[answer.request]
         if isinstance(answer, Refused):
-            asked.answer.set_exception(RunError(f"the driver's host refused: {answer.reason}"))
+            asked.answer.set_exception(answer.raised())
         else:
             asked.answer.set_result((answer, data))
 

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import pyarrow as pa
 
+from millstream import errors
+from millstream.errors import MillstreamError
 from millstream.journal import Kind, Slice
 
 #: The Arrow data of one message, about; a single row may need more.
@@ -104,9 +106,27 @@ class Busy(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """It cannot be done, and why."""
+    """It cannot be done, and why: the name of an error of ours, if it is one."""
 
     reason: str
+    error: str = "RunError"
+    hint: str | None = None
+
+    @classmethod
+    def because(cls, request: int, error: BaseException) -> Refused:
+        """Return the answer about an error."""
+        name = type(error).__name__
+        if isinstance(error, MillstreamError):
+            return cls(request, str(error), name, error.hint)
+        return cls(request, f"{name}: {error}")
+
+    def raised(self) -> MillstreamError:
+        """Return the error as the one who asked has it."""
+        kind = getattr(errors, self.error, errors.RunError)
+        # Some know more than this, such as an offset, which is in their text too.
+        made: MillstreamError = kind.__new__(kind)
+        MillstreamError.__init__(made, f"on the driver's host: {self.reason}", hint=self.hint)
+        return made
 
 
 Answer = Pong | Done | Busy | Refused

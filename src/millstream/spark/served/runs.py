@@ -137,7 +137,7 @@ class Run:
             data = to_arrow(answers[0].schema, answers) if answers else b""
             self._end(Done(0), data)
         except Exception as error:  # noqa: BLE001 (it is the task's error, which Spark reports)
-            self._end(Refused(0, f"{type(error).__name__}: {error}"), b"")
+            self._end(Refused.because(0, error), b"")
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         while True:

@@ -121,7 +121,7 @@ class Service:
         try:
             answer = do(*given)
         except Exception as error:  # noqa: BLE001 (who gets no answer would ask for ever)
-            answer = framed(Refused(number, f"{type(error).__name__}: {error}"))
+            answer = framed(Refused.because(number, error))
         if answer is not None:
             reply([answer])
 

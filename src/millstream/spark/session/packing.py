@@ -29,13 +29,18 @@ _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(;.*)?"
 _LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
 
 
-def pack(file: Path, also: Iterable[str] = ()) -> list[str]:
+def pack(file: Path, also: Iterable[str] = (), without: Iterable[str] = ()) -> list[str]:
     """Write the archive, and return the names of the packages in it.
+
+    Args:
+        file: The archive.
+        also: Packages that are needed besides.
+        without: Packages that are not needed after all, nor what only they need.
 
     Raises:
         InvalidOption: One of those that are named besides is not installed.
     """
-    packages = needed(also)
+    packages = needed(also, without)
     part = file.with_name(f".{file.name}.part")
     try:
         # Most of it is machine code, which takes long to compress well.
@@ -48,14 +53,15 @@ def pack(file: Path, also: Iterable[str] = ()) -> list[str]:
     return sorted(packages)
 
 
-def needed(also: Iterable[str] = ()) -> dict[str, Distribution]:
+def needed(also: Iterable[str] = (), without: Iterable[str] = ()) -> dict[str, Distribution]:
     """Return the packages that executors need, by name."""
     found: dict[str, Distribution] = {}
+    left_out = _WITH_SPARK | set(map(_plain, without))
     waiting = [OURS, *also]
     wanted = frozenset(map(_plain, waiting))
     while waiting:
         name = _plain(waiting.pop())
-        if name in found or name in _WITH_SPARK:
+        if name in found or name in left_out:
             continue
         try:
             found[name] = distribution(name)
