@@ -9,6 +9,7 @@ import time
 
 SMALL = {
     "journal_append": [],
+    "kafka_journal": [],
     "links": ["--turns", "3", "--rows", "1000000"],
     "service": [],
     "windows": ["--turns", "3"],
@@ -27,6 +28,7 @@ SMALL = {
 }
 FULL = {
     "journal_append": ["--full"],
+    "kafka_journal": ["--full"],
     "links": ["--full"],
     "service": ["--full"],
     "windows": ["--full", "--turns", "5"],

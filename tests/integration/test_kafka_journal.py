@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -168,6 +169,25 @@ def test_a_broker_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path, ho
         broker.kill()
 
 
+def test_a_child_of_a_process_that_reads_reads_too(host: Host) -> None:
+    journal = host("here")
+    journal.create(SCHEMA, time="at")
+    with journal.writer(0) as writer:
+        writer.append("a", 0, rows(1, 2))
+    assert everything(journal) == [[10, 20]]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if everything(journal) == [[10, 20]] else 1)
+    until = time.monotonic() + 30
+    ended, status = os.waitpid(child, os.WNOHANG)
+    while not ended and time.monotonic() < until:
+        time.sleep(0.05)
+        ended, status = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    assert (ended, os.waitstatus_to_exitcode(status)) == (child, 0)
+
+
 # records
 
 
@@ -180,6 +200,9 @@ def test_a_batch_that_is_larger_than_a_record_is_stored_in_pieces(host: Host) ->
         assert writer.append("a", 0, many).stored == 120_000
     _, high = watermarks(journal, journal.topic)
     assert high >= 2
+    verified = journal.verify()
+    assert (verified.rows, verified.bytes) == (120_000, journal.bytes_to_verify())
+    assert verified.bytes > 1_900_000
     part = journal.reader().partition(0)
     assert values(part, 119_998, 120_000) == [1_199_980, 1_199_990]
     assert len(values(part, 0, 120_000)) == 120_000

@@ -167,6 +167,10 @@ def _asked(
         raise translated(error, place, trouble.last) from None
 
 
+#: Clients of a parent, which its child keeps and never uses.
+_inherited: Final[list[object]] = []
+
+
 class PerProcess(Generic[_Client]):
     """A client that is made when it is asked for, once in each process.
 
@@ -180,6 +184,9 @@ class PerProcess(Generic[_Client]):
     def get(self) -> _Client:
         """Return the client of this process."""
         if self._made is None or self._made[0] != os.getpid():
+            if self._made is not None:
+                # To end it would wait for threads that only its parent has.
+                _inherited.append(self._made[1])
             self._made = os.getpid(), self._make()
         return self._made[1]
 

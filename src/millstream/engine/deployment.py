@@ -33,7 +33,7 @@ from millstream.engine.jobs.store import JOURNALS, MOST_UNREAD, JobSettings, Sto
 from millstream.engine.managed_job import ManagedJob
 from millstream.engine.programs.binaries import Binaries
 from millstream.errors import InvalidOption, JobExists
-from millstream.journal import keep_journals
+from millstream.journal import journal_at, keep_journals
 
 #: How long a driver may take to read a flow.
 _DESCRIBE_S: Final = 120.0
@@ -82,7 +82,12 @@ class Deployments:
         binaries: Mapping[str, str] | None,
     ) -> Prepared:
         """Take a flow, and return where its partitions that live here will be; nothing runs yet."""
+        _check_copied(JOURNALS in options)
         with self._arriving(package, name, root, options, binaries) as arrival:
+            home = self._folders.flow(arrival.described.name) / "journals"
+            _check_copied(
+                any(journal_at(home / one).everywhere for one in arrival.settings.inboxes)
+            )
             managed = self._add(arrival, (self._new(arrival), []))
         place, here, settings = self._inboxes.place, self._inboxes.here, arrival.settings
         addresses = {one: dict.fromkeys(here(n), place) for one, n in settings.inboxes.items()}
@@ -196,6 +201,13 @@ class Deployments:
     @property
     def _now(self) -> float:
         return self._clock.now_us() / 1e6
+
+
+def _check_copied(in_kafka: bool) -> None:
+    """Refuse what engines do not copy from each other: by that they know which partition is idle."""
+    if in_kafka:
+        msg = "a job on several engines keeps the journals of its sources in files"
+        raise InvalidOption(msg, hint="leave them there, or deploy on one engine")
 
 
 def _check(options: Mapping[str, Any]) -> None:

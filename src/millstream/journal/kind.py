@@ -229,6 +229,11 @@ class Journal(Protocol):
         """What `journal_at` takes in a task, which may run on another host."""
         ...
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether hosts see what others write, without copies that engines keep of partitions."""
+        ...
+
     # declaring
 
     def exists(self) -> bool: ...

@@ -41,6 +41,10 @@ class FilesJournal:
     def task_address(self) -> str:
         return str(self.path)
 
+    @property
+    def everywhere(self) -> bool:
+        return False
+
     # declaring
 
     def exists(self) -> bool:

@@ -72,6 +72,10 @@ class KafkaJournal:
         return written(self.connection, self.topic)
 
     @property
+    def everywhere(self) -> bool:
+        return True
+
+    @property
     def _topics(self) -> Topics:
         return Topics(self.path, self.connection, self.topic)
 

@@ -44,17 +44,18 @@ def verify(topics: Topics, progress: Callable[[int], None]) -> Verification:
     entries = rows = size = lost = 0
     for part in parts:
         begin, end = part.begin, part.end
+        stored = stored_bytes(topics, part.partition)
         try:
             for entry in part.entries(begin, end):
                 entries, rows = entries + 1, rows + entry.rows
-                size += entry.length
                 lost += entry.count if entry.kind is Kind.LOST else 0
                 damages += _damage(part, entry.position, entry.stop)
-                progress(entry.length)
         except CorruptIndex as error:
             folder = topics.folder(part.partition)
             file = index_file(folder, min(segment_positions(folder), default=0))
             damages.append(Damage(part.partition, file, error.offset, -1, 0, error.message))
+        size += stored
+        progress(stored)
     return Verification(tuple(damages), entries, rows, size, lost)
 
 

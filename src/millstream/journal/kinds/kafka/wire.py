@@ -145,13 +145,12 @@ class Appender:
 
 
 class Fetcher:
-    """Reads partitions by offset; it goes on reading where it was, if that is what is wanted."""
+    """Reads partitions by offset, in one thread; it goes on where it was, if that is wanted."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._trouble = Trouble()
         self._consumer: Consumer = consumer(connection, dict(_CONSUMER), self._trouble)
-        self._guard = threading.RLock()
         self._at: tuple[Spot, int] | None = None
         self._waiting: list[tuple[int, bytes]] = []
 
@@ -172,39 +171,36 @@ class Fetcher:
             RecordsGone: They were deleted.
             BrokerAway: There are none after a while.
         """
-        with self._guard:
-            self._go(spot, start)
-            until = time.monotonic() + READ_S
-            while True:
-                found = [one for one in self._waiting if one[0] >= start]
-                self._waiting = []
-                if found:
-                    self._at = (spot, found[-1][0] + 1)
-                    return found
-                if time.monotonic() > until:
-                    raise self._late(spot, start)
-                self._poll(spot, start)
+        self._go(spot, start)
+        until = time.monotonic() + READ_S
+        while True:
+            found = [one for one in self._waiting if one[0] >= start]
+            self._waiting = []
+            if found:
+                self._at = (spot, found[-1][0] + 1)
+                return found
+            if time.monotonic() > until:
+                raise self._late(spot, start)
+            self._poll(spot, start)
 
     def one(self, spot: Spot, offset: int) -> bytes:
         """Return one record; what was read with it is kept for the next question."""
-        with self._guard:
-            if self._waiting and self._at is not None and self._at[0] == spot:
-                for number, (at, value) in enumerate(self._waiting):
-                    if at == offset:
-                        del self._waiting[: number + 1]
-                        return value
-            found = self.some(spot, offset)
-            self._waiting = found[1:]
-            if found[0][0] != offset:
-                raise RecordsGone(f"record {offset} of {spot} is gone")
-            return found[0][1]
+        if self._waiting and self._at is not None and self._at[0] == spot:
+            for number, (at, value) in enumerate(self._waiting):
+                if at == offset:
+                    del self._waiting[: number + 1]
+                    return value
+        found = self.some(spot, offset)
+        self._waiting = found[1:]
+        if found[0][0] != offset:
+            raise RecordsGone(f"record {offset} of {spot} is gone")
+        return found[0][1]
 
     def rest(self) -> None:
         """Stop reading ahead."""
-        with self._guard:
-            if self._at is not None:
-                self._consumer.unassign()
-                self._at, self._waiting = None, []
+        if self._at is not None:
+            self._consumer.unassign()
+            self._at, self._waiting = None, []
 
     def watermarks(self, spot: Spot) -> tuple[int, int]:
         """Return the first offset, and the one after the last that is visible."""
@@ -214,8 +210,7 @@ class Fetcher:
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
-                with self._guard:
-                    found = self._consumer.get_watermark_offsets(asked, PATIENCE_S, cached=False)
+                found = self._consumer.get_watermark_offsets(asked, PATIENCE_S, cached=False)
                 if found is None:
                     raise BrokerAway(f"{self._place(spot)} does not say how far it goes")
                 return int(found[0]), int(found[1])
@@ -262,13 +257,20 @@ class Fetcher:
         return f"{spot} at {self._connection.servers}"
 
 
-_fetchers: dict[Connection, PerProcess[Fetcher]] = {}
+class _OfThread(threading.local):
+    """What a thread reads with: two that took turns with one would begin again with each turn."""
+
+    def __init__(self) -> None:
+        self.fetchers: dict[Connection, PerProcess[Fetcher]] = {}
+
+
+_here = _OfThread()
 _appenders: dict[Connection, PerProcess[Appender]] = {}
 
 
 def fetcher(connection: Connection) -> Fetcher:
-    """Return this process's reader of a cluster."""
-    return _fetchers.setdefault(connection, PerProcess(lambda: Fetcher(connection))).get()
+    """Return this thread's reader of a cluster."""
+    return _here.fetchers.setdefault(connection, PerProcess(lambda: Fetcher(connection))).get()
 
 
 def appender(connection: Connection) -> Appender:
