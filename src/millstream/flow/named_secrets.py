@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from millstream.brokers.address import parse
 from millstream.brokers.connection import Connection
 from millstream.errors import SecretMissing
 from millstream.flow.flow import Flow
-from millstream.flow.stages import Sink, Source
+from millstream.flow.stages import Sink, Source, Written
 from millstream.secrets import Secret, value_of
 
 
@@ -18,20 +19,23 @@ def check_secrets(flow: Flow) -> None:
     Raises:
         SecretMissing: One has no value here.
     """
-    sources = (stage for stage in flow.stages.values() if isinstance(stage, Source))
-    named_in: list[Source | Sink] = [*sources, *flow.sinks.values()]
+    written = (stage for stage in flow.stages.values() if isinstance(stage, Written))
+    named_in: list[Written | Sink] = [*written, *flow.sinks.values()]
     for stage in named_in:
         for named in _named(stage):
             try:
                 value_of(named)
             except SecretMissing as error:
-                kind = "sink" if isinstance(stage, Sink) else "source"
+                kind = "sink" if isinstance(stage, Sink) else stage.noun
                 fact = f'{kind} "{stage.name}": {error.message}'
                 raise SecretMissing(fact, hint=error.hint, where=stage.where) from None
 
 
-def _named(stage: Source | Sink) -> list[Secret]:
-    return _within(stage.target if isinstance(stage, Sink) else stage.origin)
+def _named(stage: Written | Sink) -> list[Secret]:
+    if isinstance(stage, Sink):
+        return _within(stage.target)
+    kept = [] if stage.address is None else _within(parse(stage.address)[0])
+    return [*kept, *(_within(stage.origin) if isinstance(stage, Source) else ())]
 
 
 def _within(spec: Any) -> list[Secret]:

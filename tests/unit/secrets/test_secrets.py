@@ -162,6 +162,17 @@ def test_a_secret_that_is_missing_is_found_before_anything_runs() -> None:
     assert caught.value.where is not None
 
 
+def test_the_address_of_a_journal_names_secrets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = ms.Flow("shop")
+    sales = flow.source("sales", ms.inbox("shop string, at timestamp"), time="at")
+    kept = sales.journal("kept", at="kafka://till@b:9093/kept?password=kafka&tls=true")
+    kept.sink("rows", ms.console())
+    with pytest.raises(SecretMissing, match='journal "kept": secret "kafka" has no value'):
+        check_secrets(flow)
+    monkeypatch.setenv("MILLSTREAM_SECRET_KAFKA", VALUE)
+    check_secrets(flow)
+
+
 def test_a_password_that_is_written_down_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="is not a secret") as caught:
         ms.postgres("postgresql://till@h/d", table="t", password=VALUE)  # type: ignore[arg-type]
