@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.connectors.console import console
     from millstream.connectors.files import csv, files, jsonl, parquet, replay
     from millstream.connectors.inbox import inbox, watchers
-    from millstream.connectors.kafka import kafka
+    from millstream.connectors.kafka import kafka, kafka_topic
     from millstream.connectors.memory import memory
     from millstream.connectors.outbox import outbox
     from millstream.connectors.postgres import postgres
@@ -59,6 +59,7 @@ __all__ = [
     "inbox",
     "jsonl",
     "kafka",
+    "kafka_topic",
     "load",
     "match",
     "memory",
@@ -78,7 +79,7 @@ _HOMES: Final = {
     "millstream.connectors.console": ("console",),
     "millstream.connectors.files": ("csv", "files", "jsonl", "parquet", "replay"),
     "millstream.connectors.inbox": ("inbox", "watchers"),
-    "millstream.connectors.kafka": ("kafka",),
+    "millstream.connectors.kafka": ("kafka", "kafka_topic"),
     "millstream.connectors.memory": ("memory",),
     "millstream.connectors.outbox": ("outbox",),
     "millstream.connectors.postgres": ("postgres",),

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console as Terminal
 
 import millstream as ms
+from millstream.connectors.kafka import KafkaTopic
 from millstream.flow import connector
 from millstream.flow.schema import Schema
 from millstream.flow.targets import TargetSpec
@@ -130,6 +131,16 @@ class OutboxPlace(Place):
 
 
 @dataclass
+class TopicPlace(Place):
+    def rows(self) -> list[dict[str, Any]]:
+        from support.kafka import consume
+
+        assert isinstance(self.spec, KafkaTopic)
+        values = [one.value() for one in consume(self.spec.connection.servers, self.spec.topic)]
+        return [{**dict.fromkeys(NAMES), **json.loads(one, parse_float=str)} for one in values]
+
+
+@dataclass
 class JournalPlace:
     path: Path
 
@@ -168,6 +179,13 @@ def _read(path: Path) -> list[dict[str, Any]]:
     return [row for batch in batches for row in _rows(pa.table(batch))]
 
 
+def _topic(servers: str) -> KafkaTopic:
+    from support.kafka import new_topic
+
+    name = new_topic(servers, 3, max_message_bytes=str(64 << 20))
+    return ms.kafka_topic(name, servers=servers, key="text")
+
+
 @pytest.fixture(
     params=[
         "parquet",
@@ -178,11 +196,13 @@ def _read(path: Path) -> list[dict[str, Any]]:
         "console",
         "outbox",
         "journal",
+        pytest.param("kafka_topic", marks=pytest.mark.kafka),
     ]
 )
 def make(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Callable[[], Any]:
     kind = request.param
     url = request.getfixturevalue("postgres") if kind == "postgres" else ""
+    servers = request.getfixturevalue("kafka") if kind == "kafka_topic" else ""
 
     def made() -> Any:
         number = next(_numbers)
@@ -198,6 +218,8 @@ def make(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
                 return ConsolePlace(root, spark, ms.console(rows=5000))
             case "outbox":
                 return OutboxPlace(root, spark, ms.outbox("data", links.TARGET))
+            case "kafka_topic":
+                return TopicPlace(root, spark, _topic(servers))
         return FolderPlace(root, spark, getattr(ms, kind)("out"))
 
     made.kind = kind  # type: ignore[attr-defined]
@@ -224,7 +246,7 @@ def test_a_target_withdraws_exactly_if_its_description_says_so(
 
 
 def test_every_target_that_is_installed_is_checked(request: pytest.FixtureRequest) -> None:
-    checked = {"parquet", "jsonl", "csv", "postgres", "memory", "console", "outbox"}
+    checked = {"parquet", "jsonl", "csv", "postgres", "memory", "console", "outbox", "kafka_topic"}
     assert set(connector.targets()) == checked
 
 

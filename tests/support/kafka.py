@@ -97,6 +97,7 @@ def consume(servers: str, topic: str, *, committed: bool = True) -> list[Message
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     found: list[Message] = []

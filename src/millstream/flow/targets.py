@@ -29,6 +29,11 @@ class TargetSpec(Spec):
     #: Fields that do not change what the results mean: fingerprints leave them out.
     incidental: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def seen_again(self) -> str:
+        """What readers see of results that come again, if it is not obvious."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

@@ -96,6 +96,10 @@ def notes(old: Version, new: Version, found: Collection[GroupChange]) -> Iterato
         yield f"what is out since then is removed from {', '.join(becomes.taken_back)}, and comes again as it is read"
     if becomes.repeated:
         yield f"what is out since then stays in {', '.join(becomes.repeated)}, and comes again"
+        sinks = old.plan.flow.sinks
+        for name in becomes.repeated:
+            if name in sinks and sinks[name].target.seen_again:
+                yield f"{name}: {sinks[name].target.seen_again}"
     if becomes.left:
         yield f"what is out stays in {', '.join(becomes.left)}"
 

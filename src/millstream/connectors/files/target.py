@@ -11,16 +11,15 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Final
 
-from pyspark.sql import Column, DataFrame, functions
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql import DataFrame
 
 from millstream.connectors.files import Folder
 from millstream.connectors.files.withdraw import withdraw
 from millstream.errors import RunError
 from millstream.spark.failpoints import passing
-from millstream.spark.io.staging import HEADER, LINE, RECORD, SPOILT, StageFiles, run_through
+from millstream.spark.io.lines import lines
+from millstream.spark.io.staging import StageFiles, run_through
 from millstream.spark.io.targets import Epoch, SinkContext, Target
 from millstream.spark.io.unwritable import from_json
 from millstream.spark.served.borrowed import collected
@@ -57,7 +56,7 @@ class FilesTarget(Target):
             run_through(frame)
             return 0
         work = StageFiles(str(self._staged), name, self._format)
-        found = collected(_lines(frame, self._format), work)
+        found = collected(lines(frame, self._format), work)
         staged = [row for row in found if row.file is not None]
         passing("staged")
         self._context.refuse(from_json(row.refused for row in found), epoch)
@@ -105,58 +104,6 @@ class FilesTarget(Target):
     def _forget(self, epoch: Epoch) -> None:
         """Remove decisions that can no longer be repeated: Spark repeats the last batch only."""
         self._decided.delete(f"{self._owner}-{epoch.checkpoint}-{epoch.batch - 2:09d}.json")
-
-
-#: Spark's own format would cut microseconds off.
-_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-#: Spark would remove the spaces around a text.
-_CSV: Final = {**_TIMES, "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
-
-
-def _lines(frame: DataFrame, format: str) -> DataFrame:
-    """Let the JVM turn rows into text where the format is text."""
-    if format == "parquet":
-        return frame
-    everything = functions.struct(*(functions.col(f"`{name}`") for name in frame.columns))
-    as_json = functions.to_json(everything, _TIMES)
-    # The JVM would put another text in place of one that is not UTF-8, and say nothing.
-    spoilt = _spoilt(frame.schema)
-    refused = [spoilt.alias(SPOILT), functions.when(spoilt.isNotNull(), as_json).alias(RECORD)]
-    if format == "jsonl":
-        return frame.select(as_json.alias(LINE), *refused)
-    header = functions.lit(",".join(_quoted(name) for name in frame.columns))
-    line = functions.to_csv(everything, _CSV)
-    return frame.select(line.alias(LINE), *refused, header.alias(HEADER))
-
-
-def _spoilt(schema: StructType) -> Column:
-    """Return the name of the first column with text that is not UTF-8; null if there is none."""
-    tests = [(field.name, _not_text(f"`{field.name}`", field.dataType)) for field in schema.fields]
-    found = [functions.when(functions.expr(test), name) for name, test in tests if test]
-    return functions.coalesce(*found) if found else functions.lit(None).cast("string")
-
-
-def _not_text(value: str, kind: DataType, depth: int = 0) -> str:
-    """Return the SQL that tells whether a value holds text that is not UTF-8; "" if it cannot."""
-    if isinstance(kind, StringType):
-        return f"NOT is_valid_utf8({value})"
-    if isinstance(kind, StructType):
-        fields = kind.fields
-        inner = [_not_text(f"{value}.`{one.name}`", one.dataType, depth) for one in fields]
-        return " OR ".join(f"coalesce({one}, false)" for one in inner if one)
-    if isinstance(kind, MapType):
-        parts = ((f"map_keys({value})", kind.keyType), (f"map_values({value})", kind.valueType))
-        inner = [_not_text(part, ArrayType(one), depth) for part, one in parts]
-        return " OR ".join(f"coalesce({one}, false)" for one in inner if one)
-    if isinstance(kind, ArrayType):
-        item = f"x{depth}"
-        within = _not_text(item, kind.elementType, depth + 1)
-        return f"exists({value}, {item} -> {within})" if within else ""
-    return ""
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if any(c in name for c in ',"\n') else name
 
 
 def _sync_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Topics of Kafka as sources."""
+"""Topics of Kafka as sources; as targets of sinks they are in `topic.py`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from millstream.brokers.connection import Connection, connection, from_yaml
+from millstream.connectors.kafka.topic import KafkaTopic, kafka_topic
 from millstream.errors import InvalidOption
 from millstream.flow.connector import Connector
 from millstream.flow.schema import Schema
@@ -18,6 +19,8 @@ from millstream.secrets import Secret
 
 if TYPE_CHECKING:
     from millstream.flow.document import Entry
+
+__all__ = ["Kafka", "KafkaTopic", "connector", "kafka", "kafka_topic"]
 
 RecordFormat = Literal["json", "csv", "raw", "avro", "protobuf"]
 Loss = Literal["fail", "accept"]
@@ -294,4 +297,4 @@ def value_columns(spec: Kafka) -> list[tuple[str, str | None]]:
     return [(one.name, one.type) for one in spec.schema if one.name.lower() not in known]
 
 
-connector = Connector(sources=(Kafka,))
+connector = Connector(sources=(Kafka,), targets=(KafkaTopic,))

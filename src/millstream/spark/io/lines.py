@@ -1,0 +1,89 @@
+"""Rows as text, which the JVM makes of them: JSON and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from millstream.spark.io.staging import HEADER, LINE, RECORD, SPOILT
+
+#: Spark's own format would cut microseconds off.
+_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+#: Spark would remove the spaces around a text.
+_CSV: Final = {**_TIMES, "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+
+
+def lines(frame: DataFrame, format: str) -> DataFrame:
+    """Return rows as lines of a format, beside those whose text cannot be written.
+
+    Parquet has no lines: its rows stay as they are.
+    """
+    if format == "parquet":
+        return frame
+    spoilt, record = spoilt_column(frame.schema), as_json(frame.columns)
+    refused = [spoilt.alias(SPOILT), functions.when(spoilt.isNotNull(), record).alias(RECORD)]
+    if format == "jsonl":
+        return frame.select(record.alias(LINE), *refused)
+    header = functions.lit(",".join(_quoted(name) for name in frame.columns))
+    return frame.select(as_csv(frame.columns).alias(LINE), *refused, header.alias(HEADER))
+
+
+def as_json(names: Iterable[str]) -> Column:
+    """Return columns as one JSON object, without those that are null."""
+    return json_of(together(names))
+
+
+def json_of(row: Column) -> Column:
+    """Return a struct as JSON."""
+    return functions.to_json(row, _TIMES)
+
+
+def as_csv(names: Iterable[str]) -> Column:
+    """Return columns as a line of CSV."""
+    return functions.to_csv(together(names), _CSV)
+
+
+def together(names: Iterable[str]) -> Column:
+    """Return columns as a struct."""
+    return functions.struct(*(functions.col(column(name)) for name in names))
+
+
+def column(name: str) -> str:
+    """Return the name of a column as Spark's expressions have it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def spoilt_column(schema: StructType) -> Column:
+    """Return the name of the first column with text that is not UTF-8; null if there is none.
+
+    The JVM would put another text in its place without an error.
+    """
+    tests = [(field.name, _not_text(column(field.name), field.dataType)) for field in schema.fields]
+    found = [functions.when(functions.expr(test), name) for name, test in tests if test]
+    return functions.coalesce(*found) if found else functions.lit(None).cast("string")
+
+
+def _not_text(value: str, kind: DataType, depth: int = 0) -> str:
+    """Return the SQL that tells whether a value holds text that is not UTF-8; "" if it cannot."""
+    if isinstance(kind, StringType):
+        return f"NOT is_valid_utf8({value})"
+    if isinstance(kind, StructType):
+        fields = kind.fields
+        inner = [_not_text(f"{value}.`{one.name}`", one.dataType, depth) for one in fields]
+        return " OR ".join(f"coalesce({one}, false)" for one in inner if one)
+    if isinstance(kind, MapType):
+        parts = ((f"map_keys({value})", kind.keyType), (f"map_values({value})", kind.valueType))
+        inner = [_not_text(part, ArrayType(one), depth) for part, one in parts]
+        return " OR ".join(f"coalesce({one}, false)" for one in inner if one)
+    if isinstance(kind, ArrayType):
+        item = f"x{depth}"
+        within = _not_text(item, kind.elementType, depth + 1)
+        return f"exists({value}, {item} -> {within})" if within else ""
+    return ""
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(c in name for c in ',"\n') else name
