@@ -70,6 +70,7 @@ def test_the_plan_says_from_where_and_what_is_removed() -> None:
         (ms.memory(), True),
         (ms.postgres("postgresql://h/d", table="t"), True),
         (ms.outbox("o", "other.rows"), False),
+        (ms.kafka_topic("t", servers="h:9092"), False),
     ],
 )
 def test_what_can_only_be_added_to_is_repeated_with_consent(target: object, taken: bool) -> None:
@@ -81,6 +82,12 @@ def test_what_can_only_be_added_to_is_repeated_with_consent(target: object, take
     agreed = planned(to(target), consent=("out",))
     assert agreed.obstacles == ()
     assert ("stays in out, and comes again" in table(agreed)) is not taken
+
+
+def test_the_plan_says_what_readers_of_a_topic_will_see() -> None:
+    agreed = planned(to(ms.kafka_topic("alerts", servers="h:9092")), consent=("out",))
+    shown = " ".join(table(agreed).split())
+    assert 'readers of topic "alerts" get them a second time' in shown
 
 
 def test_what_the_terminal_has_shown_it_has_shown() -> None:
