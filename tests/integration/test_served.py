@@ -115,6 +115,11 @@ def test_what_executors_borrow_gives_the_results_that_they_have_alone(
     assert not asked, "on one machine there is no service"
     assert serving.serving(closing) is None
     served = run(closing, tmp_path / "served", "always")
+    found = serving.serving(closing)
+    assert found is not None
+    kept = [file for file in (tmp_path / "served").rglob("*") if file.is_file()]
+    assert kept
+    assert not [file for file in kept if found.place.secret in file.read_bytes()], "in no file"
     assert served == alone
     assert (served[1], served[2]) == (1, 1), "the late row, and the one on which the fold fails"
     assert len(alone[0]["named"]) == COUNT

@@ -88,7 +88,7 @@ def run(
     from millstream.spark.flow_run import FlowRun, Options
     from millstream.spark.preflight import preflight
     from millstream.spark.run.claim import claim
-    from millstream.spark.session.session import session
+    from millstream.spark.session.session import end_session, session
 
     keys = None if listening.security is None else listening.security.keys
     log = data / described.name / "run.log"
@@ -127,7 +127,7 @@ def run(
     finally:
         with Console(stderr=True).status("stopping"):
             running.stop()
-            spark.stop()
+            end_session(spark)
 
 
 def _keep_journals(address: str | None, folder: Path) -> None:

@@ -94,7 +94,9 @@ class Driver:
             return 1
         finally:
             if self._spark is not None:
-                self._spark.stop()
+                from millstream.spark.session.session import end_session
+
+                end_session(self._spark)
         return 0
 
     def _obey(self, command: protocol.Command | None) -> bool:

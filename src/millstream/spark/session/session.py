@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from millstream.errors import RunError
 from millstream.spark.io.source import JournalSource
 from millstream.spark.served.serving import embedded as in_driver
+from millstream.spark.served.serving import stop_serving
 from millstream.spark.session import home
 from millstream.spark.session.packing import FOLDER
 
@@ -93,6 +94,12 @@ def session(
             raise RunError(f"Spark did not start: {said}", hint=hint) from error
     spark.dataSource.register(JournalSource)
     return spark
+
+
+def end_session(spark: SparkSession) -> None:
+    """Stop Spark, and what the driver does for its executors."""
+    stop_serving(spark)
+    spark.stop()
 
 
 def cores(spark: SparkSession) -> int:
