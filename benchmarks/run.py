@@ -25,6 +25,7 @@ SMALL = {
     "backpressure": ["--minutes", "0.5"],
     "watch_replication": [],
     "served": ["--rows", "300000"],
+    "kafka_source": ["--turns", "2"],
 }
 FULL = {
     "journal_append": ["--full"],
@@ -44,6 +45,7 @@ FULL = {
     "backpressure": ["--full"],
     "watch_replication": ["--full"],
     "served": [],
+    "kafka_source": ["--rows", "3000000"],
 }
 
 

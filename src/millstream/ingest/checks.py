@@ -110,7 +110,8 @@ def times_us(
         if pa.types.is_timestamp(column.type)
         else pa.timestamp("us")
     )
-    return as_numpy(pc.fill_null(moments.cast(pa.int64()), 0), np.int64), unknown
+    numbers = moments.cast(pa.int64())
+    return as_numpy(pc.fill_null(numbers, 0) if numbers.null_count else numbers, np.int64), unknown
 
 
 def _nulls(column: pa.Array) -> npt.NDArray[np.bool_]:

@@ -249,8 +249,8 @@ class _Session:
 
     def _add(self, number: int, batch: list[Message]) -> None:
         reading = self._readings[number]
-        if reading.until is not None:
-            batch = [one for one in batch if (one.offset() or 0) < (reading.until or 0)]
+        if batch and reading.until is not None and (batch[-1].offset() or 0) >= reading.until:
+            batch = [one for one in batch if (one.offset() or 0) < reading.until]
         if not batch:
             return
         rows = self._records.rows(batch)

@@ -38,6 +38,8 @@ class SourceStatus(msgspec.Struct, frozen=True):
     bytes: int = 0
     ended: bool = False
     error: str | None = None
+    #: What it waits for, if the system that it reads is away.
+    waiting: str | None = None
 
 
 class InboxStatus(msgspec.Struct, frozen=True):
