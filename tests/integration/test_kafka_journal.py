@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -186,6 +187,17 @@ def test_a_child_of_a_process_that_reads_reads_too(host: Host) -> None:
     if not ended:
         os.kill(child, signal.SIGKILL)
     assert (ended, os.waitstatus_to_exitcode(status)) == (child, 0)
+
+
+def test_a_journal_is_shown_as_it_is_known_while_the_broker_is_away(host: Host) -> None:
+    journal = host("here")
+    journal.create(SCHEMA, partitions=2, time="at")
+    with journal.writer(0) as writer:
+        writer.append("a", 0, rows(1, 2))
+    known = journal.summary()
+    assert known.rows == 2
+    away = replace(journal, connection=connection(f"127.0.0.1:{free_port()}"))
+    assert away.summary() == known
 
 
 # records

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from millstream.brokers.clients import PATIENCE_S
 from millstream.brokers.connection import Connection
 from millstream.errors import CorruptIndex, JournalMissing, RecordsGone
 from millstream.journal.base import Description
@@ -108,13 +109,18 @@ class Follower:
     partition: int
     _seen: int = field(default=-1)
 
-    def follow(self) -> None:
-        """Bring the copy up to date, unless a writer of this host does."""
+    def follow(self, timeout: float = PATIENCE_S) -> None:
+        """Bring the copy up to date, unless a writer of this host does.
+
+        Raises:
+            BrokerAway: No broker has answered for `timeout` seconds.
+        """
         folder = self.topics.folder(self.partition)
         if held(folder / "lock"):
             self._seen = -1
             return
-        _, high = fetcher(self.topics.connection).watermarks(self.topics.index(self.partition))
+        spot = self.topics.index(self.partition)
+        _, high = fetcher(self.topics.connection).watermarks(spot, timeout)
         if high == self._seen:
             return
         make_folder(CACHE, folder)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
-from millstream.errors import CorruptBatch, CorruptIndex, CorruptSenders, PositionTrimmed
+from millstream.errors import (
+    BrokerAway,
+    CorruptBatch,
+    CorruptIndex,
+    CorruptSenders,
+    PositionTrimmed,
+)
 from millstream.journal.base import Kind
 from millstream.journal.health import Damage, Repaired, Summary, Verification
 from millstream.journal.kinds.files import summary as files
@@ -16,11 +24,17 @@ from millstream.journal.kinds.kafka.local import data_bytes, wipe
 from millstream.journal.kinds.kafka.reader import KafkaReader
 from millstream.storage.lock import FileClaim, held
 
+_PATIENCE_S: Final = 3.0
+
 
 def summary(topics: Topics, partitions: int) -> Summary:
-    """Return the journal in numbers; its bytes are those in Kafka."""
-    for partition in range(partitions):
-        Follower(topics, partition).follow()
+    """Return the journal in numbers; as this host knows it, if no broker answers.
+
+    Its bytes are those in Kafka.
+    """
+    with suppress(BrokerAway):  # pages and commands show the journals of all jobs
+        for partition in range(partitions):
+            Follower(topics, partition).follow(_PATIENCE_S)
     found = files.summary(topics.path)
     return replace(
         found,

@@ -203,22 +203,22 @@ class Fetcher:
             self._consumer.unassign()
             self._at, self._waiting = None, []
 
-    def watermarks(self, spot: Spot) -> tuple[int, int]:
+    def watermarks(self, spot: Spot, timeout: float = PATIENCE_S) -> tuple[int, int]:
         """Return the first offset, and the one after the last that is visible."""
         from confluent_kafka import KafkaException, TopicPartition
 
         asked = TopicPartition(spot.topic, spot.partition)
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + timeout
         while True:
             try:
-                found = self._consumer.get_watermark_offsets(asked, PATIENCE_S, cached=False)
+                found = self._consumer.get_watermark_offsets(asked, timeout, cached=False)
                 if found is None:
                     raise BrokerAway(f"{self._place(spot)} does not say how far it goes")
                 return int(found[0]), int(found[1])
             except KafkaException as error:
                 if error.args[0].name() not in _FRESH or time.monotonic() > until:
                     raise translated(error, self._place(spot), self._trouble.last) from None
-                self._consumer.list_topics(spot.topic, PATIENCE_S)
+                self._consumer.list_topics(spot.topic, timeout)
                 time.sleep(_PAUSE_S)
 
     def _go(self, spot: Spot, start: int) -> None:
