@@ -96,14 +96,16 @@ def hosts(count: int) -> Iterator[Network]:
         _ip("link", "del", bridge)
 
 
-def without(folders: Mapping[Path, Sequence[Path]], command: Sequence[str]) -> list[str]:
+def without(
+    folders: Mapping[Path, Sequence[Path]], command: Sequence[str], spare: Path
+) -> list[str]:
     """Return a command that runs where folders are empty, but for some folders inside them.
 
-    Those inside stay the same folders as everywhere.
+    Those inside stay the same folders as everywhere; meanwhile they are kept in `spare`.
     """
     steps = []
     for number, (folder, kept) in enumerate(folders.items()):
-        aside = [f"/tmp/.kept-{os.getpid()}-{number}-{inner}" for inner in range(len(kept))]
+        aside = [f"{spare}-{number}-{inner}" for inner in range(len(kept))]
         for path, place in zip(kept, aside, strict=True):
             steps += [f"mkdir -p '{place}'", f"mount --bind '{path}' '{place}'"]
         steps.append(f"mount -t tmpfs none '{folder}'")

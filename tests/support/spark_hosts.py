@@ -75,7 +75,8 @@ class Cluster:
         real = Path(pyspark.__file__).resolve().parent
         hidden = (Path(sys.prefix), Path(millstream.__file__).parent, INSTALLED)
         folders = {self.hidden: self.shared, **dict.fromkeys(hidden, ())}
-        inside = [*host.prefix, *_bound(real, spark, without(folders, command))]
+        spare = self.folder / f"{name}-kept"
+        inside = [*host.prefix, *_bound(real, spark, without(folders, command, spare))]
         daemons = self._daemons() | {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": host.ip}
         self.workers.append(_started(inside, log, daemons))
         said(log, r"(registered with master)")
