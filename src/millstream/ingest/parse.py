@@ -140,6 +140,9 @@ class _ArrowJson:
         # To Arrow a null is a row of nulls; a block that begins with one ends the whole process.
         if any(line[:1] != b"{" and line.lstrip()[:1] != b"{" for line in lines):
             raise ValueError("a line is not an object")
+        # Lines that are torn could be one object together, and another line two.
+        if any(line[-1:] != b"}" and line.rstrip()[-1:] != b"}" for line in lines):
+            raise ValueError("a line does not end with its object")
         # Arrow has no texts for NaN and infinities; such a line comes here alone in the end.
         if len(lines) == 1 and _NO_NUMBER.search(lines[0]):
             return _PythonJson(self.schema)(lines)

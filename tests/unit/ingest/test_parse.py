@@ -163,3 +163,10 @@ def test_csv_cannot_hold_nested_columns() -> None:
     schema = pa.schema([("tags", pa.list_(pa.string()))])
     with pytest.raises(UnsupportedColumn, match='CSV cannot hold column "tags"'):
         csv_parser(schema, ["tags"], CsvOptions())
+
+
+def test_torn_lines_are_refused_whatever_stands_beside_them() -> None:
+    lines = ['{"n": 1, "more":', '{"n": 2}}', '{"n": 3} {"n": 4}', ' {"n": 5} ']
+    found = parse_rows(lines, pa.schema([("n", pa.int64())]))
+    assert found.batch.to_pylist() == [{"n": 5}]
+    assert [one.number for one in found.refused] == [0, 1, 2]
