@@ -91,10 +91,10 @@ def run(
     from millstream.spark.session.session import end_session, session
 
     keys = None if listening.security is None else listening.security.keys
-    log = data / described.name / "run.log"
+    log, root = data / described.name / "run.log", flow.resolve().parent
     claimed = claim(data / described.name, described.name)
     _keep_journals(journals, data / described.name)
-    planned = preflight(described, data / described.name, flow.resolve().parent, listening)
+    planned = preflight(described, data / described.name, root, listening)
     terminal = Console()
     before = ended_before(planned, data / described.name, __version__) if until_end else None
     if before is not None:
@@ -105,14 +105,7 @@ def run(
     with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
         spark = session(described.name, master=master, log=log, packages=executor_python)
         options = Options(
-            data,
-            flow.resolve().parent,
-            rows_per_batch,
-            state,
-            log,
-            listening,
-            serve=serve,
-            serve_port=serve_port,
+            data, root, rows_per_batch, state, log, listening, serve=serve, serve_port=serve_port
         )
         _await_kernel(kernel, shown)
         running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)

@@ -29,6 +29,7 @@ from millstream.spark.io.control import Control
 from millstream.spark.io.sink import GroupSink, Input
 from millstream.spark.io.source import MARKER, ReadSettings, padded, watermark_ms
 from millstream.spark.served.serving import serving
+from millstream.spark.session.ending import ending
 from millstream.spark.session.session import IN_MEMORY, ROCKSDB, cores
 from millstream.spark.stages.analyse import Analysis, entry_schema, needs_place
 from millstream.spark.stages.build import Builder
@@ -132,7 +133,8 @@ class GroupQuery:
         for target in self.sink.targets:
             target.interrupt()  # a batch that waits for another host would let the query wait too
         if self.query is not None:
-            self.query.stop()
+            with ending(self.spark):
+                self.query.stop()
         # What Python still publishes would write the same small files as we do now, and to targets
         # that are closed.
         self.sink.shut(STOP_S)

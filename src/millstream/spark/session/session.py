@@ -22,6 +22,7 @@ from millstream.spark.io.source import JournalSource
 from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
 from millstream.spark.session import home
+from millstream.spark.session.ending import ending
 from millstream.spark.session.packing import FOLDER
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -97,9 +98,10 @@ def session(
 
 
 def end_session(spark: SparkSession) -> None:
-    """Stop Spark, and what the driver does for its executors."""
-    stop_serving(spark)
-    spark.stop()
+    """Stop Spark, unless it has ended, and what the driver does for its executors."""
+    with ending(spark):
+        stop_serving(spark)
+        spark.stop()
 
 
 def cores(spark: SparkSession) -> int:

@@ -1,0 +1,31 @@
+"""Spark that ends before we do: whoever stops a service signals all of its processes at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+
+@contextmanager
+def ending(spark: SparkSession) -> Iterator[None]:
+    """Pass over errors of Spark that has ended: what it would have to stop has ended with it."""
+    # Each thread that finds the connection broken would show a traceback of its own.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        yield
+    except (Py4JError, OSError):
+        if not has_ended(spark):
+            raise
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Tell whether Spark has stopped, or its process is gone."""
+    context = spark.sparkContext._jsc
+    try:
+        return context is None or bool(context.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
