@@ -1,0 +1,15 @@
+"""Orders from a Kafka topic, and the large ones into another: `make kafka` runs a broker for it.
+
+millstream run examples/kafka/flow.py
+"""
+
+import millstream as ms
+
+SERVERS = "127.0.0.1:9092"
+
+flow = ms.Flow("large_orders")
+orders = flow.source(
+    "orders", ms.kafka("orders", "id long, shop string, amount double", servers=SERVERS)
+)
+large = orders.sql("large", "SELECT id, shop, amount FROM orders WHERE amount > 1000")
+large.sink("alerts", ms.kafka_topic("alerts", servers=SERVERS, key="shop", partitions=3))
