@@ -20,11 +20,15 @@ from pathlib import Path
 
 import pytest
 
+from millstream.spark.session.s3a import CLIENT, SDK
+from millstream.testing.jars import jars
 from millstream.testing.kafka import free_port
 
 VERSION = "v1.8.0"
 _MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 KEY, SECRET = "test-key", "test-secret"
+_CLIENT_DIGEST = "95743aef3625c7f1d38d4562306affd109a17f49fe2bf18f29e837b7859aaf8f"
+_SDK_DIGEST = "34f100e2881d8f114604632388849779582af714e47c1daf1f8845f5358948a5"
 
 
 def _program() -> Path:
@@ -115,3 +119,17 @@ def s3_server(folder: Path) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+
+
+def s3a_jars(folder: Path) -> Path:
+    """Return a folder with the jars that Spark needs for S3, fetched into the cache once."""
+    kept = (
+        jars("hadoop-aws-3.5.0-client", CLIENT, alone=True, digest=_CLIENT_DIGEST),
+        jars("awssdk-s3-2.35.4", SDK, digest=_SDK_DIGEST),
+    )
+    folder.mkdir()
+    for jar in (jar for place in kept for jar in place.iterdir()):
+        had = jar.name.startswith(("netty-", "slf4j-", "commons-codec-"))
+        if not had or jar.name.startswith("netty-nio-client"):
+            (folder / jar.name).symlink_to(jar)
+    return folder

@@ -45,6 +45,15 @@ State = Annotated[
     str | None, typer.Option(help="Where windows and joins keep their state: memory or rocksdb.")
 ]
 
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Where checkpoints and the job's log are, if several hosts may run the flow: "
+        "s3://bucket/prefix.",
+    ),
+]
+
 # inboxes
 
 InboxPort = Annotated[

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -32,6 +32,7 @@ from millstream.cli.options import (
     Serve,
     ServePort,
     State,
+    Storage,
 )
 from millstream.cli.output import group_cells, interrupted, table
 from millstream.terminal.console import Console
@@ -63,6 +64,7 @@ def run(
     state: State = None,
     executor_python: ExecutorPython = None,
     journals: Journals = None,
+    storage: Storage = None,
     serve: Serve = "auto",
     serve_port: ServePort = 0,
     port: InboxPort = 0,
@@ -88,7 +90,6 @@ def run(
     from millstream.spark.flow_run import FlowRun, Options
     from millstream.spark.preflight import preflight
     from millstream.spark.run.claim import claim
-    from millstream.spark.session.session import end_session, session
 
     keys = None if listening.security is None else listening.security.keys
     log, root = data / described.name / "run.log", flow.resolve().parent
@@ -103,20 +104,45 @@ def run(
         return
     kernel = compiling(described)
     with Console(stderr=True).status(f"starting Spark for {described.name}") as shown:
-        spark = session(described.name, master=master, log=log, packages=executor_python)
+        spark = _session(described.name, master, log, storage, executor_python)
         options = Options(
-            data, root, rows_per_batch, state, log, listening, serve=serve, serve_port=serve_port
+            data,
+            root,
+            rows_per_batch,
+            state,
+            log,
+            listening,
+            serve=serve,
+            serve_port=serve_port,
+            storage=storage,
         )
         _await_kernel(kernel, shown)
         running = FlowRun(spark, described, options, claim=claimed, terminal=terminal)
         running.start()
-    try:
+    with _stopping(running, spark):
         with interrupted() as seen, _landings(running, keys, open_without_keys):
             at = spark.sparkContext.master or "local"
             view = _View(described.name, at, log, lambda: running.address)
             ended = _watch(running, view, seen, until_end=until_end, json=json, terminal=terminal)
         if ended:
             note_end(running.plan, running.folder, running.statistics(), __version__)
+
+
+def _session(
+    name: str, master: str | None, log: Path, storage: str | None, packages: Path | None
+) -> Any:  # Spark's session: this room does not import it
+    from millstream.spark.session.s3a import s3a_settings
+    from millstream.spark.session.session import session
+
+    return session(name, master=master, log=log, conf=s3a_settings(storage), packages=packages)
+
+
+@contextmanager
+def _stopping(running: FlowRun, spark: Any) -> Iterator[None]:  # Any: as above
+    from millstream.spark.session.session import end_session
+
+    try:
+        yield
     finally:
         with Console(stderr=True).status("stopping"):
             running.stop()

@@ -74,7 +74,7 @@ class JobLog:
 
     def _wait_for_silence(self, wait: Callable[[float], object]) -> None:
         log, quiet = self._run(protocol.load()), 0
-        while not log.state.released and quiet < INTERVALS:
+        while not (log.state.released or _gone(log.state.holder)) and quiet < INTERVALS:
             wait(self._renew_every)
             end = max(self._numbers(), default=-1) + 1
             quiet = quiet + 1 if end == log.end else 0
@@ -164,6 +164,19 @@ class JobLog:
     def _numbers(self) -> list[int]:
         names = [name.rpartition("/")[2] for name in self._storage.list(_FOLDER)]
         return [int(name) for name in names if name.isdigit()]
+
+
+def _gone(holder: Holder | None) -> bool:
+    """Tell whether it is known that a driver has died: it was on this host."""
+    if holder is None or holder.host != socket.gethostname():
+        return False
+    try:
+        os.kill(holder.process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def _name(number: int) -> str:

@@ -21,6 +21,7 @@ freed slot: it looks after its put whether there are later entries, and its clai
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ from millstream.joblog.entries import (
 
 #: How often a put without an answer is repeated, and a listing with gaps.
 ATTEMPTS: Final = 5
+_BY_HAND: Final = "was something removed by hand, or does anything else write there?"
 #: After how many entries they are summed up.
 SUMMARY_EVERY: Final = 64
 
@@ -99,9 +101,11 @@ def load() -> Generator[Request, Any, Log]:
             found.insert(0, (number, decode(content)))
             if isinstance(found[0][1], Summary):
                 break
+        # Reading takes a while: what was freed meanwhile, or filled again, does not fit together.
         if _joined(found, numbers):
-            return _folded(found)
-    raise LogDamaged("entries of the job's log are missing", hint="was something removed by hand?")
+            with suppress(LogDamaged):
+                return _folded(found)
+    raise LogDamaged("entries of the job's log are missing, or foreign", hint=_BY_HAND)
 
 
 def _joined(found: list[tuple[int, AnyEntry]], numbers: list[int]) -> bool:

@@ -33,6 +33,7 @@ from millstream.links.network import Address
 from millstream.plan.groups import Plan
 from millstream.spark.io.targets import Readable
 from millstream.spark.run.claim import claim as take_claim
+from millstream.spark.run.driver_log import release_job, renew_job, take_job
 from millstream.spark.run.ends import notice_ends
 from millstream.spark.run.failure import cause
 from millstream.spark.run.late import dead_letters, late_notices
@@ -68,6 +69,9 @@ class Options:
     hosting: bool = True
     #: Programs that an engine keeps, by the names that the flow has for them.
     binaries: Mapping[str, Path] = field(default_factory=dict)
+    #: Storage that all hosts reach which may run the flow, "s3://bucket/prefix": its log and
+    #: checkpoints are there.
+    storage: str | None = None
     #: Whether to serve journals and writes to executors: "auto", "always" or "never".
     serve: str = field(default_factory=lambda: os.environ.get(SERVE, "auto"))
     serve_port: int = field(default_factory=lambda: int(os.environ.get(PORT, "0")))
@@ -122,15 +126,8 @@ class FlowRun:
         self._clock = clock or SystemClock()
         self._folder = options.data / flow.name
         self._claim = claim
-        self._ground = RunContext(
-            spark,
-            self._folder,
-            options.root,
-            options.rows_per_batch,
-            options.state,
-            terminal,
-            options.binaries,
-        )
+        how = (options.root, options.rows_per_batch, options.state)
+        self._ground = RunContext(spark, self._folder, *how, terminal, options.binaries)
         self._versions = FlowVersions(
             self._ground, flow, version, load=versions, failure=self._failure_of, clock=self._clock
         )
@@ -185,6 +182,7 @@ class FlowRun:
         """
         self._claim = self._claim or take_claim(self._folder, self.flow.name)
         try:
+            take_job(self._ground, self._options.storage, self.flow.name, self._clock)
             self._options.reach_executors(self._ground.spark, self._folder)
             self._versions.open()
             self._sources.start()
@@ -198,7 +196,9 @@ class FlowRun:
 
         Raises:
             GroupFailed: A query died; the message names the stage, if it is known.
+            TakenOver: Another driver has taken the job.
         """
+        renew_job(self._ground)
         self._sources.check()
         for query in self.queries.values():
             failure = self._failure_of(query)
@@ -350,6 +350,7 @@ class FlowRun:
             thread.start()
         for thread in stoppers:
             thread.join()
+        release_job(self._ground)
         if self._claim is not None:
             self._claim.release()
             self._claim = None

@@ -6,9 +6,9 @@ Whatever is put is whole, or it is not there; it is durable when `put` returns.
 Journals' data, what users' sinks write, and secrets (which need file modes) do not go through here.
 """
 
-from millstream.storage.address import storage_at
+from millstream.storage.address import checked_storage, storage_at
 from millstream.storage.base import Claim, Storage
 from millstream.storage.folder import Folder
 from millstream.storage.s3 import S3
 
-__all__ = ["S3", "Claim", "Folder", "Storage", "storage_at"]
+__all__ = ["S3", "Claim", "Folder", "Storage", "checked_storage", "storage_at"]

@@ -27,3 +27,15 @@ def storage_at(address: str | Path) -> Storage:
         hint = "a folder, or s3://bucket/prefix"
         raise InvalidStorage(f'"{address}" is not a storage that is known here', hint=hint)
     return Folder(Path(address))
+
+
+def checked_storage(address: str) -> Storage:
+    """Return a storage that several hosts may use, once it is known that it refuses second puts.
+
+    Raises:
+        StorageError: It does not answer, or two callers can put the same name if absent.
+    """
+    storage = storage_at(address)
+    if isinstance(storage, S3):
+        storage.probe()
+    return storage

@@ -73,6 +73,11 @@ class S3:
         """What `storage_at` takes."""
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """Region, endpoint and keys, as far as they are known; a role's keys are not."""
+        return _settings(self.address)
+
     def read(self, name: str) -> bytes | None:
         with self._translated():
             try:
@@ -147,7 +152,7 @@ class S3:
 
     @property
     def _store(self) -> S3Store:
-        return _client(self.bucket, tuple(sorted(_settings(self.address).items())), os.getpid())
+        return _client(self.bucket, tuple(sorted(self.settings.items())), os.getpid())
 
     def _key(self, name: str) -> str:
         parts = PurePosixPath(name).parts

@@ -10,7 +10,9 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
@@ -33,19 +35,27 @@ class FilesTarget(Target):
     under `_millstream/<owner>/epochs`, and renamed into the folder. The owner is
     the flow and its sink: what others do in the same folder is not touched.
     Spark, pandas and most readers pass over names that begin with an underscore.
+    If the job has a log, it decides, and staged files lie in `staged/<generation>`.
     """
 
     # What one version has staged the other must not remove.
     shared = True
+    decides: ClassVar[bool] = True
 
     def __init__(self, path: Path, format: str, context: SinkContext) -> None:
         self._path = path
         self._format = format
         self._context = context
         self._owner = context.owner
-        self._staged = path / "_millstream" / self._owner / "staged"
+        self._all_staged = path / "_millstream" / self._owner / "staged"
         self._decided = Storage(path / "_millstream" / self._owner / "epochs")
         self._recovered = False
+
+    @property
+    def _staged(self) -> Path:
+        """Where this driver stages: what another one stages late is not taken for ours."""
+        log = self._context.log
+        return self._all_staged if log is None else self._all_staged / str(log.generation)
 
     def write(self, frame: DataFrame, epoch: Epoch) -> int:
         name = f"{self._owner}-{epoch.checkpoint}-{epoch.batch:09d}"
@@ -60,8 +70,13 @@ class FilesTarget(Target):
         staged = [row for row in found if row.file is not None]
         passing("staged")
         self._context.refuse(from_json(row.refused for row in found), epoch)
-        if staged:
-            self._decided.put(record, json.dumps(sorted(row.file for row in staged)).encode())
+        if staged or epoch.log is not None:
+            within = self._staged.relative_to(self._all_staged)
+            files = json.dumps(sorted(str(within / row.file) for row in staged))
+            content = epoch.decide(self._owner, files)
+            passing("logged-decision")
+            if content is not None:
+                self._decided.put(record, content.encode())
         passing("decided")
         self._publish(record)
         self._forget(epoch)
@@ -74,11 +89,14 @@ class FilesTarget(Target):
         except OSError as error:
             msg = f"the folder {self._path} of a sink cannot be made: {error.strerror}"
             raise RunError(msg, hint="give the sink another path") from error
+        for checkpoint, one in self._context.standing(self._owner).items():
+            record = f"{self._owner}-{checkpoint}-{one.epoch:09d}.json"
+            self._decided.put_if_absent(record, one.content.encode())
         for record in self._decided.list():
             self._publish(record)
         if not self._recovered:
             # Later, what is staged may be another version's.
-            shutil.rmtree(self._staged, ignore_errors=True)
+            shutil.rmtree(self._all_staged, ignore_errors=True)
         self._recovered = True
         self._staged.mkdir(parents=True, exist_ok=True)
 
@@ -96,9 +114,9 @@ class FilesTarget(Target):
         if decision is None:
             return
         for name in json.loads(decision):
-            staged = self._staged / name
-            if staged.exists():
-                staged.rename(self._path / name)
+            # Gone: it is there already.
+            with suppress(FileNotFoundError):
+                (self._all_staged / name).rename(self._path / Path(name).name)
         _sync_folder(self._path)
 
     def _forget(self, epoch: Epoch) -> None:

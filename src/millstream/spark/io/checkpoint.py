@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ import msgspec
 from millstream.errors import GroupChanged, RunError
 from millstream.plan.fingerprint import difference
 from millstream.spark.io.source import Offset
-from millstream.storage import Folder
+from millstream.storage import Folder, Storage, storage_at
 
 _RECORD: Final = "group.json"
 
@@ -44,31 +44,35 @@ class Checkpoint:
     group: str
     id: str
     description: Mapping[str, Any]
+    #: Where it is instead, on storage that several hosts reach; orders to sources stay in the folder.
+    address: str | None = None
 
     @classmethod
-    def open(cls, folder: Path, group: str, description: dict[str, Any]) -> Checkpoint:
+    def open(
+        cls, folder: Path, group: str, description: dict[str, Any], address: str | None = None
+    ) -> Checkpoint:
         """Return the group's checkpoint, or a new one that `begin` will write down.
 
         Raises:
             GroupChanged: it was made for a group that means something else.
         """
-        known = recorded(folder)
+        known = recorded(address or folder)
         if known is None:
-            return cls(folder, group, uuid.uuid4().hex[:12], description)
+            return cls(folder, group, uuid.uuid4().hex[:12], description, address)
         changes = difference(known["description"], description)
         if changes:
-            raise group_changed(group, changes, folder)
-        return cls(folder, group, known["checkpoint"], description)
+            raise group_changed(group, changes, address or folder)
+        return cls(folder, group, known["checkpoint"], description, address)
 
     def begin(self) -> Checkpoint:
         """Write down what the checkpoint is for, if it is new."""
-        Folder(self.folder).put_if_absent(_RECORD, self._record())
+        self._storage.put_if_absent(_RECORD, self._record())
         return self
 
     def handed_to(self, description: dict[str, Any]) -> Checkpoint:
         """Give the checkpoint, with all its state, to a changed version of the group."""
-        handed = Checkpoint(self.folder, self.group, self.id, description)
-        Folder(self.folder).put(_RECORD, handed._record())
+        handed = replace(self, description=description)
+        self._storage.put(_RECORD, handed._record())
         return handed
 
     def _record(self) -> bytes:
@@ -76,14 +80,26 @@ class Checkpoint:
         return json.dumps(record, indent=1).encode()
 
     @classmethod
-    def belongs(cls, folder: Path, description: dict[str, Any]) -> bool:
+    def belongs(cls, folder: Path | str, description: dict[str, Any]) -> bool:
         """Return whether the checkpoint in a folder was made for, or handed to, such a group."""
         known = recorded(folder)
         return known is not None and not difference(known["description"], description)
 
     @property
     def location(self) -> Path:
+        """The name under which sources find orders, and where Spark's files are without a storage."""
         return self.folder / self.id
+
+    @property
+    def spark_location(self) -> str:
+        """Where Spark keeps its files, as Hadoop names it."""
+        if self.address is None:
+            return str(self.location)
+        return f"{self.address}/{self.id}".replace("s3://", "s3a://", 1)
+
+    @property
+    def _storage(self) -> Storage:
+        return storage_at(self.address or self.folder)
 
     def sender(self, job: str) -> str:
         """Return the name under which this checkpoint's epochs are published."""
@@ -95,9 +111,8 @@ class Checkpoint:
 
     def logged(self, batch: int) -> Logged | None:
         """Read what Spark logged for a batch, None if it did not get that far."""
-        try:
-            text = (self.location / "offsets" / str(batch)).read_text()
-        except FileNotFoundError:
+        text = self.offsets(batch)
+        if text is None:
             return None
         version, metadata, *lines = text.strip().split("\n")
         if version != "v1":
@@ -107,6 +122,26 @@ class Checkpoint:
         watermark = int(json.loads(metadata)["batchWatermarkMs"])
         return Logged(batch, watermark, {offset.journal: offset for offset in offsets})
 
+    def offsets(self, batch: int) -> str | None:
+        """Read what Spark logged for a batch, as it is."""
+        found = self._storage.read(f"{self.id}/offsets/{batch}")
+        return None if found is None else found.decode()
+
+    def restore(self, batch: int, offsets: str) -> bool:
+        """Let Spark find for a batch what a decision says; return whether it would not have.
+
+        A driver that was replaced may have written other offsets for it, and for batches after it.
+        """
+        if self.offsets(batch) == offsets:
+            return False
+        last = self.last("offsets")
+        for later in range(batch, batch if last is None else last + 1):
+            # Hadoop keeps checksums beside local files, which would not fit any more.
+            (self.location / "offsets" / f".{later}.crc").unlink(missing_ok=True)
+            self._storage.delete(f"{self.id}/offsets/{later}")
+        self._storage.put(f"{self.id}/offsets/{batch}", offsets.encode())
+        return True
+
     def committed(self) -> Logged | None:
         """Read what Spark logged for the last batch that it committed."""
         last = self.last("commits")
@@ -114,14 +149,11 @@ class Checkpoint:
 
     def last(self, log: str) -> int | None:
         """Return the highest batch id in a log of Spark's."""
-        try:
-            names = [path.name for path in (self.location / log).iterdir()]
-        except FileNotFoundError:
-            return None
+        names = [name.rpartition("/")[2] for name in self._storage.list(f"{self.id}/{log}")]
         return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-def group_changed(group: str, changes: Sequence[str], folder: Path) -> GroupChanged:
+def group_changed(group: str, changes: Sequence[str], folder: Path | str) -> GroupChanged:
     """Return the error about a group that means something else than its checkpoint."""
     return GroupChanged(
         f'group "{group}" has changed since its checkpoint was made:\n'
@@ -133,9 +165,9 @@ def group_changed(group: str, changes: Sequence[str], folder: Path) -> GroupChan
     )
 
 
-def recorded(folder: Path) -> dict[str, Any] | None:
+def recorded(folder: Path | str) -> dict[str, Any] | None:
     """Return the record of the checkpoint in a folder: its id and the group's description."""
-    record = Folder(folder).read(_RECORD)
+    record = storage_at(folder).read(_RECORD)
     return None if record is None else dict(json.loads(record))
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame
 
+from millstream.joblog import JobLog
 from millstream.journal import DeadLetter, Staged, journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.staging import StageJournal
@@ -19,7 +23,11 @@ from millstream.spark.served.borrowed import collected
 class JournalTarget(Target):
     """A journal that other groups read; while versions are switched, two groups write it."""
 
-    def __init__(self, path: Path, *, key: str | None) -> None:
+    decides: ClassVar[bool] = True
+
+    def __init__(self, path: Path, *, key: str | None, log: JobLog | None = None) -> None:
+        self._job = log
+        self._name: Final = f"journal:{path.name}"
         self._path = path
         self._key = key
         self._time = journal_at(path).describe().time
@@ -70,7 +78,10 @@ class JournalTarget(Target):
         passing("staged")
         self._refuse(from_json(row.refused for row in found), epoch)
         with self._guard:
-            self._log.decide(epoch.sender, epoch.batch, staged, self._floor(epoch))
+            content = epoch.decide(self._name, _written(staged, self._floor(epoch)))
+            passing("logged-decision")
+            if content is not None:
+                self._log.decide(epoch.sender, epoch.batch, *_read(content))
             passing("decided")
             self._log.publish()
         passing("published")
@@ -96,11 +107,28 @@ class JournalTarget(Target):
 
     def recover(self) -> None:
         with self._guard:
+            self._take_over()
             # Later, what is staged may be another group's.
             _ = self._log.publish() if self._recovered else self._log.recover()
             self._recovered = True
+
+    def _take_over(self) -> None:
+        """Decide here what the job's log has decided, and this journal does not know yet."""
+        for key, decided in ({} if self._job is None else self._job.state.decided).items():
+            sender, _, name = key.rpartition("#")
+            if name == self._name and decided.epoch > self._log.last(sender):
+                self._log.decide(sender, decided.epoch, *_read(decided.content))
 
     def close(self) -> None:
         self._users -= 1
         if self.closed:
             self._log.close()
+
+
+def _written(staged: Sequence[Staged], floor: int | None) -> str:
+    return json.dumps({"staged": [asdict(one) for one in staged], "floor": floor})
+
+
+def _read(content: str) -> tuple[list[Staged], int | None]:
+    found = json.loads(content)
+    return [Staged(**one) for one in found["staged"]], found["floor"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from millstream.errors import InternalError
+from millstream.errors import InternalError, TakenOver
+from millstream.joblog import JobLog
 from millstream.journal import DeadLetter, JournalReader, journal_at
 from millstream.journal.plain import records
 from millstream.spark.failpoints import passing
@@ -65,11 +66,15 @@ class GroupSink:
     recorder: Recorder | None = None
     #: It is of a version in the shadow: what is late is the other's to tell.
     shadow: bool = False
+    #: The job's log, if it has one: it decides which epochs exist.
+    log: JobLog | None = None
     rows_out: int = 0
     error: BaseException | None = None
     _readers: dict[str, JournalReader] = field(default_factory=dict)
     _publishing: threading.Lock = field(default_factory=threading.Lock)
     _shut: bool = False
+    #: The last batch that was logged before this start, and its offsets.
+    _again: tuple[int, str | None] | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         try:
@@ -96,8 +101,31 @@ class GroupSink:
 
     def recover(self) -> None:
         """Finish what was decided before the last stop."""
+        if self.log is not None:
+            self._take_over(self.log)
         for target in self.targets:
             target.recover()
+
+    def _take_over(self, log: JobLog) -> None:
+        """Let Spark go on with what is decided, and note what it will run again."""
+        sender = self.checkpoint.sender(self.job)
+        for key, one in log.state.decided.items():
+            if key.rpartition("#")[0] == sender and one.offsets:
+                self.checkpoint.restore(one.epoch, one.offsets)
+        last = self.checkpoint.last("offsets")
+        self._again = None if last is None else (last, self.checkpoint.offsets(last))
+
+    def _check_planned(self, log: JobLog, logged: Logged, text: str) -> None:
+        """Refuse offsets that another driver has written over those which this batch ran with."""
+        known = self._again
+        if known is not None and logged.batch <= known[0]:
+            ours = logged.batch < known[0] or text == known[1]
+        else:
+            chosen = {offset.generation for offset in logged.offsets.values()}
+            ours = chosen == {log.generation}
+        if not ours:
+            msg = f'another driver has written the offsets of batch {logged.batch} of group "{self.checkpoint.group}"'
+            raise TakenOver(msg, hint="start this one again: it goes on with what is decided")
 
     def _publish(self, frame: DataFrame, batch: int) -> None:
         passing("logged")
@@ -110,6 +138,10 @@ class GroupSink:
         epoch = Epoch(
             self.job, self.checkpoint.group, self.checkpoint.id, batch, self.floor(logged)
         )
+        if self.log is not None:
+            text = self.checkpoint.offsets(batch) or ""
+            self._check_planned(self.log, logged, text)
+            epoch = replace(epoch, log=self.log, offsets=text)
         if before is not None:
             self.mark_read(before)
         if self.turns is not None:
@@ -120,7 +152,7 @@ class GroupSink:
             frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows = frame.drop(HIDDEN_START, PLACE)
-            written = [target.write(rows, epoch) for target in self.targets]
+            written = [self._written(target, rows, epoch) for target in self.targets]
             if recorder is not None:
                 self._take_down(frame, epoch, recorder)
         finally:
@@ -130,6 +162,11 @@ class GroupSink:
         if not self.shadow:
             self._record_late(before, logged)
         passing("before-commit")
+
+    def _written(self, target: Target, rows: DataFrame, epoch: Epoch) -> int:
+        if not target.decides:
+            epoch.decide("admitted", "")
+        return target.write(rows, epoch)
 
     def _owned(self, frame: DataFrame, logged: Logged) -> DataFrame:
         """Leave out what another version owns, by what was logged for the batch."""

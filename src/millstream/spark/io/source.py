@@ -83,6 +83,8 @@ class ReadSettings(msgspec.Struct, frozen=True):
     control: str | None = None
     #: The file with the place of the service that reads for executors; None: they read themselves.
     served: str | None = None
+    #: The driver's, in the job's log; None: there is none.
+    generation: int | None = None
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -100,6 +102,8 @@ class Offset(msgspec.Struct, frozen=True):
     owned_by: tuple[CutColumn, ...] | None = None
     #: The lateness, if a switch has changed it.
     lateness: Steps | None = None
+    #: The generation of the driver that chose it, if the job has a log.
+    generation: int | None = None
 
     @property
     def leaving(self) -> bool:
@@ -172,10 +176,12 @@ class JournalStreamReader(DataSourceStreamReader):
             self._starts = began.starts + 1
         rows = self.settings.limit if isinstance(limit, ReadAllAvailable) else limit.max_rows  # type: ignore[attr-defined]
         if self._control is not None:
-            return _plain(self._ordered(began, self._control.orders(), rows))
-        reached = self._reach(began.positions, rows)
-        floor = reached.floor if self.settings.time else None
-        return _plain(Offset(began.journal, reached.positions, floor, self._starts))
+            found = self._ordered(began, self._control.orders(), rows)
+        else:
+            reached = self._reach(began.positions, rows)
+            floor = reached.floor if self.settings.time else None
+            found = Offset(began.journal, reached.positions, floor, self._starts)
+        return _plain(structs.replace(found, generation=self.settings.generation))
 
     def _ordered(self, began: Offset, orders: Orders, rows: int) -> Offset:
         """Return the next offset of a version that is given orders."""
@@ -345,7 +351,7 @@ def _plain(offset: Offset) -> dict[str, Any]:
     return {
         name: value
         for name, value in plain.items()
-        if value is not None or name not in ("first", "owns", "owned_by", "lateness")
+        if value is not None or name not in ("first", "owns", "owned_by", "lateness", "generation")
     }
 
 

@@ -15,7 +15,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -23,6 +23,7 @@ import xxhash
 
 from millstream.errors import RunError
 from millstream.flow.targets import TargetSpec
+from millstream.joblog import Decided, JobLog
 from millstream.journal import DeadLetter, journal_at
 from millstream.spark.failpoints import passing
 from millstream.spark.io.unwritable import Unwritable
@@ -42,10 +43,32 @@ class Epoch:
     checkpoint: str
     batch: int
     floor: int | None
+    #: The job's log, if it has one, and what Spark logged for the batch.
+    log: JobLog | None = field(default=None, compare=False)
+    offsets: str = field(default="", compare=False)
 
     @property
     def sender(self) -> str:
         return f"{self.job}/{self.group}/{self.checkpoint}"
+
+    def decide(self, target: str, content: str) -> str | None:
+        """Decide what a target publishes, once and for all drivers; return what is to be published.
+
+        That is `content`, or what was decided for this epoch before; None if that is long ago.
+        Without a log of the job, it is for the target to decide.
+
+        Raises:
+            TakenOver: Another driver has taken the job: publish nothing.
+        """
+        if self.log is None:
+            return content
+        decided = Decided(self.batch, content, self.offsets)
+        found = self.log.decide(_key(self.sender, target), decided)
+        return None if found is None else found.content
+
+
+def _key(sender: str, target: str) -> str:
+    return f"{sender}#{target}"
 
 
 class Target(ABC):
@@ -53,6 +76,9 @@ class Target(ABC):
 
     #: Whether versions of a flow whose sinks are equal write through one target.
     shared: ClassVar[bool] = False
+    #: Whether `write` calls `Epoch.decide` between staging and publishing. The job's log then holds
+    #: what is published; otherwise it decides before `write` that the epoch may be.
+    decides: ClassVar[bool] = False
 
     def prepare(self, schema: StructType) -> None:  # noqa: B027
         """Make what rows of this schema are written to, if it is not there."""
@@ -117,6 +143,14 @@ class SinkContext:
     terminal: Terminal | None = None
     #: The journal whose dead letters take the rows that the target cannot.
     letters: Path | None = None
+    #: The job's log, if it has one.
+    log: JobLog | None = None
+
+    def standing(self, target: str) -> dict[str, Decided]:
+        """Return the last decisions about a target in the job's log, by checkpoint."""
+        decided = {} if self.log is None else self.log.state.decided
+        found = [(*key.rpartition("#")[::2], one) for key, one in decided.items()]
+        return {sender.rpartition("/")[2]: one for sender, name, one in found if name == target}
 
     @property
     def owner(self) -> str:

@@ -100,10 +100,14 @@ class GroupQuery:
         # Spark copies these from the session when a query starts; a restart takes those of the
         # checkpoint.
         self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", self._provider())
+        # With 2, the names of state files are unique: a driver that was replaced and still writes
+        # does not overwrite those of the one that has the job.
+        version = "1" if self.checkpoint.address is None else "2"
+        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", version)
         writer = (
             frame.writeStream.foreachBatch(self.sink).outputMode("append").queryName(self._name)
         )
-        self.query = writer.option("checkpointLocation", str(self.checkpoint.location)).start()
+        self.query = writer.option("checkpointLocation", self.checkpoint.spark_location).start()
 
     def wait_for_sources(self, timeout: float = 60.0) -> None:
         """Wait until the query has its sources, has failed, or `timeout` seconds are over."""
@@ -256,7 +260,7 @@ class GroupQuery:
         return True
 
     def _provider(self) -> str:
-        if any(kind.own_state for kind in self._kinds):
+        if any(kind.own_state for kind in self._kinds) or self.checkpoint.address is not None:
             return ROCKSDB
         if self.state is not None:
             return {"memory": IN_MEMORY, "rocksdb": ROCKSDB}[self.state]
@@ -296,9 +300,11 @@ class GroupQuery:
     def _check_state(self) -> None:
         """Refuse a group whose executors would keep its state where nobody finds it again."""
         found = serving(self.spark)
+        if self.checkpoint.address is not None:
+            return
         if self.group.stateful and found is not None and not found.checkpoints:
             msg = f'group "{self.group.name}" keeps state in {self.checkpoint.location}'
-            hint = "mount the folder of checkpoints on all hosts of the cluster"
+            hint = "give --storage, or mount the folder of checkpoints on all hosts of the cluster"
             raise RunError(f"{msg}, which the executors do not see", hint=hint)
 
     def _entry(self, name: str) -> DataFrame:
@@ -326,6 +332,7 @@ class GroupQuery:
             slack_ms=self._slack_ms,
             control=str(self.checkpoint.location),
             served=self._served(source.path),
+            generation=None if self.sink.log is None else self.sink.log.generation,
         )
         option = msgspec.json.encode(settings).decode()
         frame = self.spark.readStream.format("millstream").option("settings", option).load()

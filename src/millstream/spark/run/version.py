@@ -25,6 +25,7 @@ from millstream.errors import InvalidOption
 from millstream.flow.flow import Flow
 from millstream.flow.site import Site
 from millstream.flow.stages import Source, Written
+from millstream.joblog import JobLog
 from millstream.journal import journal_at, journal_kept
 from millstream.plan import fingerprint
 from millstream.plan.groups import Group, entry_above, journal_read, plan
@@ -58,6 +59,9 @@ class RunContext:
     state: str | None = None
     terminal: Console | None = None
     binaries: Mapping[str, Path] = field(default_factory=dict)
+    #: Where checkpoints are, if several hosts may run the job, and its log from the start on.
+    address: str | None = None
+    log: JobLog | None = None
     memory: dict[str, Readable] = field(default_factory=dict)
     _journals: dict[Path, JournalTarget] = field(default_factory=dict)
     _sinks: dict[tuple[str, str], Target] = field(default_factory=dict)
@@ -67,7 +71,7 @@ class RunContext:
         known = self._journals.get(path)
         if known is not None and not known.closed:
             return known.share()
-        self._journals[path] = JournalTarget(path, key=key)
+        self._journals[path] = JournalTarget(path, key=key, log=self.log)
         return self._journals[path]
 
     def sink_target(self, flow: Flow, name: str, folder: Path, letters: Path) -> Target:
@@ -76,7 +80,7 @@ class RunContext:
         known = self._sinks.get((name, repr(spec)))
         if known is not None:
             return known
-        context = SinkContext(flow.name, name, self.root, folder, self.terminal, letters)
+        context = SinkContext(flow.name, name, self.root, folder, self.terminal, letters, self.log)
         target = open_target(spec, context)
         if target.shared:
             self._sinks[name, repr(spec)] = target
@@ -171,6 +175,11 @@ class FlowVersion:
         """Return the folder of a group's checkpoint."""
         return self.ground.folder.resolve() / "groups" / placed(group, self.homes.groups)
 
+    def group_address(self, group: str) -> str | None:
+        """Return where a group's checkpoint is, if it is not in the folder."""
+        base = self.ground.address
+        return None if base is None else f"{base}/groups/{placed(group, self.homes.groups)}"
+
     def journal(self, name: str) -> Path:
         """Return the folder of a journal."""
         return self.ground.folder.resolve() / "journals" / placed(name, self.homes.journals)
@@ -197,7 +206,10 @@ class FlowVersion:
         """
         meanings = self.meanings.meanings
         return {
-            name: Checkpoint.open(self.group_folder(name), name, meanings[name]) for name in groups
+            name: Checkpoint.open(
+                self.group_folder(name), name, meanings[name], self.group_address(name)
+            )
+            for name in groups
         }
 
     def make_journals(self) -> None:
@@ -242,6 +254,7 @@ class FlowVersion:
             start_before=None if before is None else before.column,
             key=key_of(self.flow, found.output),
             shadow=self.aside is not None,
+            log=self.ground.log,
         )
         query = GroupQuery(
             spark=self.ground.spark,

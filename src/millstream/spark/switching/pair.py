@@ -103,7 +103,10 @@ class VersionPair:
         return {
             name
             for name in self.moved & meanings.keys()
-            if Checkpoint.belongs(self.released.group_folder(name), meanings[name])
+            if Checkpoint.belongs(
+                self.released.group_address(name) or self.released.group_folder(name),
+                meanings[name],
+            )
         }
 
     # groups

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from millstream.joblog import JobLog
 from millstream.storage import Folder, Storage
 from millstream.switch.machine import Entry
 from millstream.switch.record import Record, decode, encode
@@ -21,10 +22,11 @@ _HISTORY: Final = "history"
 
 
 class SwitchLog:
-    """The files of one job; only its driver writes them."""
+    """The files of one job; only its driver writes them. If the job has a log, that decides."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, log: Callable[[], JobLog | None] = lambda: None) -> None:
         self._storage: Storage = Folder(folder)
+        self._log = log
 
     def read(self) -> Record | None:
         """Return the record; None if there never was a switch.
@@ -32,11 +34,19 @@ class SwitchLog:
         Raises:
             ControlBroken: It is damaged.
         """
-        found = self._storage.read(_RECORD)
+        log, found = self._log(), self._storage.read(_RECORD)
+        if log is not None and log.state.switch is not None:
+            found = log.state.switch.encode()
         return None if found is None else decode(found)
 
     def write(self, record: Record) -> None:
-        """Replace the last record; durable when this returns."""
+        """Replace the last record; durable when this returns.
+
+        Raises:
+            TakenOver: Another driver has taken the job.
+        """
+        if (log := self._log()) is not None:
+            log.note_switch(encode(record).decode())
         self._storage.put(_RECORD, encode(record))
 
     def note(self, entry: Entry) -> None:

@@ -65,7 +65,7 @@ class FlowVersions:
         self._load = load
         self._clock = clock
         self._given = (version, flow)
-        self._log = SwitchLog(ground.folder / "switch")
+        self._log = SwitchLog(ground.folder / "switch", lambda: ground.log)
         self._pair = VersionPair(FlowVersion(ground, version, flow))
         self._shadow = ShadowRun(self._pair, ground.folder / "shadow")
         self._carrying = CarryOut(self._pair, self._shadow, self._log, failure, clock)

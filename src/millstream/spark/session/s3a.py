@@ -1,0 +1,72 @@
+"""Spark's own files on S3: what Hadoop needs to know, and the jars that it needs.
+
+PySpark brings Hadoop without its S3 client. That client wants Amazon's SDK, whose bundle has
+600 MB; these modules of it have 16 MB, and are enough. Spark fetches them when it starts, unless
+MILLSTREAM_S3_JARS names a folder that has them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from millstream.errors import InvalidStorage
+from millstream.storage import S3, storage_at
+
+JARS: Final = "MILLSTREAM_S3_JARS"
+_SDK: Final = "2.35.4"
+#: Hadoop's client alone; what it needs is listed here, not in its bundle.
+CLIENT: Final = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+)
+SDK: Final = tuple(
+    f"software.amazon.awssdk:{module}:{_SDK}" for module in ("s3", "s3-transfer-manager", "sts")
+)
+#: The large one, and what PySpark has already.
+_LEFT_OUT: Final = (
+    "software.amazon.awssdk:bundle",
+    "io.netty:*",
+    "org.slf4j:slf4j-api",
+    "commons-codec:commons-codec",
+)
+
+
+def s3a_settings(address: str | None) -> dict[str, str]:
+    """Return the settings of Spark for checkpoints at an address; none if it is not on S3.
+
+    Raises:
+        InvalidStorage: The folder with the jars is empty.
+        StorageForbidden: There are no keys.
+    """
+    storage = None if address is None else storage_at(address)
+    if not isinstance(storage, S3):
+        return {}
+    known = storage.settings
+    hadoop = {"endpoint.region": known["region"], "path.style.access": "true"}
+    # A lost answer is asked for again; Spark would wait for minutes by default.
+    hadoop |= {"attempts.maximum": "5", "connection.establish.timeout": "5s"}
+    names = {
+        "endpoint": "endpoint",
+        "access.key": "access_key_id",
+        "secret.key": "secret_access_key",
+        "session.token": "token",
+    }
+    hadoop |= {name: known[ours] for name, ours in names.items() if ours in known}
+    settings = {f"spark.hadoop.fs.s3a.{name}": value for name, value in hadoop.items()}
+    return settings | _jars()
+
+
+def _jars() -> dict[str, str]:
+    folder = os.environ.get(JARS)
+    if folder is None:
+        return {
+            "spark.jars.packages": ",".join((*CLIENT, *SDK)),
+            "spark.jars.excludes": ",".join(_LEFT_OUT),
+        }
+    found = sorted(str(path.resolve()) for path in Path(folder).glob("*.jar"))
+    if not found:
+        hint = f"see the guide, Storage; without {JARS}, Spark fetches them"
+        raise InvalidStorage(f"{JARS} is {folder}, which has no jars", hint=hint)
+    return {"spark.jars": ",".join(found)}

@@ -1,0 +1,68 @@
+"""A flow whose checkpoints are on S3 is killed, moves to another host, and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from integration.test_crash import expected, prepared, results
+from millstream.storage import storage_at
+from support.s3 import Server, s3a_jars
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def s3_jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return s3a_jars(tmp_path_factory.mktemp("jars") / "s3a")
+
+
+def start(root: Path, storage: str, jars: Path, fail_at: str = "") -> subprocess.Popen[bytes]:
+    environment = os.environ | {"MILLSTREAM_S3_JARS": str(jars), "MILLSTREAM_FAIL_AT": fail_at}
+    if not fail_at:
+        del environment["MILLSTREAM_FAIL_AT"]
+    command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end", "--json"]
+    command += ["--rows-per-batch", "1500", "--storage", storage]
+    with (root / "output.txt").open("ab") as output:
+        return subprocess.Popen(
+            command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def ended(root: Path, process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(400)
+    finally:
+        with suppress(ProcessLookupError):  # its Java
+            os.killpg(process.pid, signal.SIGKILL)
+        print((root / "output.txt").read_text()[-3000:])
+
+
+POINTS = {
+    "once": ("logged-decision:3",),
+    "often": ("logged:2", "staged:2", "decided:3", "logged-decision:3", "before-commit:4"),
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", ["once", pytest.param("often", marks=pytest.mark.soak)])
+def test_a_flow_that_is_killed_goes_on_with_its_checkpoint_on_s3(
+    kills: str, tmp_path: Path, s3: Server, s3_jars: Path
+) -> None:
+    rows, storage = prepared(tmp_path, 2_000), s3.new_address()
+    for point in POINTS[kills]:
+        assert ended(tmp_path, start(tmp_path, storage, s3_jars, point)) == 137
+    assert ended(tmp_path, start(tmp_path, storage, s3_jars)) == 0
+    parquet, jsonl = results(tmp_path)
+    assert parquet == expected(rows)
+    assert jsonl == expected(rows)
+    log = storage_at(f"{storage}/crash").list("log")
+    assert len(log) > 5
+    state = list(tmp_path.glob(".millstream/crash/groups/*/*/state"))
+    assert state == [], "nothing of Spark's is local"
