@@ -69,7 +69,7 @@ def test_json_that_is_nested_without_end_is_no_event() -> None:
     [
         {"t": 1 << 70},
         {"t": 1, "s": "a\ud800"},
-        {"t": 1, "s": object()},
+        {"t": 1, "s": Ellipsis},
         {"t": 1, 5: "x"},
         {"t": 1, "s": json.loads("[" * 20 + "]" * 20)},
         {"t": 1, "at": "0001-01-01T00:00:00+14:00"},
