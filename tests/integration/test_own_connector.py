@@ -94,14 +94,14 @@ def test_it_is_described_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_its_package_yaml_names_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(NotLoadable, match='has "lines", which means nothing here') as error:
         loaded(tmp_path)
-    assert "files, inbox, rate, replay, reads" in str(error.value.hint)
+    assert "files, inbox, kafka, rate, replay, reads" in str(error.value.hint)
 
 
 def test_a_package_that_cannot_be_loaded_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(monkeypatch, "support.nowhere:connector", "support.letters:lines")
-    assert set(connector.sources()) == {"files", "inbox", "rate", "replay"}
+    assert set(connector.sources()) == {"files", "inbox", "kafka", "rate", "replay"}
     assert "support.nowhere:connector" in caplog.text
     assert "support.letters:lines) is function" in caplog.text
 
