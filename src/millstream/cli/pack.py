@@ -17,7 +17,7 @@ def pack(
         list[str] | None, typer.Option(help="A package that it does not need; repeatable.")
     ] = None,
 ) -> None:
-    """Pack Millstream and the packages that it needs, for executors that do not have them."""
+    """Pack Millstream and its packages for executors."""
     if not file.name.endswith((".tar.gz", ".tgz")):
         raise typer.BadParameter("expected a name that ends in .tar.gz", param_hint="FILE")
     from millstream.spark.session.packing import pack as write

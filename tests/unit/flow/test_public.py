@@ -38,9 +38,10 @@ def test_the_public_names_are_these():
     names = {"Flow", "Stream", "MillstreamError", "load", "secret", "__version__"}
     clients = {"connect", "connect_async", "Client", "AsyncClient"}
     sources = {"inbox", "files", "kafka", "rate", "replay", "watchers"}
-    targets = {"parquet", "jsonl", "csv", "console", "memory", "outbox", "postgres", "table"}
+    files = {"parquet", "jsonl", "csv", "table"}
+    targets = {"console", "kafka_topic", "memory", "outbox", "postgres"}
     patterns = {"Pattern", "Phenomenon", "Watcher", "match", "plot", "sql"}
-    assert set(ms.__all__) == names | clients | sources | targets | patterns
+    assert set(ms.__all__) == names | clients | sources | files | targets | patterns
 
 
 def test_the_version_is_the_project_s():

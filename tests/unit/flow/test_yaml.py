@@ -222,7 +222,7 @@ def test_a_cycle_with_reads_is_fine(tmp_path):
             "name: f\nsources:\n  a:\n    time: at\n",
             'source "a" does not say what it is',
             (3, 3),
-            "files, inbox, rate",
+            "files, inbox, kafka, rate",
         ),
         (
             "name: f\nsources:\n  a: {inbox: x int, rate: 3}\n",
