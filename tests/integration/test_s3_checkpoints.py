@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from integration.test_crash import expected, prepared, results
 from millstream.storage import storage_at
+from support import s3 as s3_support
 from support.s3 import Server, s3a_jars
 
 pytestmark = pytest.mark.spark
@@ -27,6 +30,9 @@ def start(root: Path, storage: str, jars: Path, fail_at: str = "") -> subprocess
     environment = os.environ | {"MILLSTREAM_S3_JARS": str(jars), "MILLSTREAM_FAIL_AT": fail_at}
     if not fail_at:
         del environment["MILLSTREAM_FAIL_AT"]
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        # As secrets: from the others, Spark would take the keys itself.
+        environment[f"MILLSTREAM_SECRET_{name}"] = environment.pop(name)
     command = [sys.executable, "-m", "millstream", "run", "flow.py", "--until-end", "--json"]
     command += ["--rows-per-batch", "1500", "--storage", storage]
     with (root / "output.txt").open("ab") as output:
@@ -37,11 +43,24 @@ def start(root: Path, storage: str, jars: Path, fail_at: str = "") -> subprocess
 
 def ended(root: Path, process: subprocess.Popen[bytes]) -> int:
     try:
+        watch_commands(process)
         return process.wait(400)
     finally:
         with suppress(ProcessLookupError):  # its Java
             os.killpg(process.pid, signal.SIGKILL)
         print((root / "output.txt").read_text()[-3000:])
+
+
+def watch_commands(process: subprocess.Popen[bytes]) -> None:
+    """Look at the command line of Java, as every user of the host can: it has no keys."""
+    seen = ""
+    while "java" not in seen and process.poll() is None:
+        with suppress(psutil.Error):
+            children = psutil.Process(process.pid).children(recursive=True)
+            seen = "\n".join(" ".join(child.cmdline()) for child in children)
+        time.sleep(0.05)
+    assert "java" in seen
+    assert s3_support.SECRET not in seen
 
 
 POINTS = {

@@ -131,10 +131,11 @@ def run(
 def _session(
     name: str, master: str | None, log: Path, storage: str | None, packages: Path | None
 ) -> Any:  # Spark's session: this room does not import it
-    from millstream.spark.session.s3a import s3a_settings
+    from millstream.spark.session.s3a import s3a_keys, s3a_settings
     from millstream.spark.session.session import session
 
-    return session(name, master=master, log=log, conf=s3a_settings(storage), packages=packages)
+    known, keys = s3a_settings(storage), s3a_keys(storage)
+    return session(name, master=master, log=log, conf=known, packages=packages, hidden=keys)
 
 
 @contextmanager

@@ -5,9 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+
+def quieten(spark: SparkSession) -> None:
+    """Let the server that PySpark counts with log what it cannot read, as when Spark has ended."""
+
+    def note(_: object, address: object) -> None:
+        _log.debug("Spark's connection from %s has ended", address, exc_info=True)
+
+    server: Any = spark.sparkContext._accumulatorServer
+    if server is not None:
+        server.handle_error = note  # it would print to the terminal
 
 
 @contextmanager

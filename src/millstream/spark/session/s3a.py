@@ -31,31 +31,49 @@ _LEFT_OUT: Final = (
     "org.slf4j:slf4j-api",
     "commons-codec:commons-codec",
 )
+#: Hadoop's names and ours. Spark hides settings of these names where it shows any.
+_KEYS: Final = {
+    "access.key": "access_key_id",
+    "secret.key": "secret_access_key",
+    "session.token": "token",
+}
 
 
 def s3a_settings(address: str | None) -> dict[str, str]:
     """Return the settings of Spark for checkpoints at an address; none if it is not on S3.
 
+    Keys are not among them: settings stand on the command line of Java, which every user of the
+    host can read. See `s3a_keys`.
+
     Raises:
         InvalidStorage: The folder with the jars is empty.
         StorageForbidden: There are no keys.
     """
-    storage = None if address is None else storage_at(address)
-    if not isinstance(storage, S3):
+    known = _known(address)
+    if not known:
         return {}
-    known = storage.settings
     hadoop = {"endpoint.region": known["region"], "path.style.access": "true"}
     # A lost answer is asked for again; Spark would wait for minutes by default.
     hadoop |= {"attempts.maximum": "5", "connection.establish.timeout": "5s"}
-    names = {
-        "endpoint": "endpoint",
-        "access.key": "access_key_id",
-        "secret.key": "secret_access_key",
-        "session.token": "token",
-    }
-    hadoop |= {name: known[ours] for name, ours in names.items() if ours in known}
+    if "endpoint" in known:
+        hadoop["endpoint"] = known["endpoint"]
     settings = {f"spark.hadoop.fs.s3a.{name}": value for name, value in hadoop.items()}
     return settings | _jars()
+
+
+def s3a_keys(address: str | None) -> dict[str, str]:
+    """Return the settings of Hadoop that Spark gets when it runs: the keys, if there are any.
+
+    Raises:
+        StorageForbidden: There are no keys.
+    """
+    known = _known(address)
+    return {f"fs.s3a.{name}": known[ours] for name, ours in _KEYS.items() if ours in known}
+
+
+def _known(address: str | None) -> dict[str, str]:
+    storage = None if address is None else storage_at(address)
+    return storage.settings if isinstance(storage, S3) else {}
 
 
 def _jars() -> dict[str, str]:

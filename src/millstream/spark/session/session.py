@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from millstream.spark.io.source import JournalSource
 from millstream.spark.served.serving import embedded as in_driver
 from millstream.spark.served.serving import stop_serving
 from millstream.spark.session import home
-from millstream.spark.session.ending import ending
+from millstream.spark.session.ending import ending, quieten
 from millstream.spark.session.packing import FOLDER
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -58,11 +58,13 @@ def session(
     log: Path | None = None,
     conf: dict[str, str] | None = None,
     packages: Path | None = None,
+    hidden: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark, or return the session that is running.
 
     Everything that Spark has to say goes to `log`, so that the terminal stays ours. Executors find
-    their Python packages in the archive `packages` (packing.py), if there is one.
+    their Python packages in the archive `packages` (packing.py), if there is one. For settings that
+    are `hidden` see `hide`.
 
     Raises:
         RunError: There is no Java 17 or newer, or Spark did not start.
@@ -94,7 +96,15 @@ def session(
             hint = f"see {log}" if log else None
             raise RunError(f"Spark did not start: {said}", hint=hint) from error
     spark.dataSource.register(JournalSource)
+    hide(spark, hidden or {})
+    quieten(spark)
     return spark
+
+
+def hide(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Give Hadoop settings that no command line has; executors get them with their tasks."""
+    for key, value in settings.items():
+        spark.sparkContext._jsc.hadoopConfiguration().set(key, value)
 
 
 def end_session(spark: SparkSession) -> None:
