@@ -60,7 +60,7 @@ class Sent:
     records: list[Any]
     writer: int
     offsets: list[int] | None = None
-    #: Its producer has given up, or is dead; it may arrive nevertheless.
+    #: Its producer has given up or died. The record may still arrive.
     orphan: bool = False
 
 

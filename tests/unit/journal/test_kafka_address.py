@@ -1,4 +1,4 @@
-"""Which journals are in Kafka is told by files in folders, without a broker."""
+"""A file in a journal's folder says whether the journal is in Kafka. No broker is asked."""
 
 from __future__ import annotations
 
