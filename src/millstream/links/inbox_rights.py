@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from functools import partial
 
-from millstream.errors import LinkError, NotAllowed, WriterBroken
+from millstream.errors import BrokerError, LinkError, NotAllowed, WriterBroken
 from millstream.links.admission import NOTHING
 from millstream.links.grants import Grant, may_send_as
 from millstream.links.inbox_store import InboxStore, Sender
@@ -24,12 +24,12 @@ class InboxRights:
         """Let a client have a sender's name, if no newer one has; return whose it is, durably.
 
         Raises:
-            WriterBroken: The disk refuses; ask again.
+            WriterBroken: The disk, or the broker, refuses; ask again.
         """
         try:
             with self._guard:
                 return self._store.claims.take(sender, incarnation)
-        except OSError as error:
+        except (OSError, BrokerError) as error:
             raise WriterBroken(f'inbox "{self.name}": {error}', hint="ask again") from error
 
     def authorise(self, sender: str, key: str, grant: Grant, keys: Collection[str]) -> None:

@@ -20,7 +20,14 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.clock import Clock
-from millstream.errors import AlreadyWriting, JournalError, LinkClosed, WriterBroken, WriterClosed
+from millstream.errors import (
+    AlreadyWriting,
+    BrokerError,
+    JournalError,
+    LinkClosed,
+    WriterBroken,
+    WriterClosed,
+)
 from millstream.journal import Kind, journal_at
 from millstream.journal.base import Accepted
 from millstream.links.admission import NOTHING, Ends
@@ -145,10 +152,10 @@ class InboxStore:
             return NOTHING if known is None else known.durable
 
     def tried(self, store: Callable[[], int | None]) -> int | None:
-        """Return what `store` returns; None if the disk refuses, or the dead letters are busy."""
+        """Return what `store` returns; None if disk or broker refuse, or the dead letters are busy."""
         try:
             return store()
-        except AlreadyWriting as error:
+        except (AlreadyWriting, BrokerError) as error:
             _log.warning("inbox %s takes nothing for a moment: %s", self.name, error)
         except (WriterBroken, OSError) as error:
             self.broke(error)
@@ -269,15 +276,16 @@ class InboxStore:
             self.writer.abort()
             self.writer = self.journal.writer(self.partition, clock=self.clock)
             self.writer.on_durable = self._on_durable
-        except (OSError, JournalError) as error:
+            claims = Claims(self.journal.claims(self.partition))
+            ended = frozenset(self.journal.ended_senders(self.partition))
+        except (OSError, JournalError, BrokerError) as error:
             self.error = self.trouble = str(error)
             return False
         self._on_durable()  # the recovery may have found more than was acknowledged
         self.error = None
-        # What was queued is gone: the numbers and the ends are those that the recovery has found.
+        # What was queued is gone: numbers, names and ends are those that the recovery has found.
         self.senders.clear()
-        ended = frozenset(self.journal.ended_senders(self.partition))
-        self.ends = replace(self.ends, ended=ended)
+        self.claims, self.ends = claims, replace(self.ends, ended=ended)
         return True
 
     def close(self) -> None:

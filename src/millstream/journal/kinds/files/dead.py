@@ -97,23 +97,30 @@ class DeadLetters:
 
     def put_all(self, letters: Iterable[DeadLetter]) -> int:
         """Store the letters that are not there yet, and return how many those were."""
-        given = {letter.key: letter for letter in letters}
-        fresh = [letter for key, letter in given.items() if not self._seen.has(key)]
-        if not fresh:
-            return 0
-        self._writer.append(_SENDER, self._writer.highest(_SENDER) + 1, self._batch(fresh))
-        self._seen.add([(*letter.key, letter.reason) for letter in fresh], self._writer.end)
+        fresh = self._fresh(letters)
+        self._store(fresh, [self._clock.now_us()] * len(fresh))
         return len(fresh)
 
-    def _batch(self, letters: Sequence[DeadLetter]) -> pa.RecordBatch:
-        now = self._clock.now_us()
+    def _fresh(self, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
+        """Return the letters that are not there yet, each once."""
+        given = {letter.key: letter for letter in letters}
+        return [letter for key, letter in given.items() if not self._seen.has(key)]
+
+    def _store(self, fresh: Sequence[DeadLetter], times: Sequence[int]) -> None:
+        """Store letters that are not there, with their times."""
+        if fresh:
+            batch = self._batch(fresh, times)
+            self._writer.append(_SENDER, self._writer.highest(_SENDER) + 1, batch)
+            self._seen.add([(*letter.key, letter.reason) for letter in fresh], self._writer.end)
+
+    def _batch(self, letters: Sequence[DeadLetter], times: Sequence[int]) -> pa.RecordBatch:
         columns = [
             [letter.reason for letter in letters],
             [letter.origin for letter in letters],
             [letter.partition for letter in letters],
             [letter.position for letter in letters],
             [letter.record for letter in letters],
-            [now] * len(letters),
+            times,
         ]
         arrays = [
             pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)

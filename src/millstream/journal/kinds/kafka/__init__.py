@@ -24,11 +24,11 @@ from millstream.journal.base import Committed, Description, Reasoned, Staged, Tr
 from millstream.journal.health import Repaired, Summary, Verification
 from millstream.journal.kind import PartitionWriter
 from millstream.journal.kinds.files import FilesJournal, arrivals, dead, description, growth
-from millstream.journal.kinds.files.claims import ClaimsFile
 from millstream.journal.kinds.files.layout import description_file
-from millstream.journal.kinds.kafka import health, marker, retention, topics
+from millstream.journal.kinds.kafka import health, letters, marker, retention, topics
 from millstream.journal.kinds.kafka.epochs import KafkaEpochLog, stage
 from millstream.journal.kinds.kafka.following import Topics
+from millstream.journal.kinds.kafka.noting import KafkaClaims, ended_senders, note_end
 from millstream.journal.kinds.kafka.reader import KafkaReader, cached_reader
 from millstream.journal.kinds.kafka.topics import Limits
 from millstream.journal.kinds.kafka.writer import KafkaWriter
@@ -39,7 +39,7 @@ class KafkaJournal:
     """A journal in Kafka (`kind.Journal` says what its operations promise).
 
     What belongs to the host that writes or reads, and not to the rows, is kept in the folder, as the kind
-    `files` does: arrivals, claims and ends of senders, positions of readers, decisions, dead letters.
+    `files` does: arrivals, positions of readers, decisions.
     """
 
     path: Path
@@ -195,25 +195,27 @@ class KafkaJournal:
         self._folder.remove_arrival(partition, name)
 
     def ended_senders(self, partition: int) -> list[str]:
-        return self._folder.ended_senders(partition)
+        return ended_senders(self._topics, partition)
 
     def end_sender(self, partition: int, sender: str) -> None:
-        self._folder.end_sender(partition, sender)
+        note_end(self._topics, partition, sender)
 
-    def claims(self, partition: int) -> ClaimsFile:
-        return self._folder.claims(partition)
+    def claims(self, partition: int) -> KafkaClaims:
+        return KafkaClaims(self._topics, partition)
 
     # dead letters
 
     def dead_letters(
         self, *, clock: Clock | None = None, timeout: float = dead.TIMEOUT_S
     ) -> dead.DeadLetters:
-        return self._folder.dead_letters(clock=clock, timeout=timeout)
+        return letters.KafkaDeadLetters(self._topics, clock=clock, timeout=timeout)
 
     def dead_counts(self) -> dict[str, int]:
+        letters.follow(self._topics)
         return self._folder.dead_counts()
 
     def dead_journal(self) -> FilesJournal:
+        letters.follow(self._topics)
         return self._folder.dead_journal()
 
     # retention

@@ -19,6 +19,7 @@ from millstream.journal.health import Damage, Repaired, Summary, Verification
 from millstream.journal.kinds.files import summary as files
 from millstream.journal.kinds.files.layout import index_file, segment_positions
 from millstream.journal.kinds.files.reader import PartitionReader
+from millstream.journal.kinds.kafka import letters
 from millstream.journal.kinds.kafka.following import Follower, Topics
 from millstream.journal.kinds.kafka.local import data_bytes, wipe
 from millstream.journal.kinds.kafka.reader import KafkaReader
@@ -32,6 +33,7 @@ def summary(topics: Topics, partitions: int) -> Summary:
 
     Its bytes are those in Kafka.
     """
+    letters.follow(topics)
     with suppress(BrokerAway):  # pages and commands show the journals of all jobs
         for partition in range(partitions):
             Follower(topics, partition).follow(_PATIENCE_S)

@@ -3,6 +3,7 @@
     DIR/p0000/<position>.index      entries, as ever
     DIR/p0000/<position>.arrow      what they point to: `records.Address`, one after the other
     DIR/p0000/senders               the senders' names
+    DIR/p0000/noted                 what memos note: `noted.py`
     DIR/p0000/snapshots             where the index can be cut: a line for each snapshot that counts
     DIR/p0000/copy.lock             held by whoever adds to the copy
     DIR/p0000/lock                  held by the partition's writer on this host
@@ -38,8 +39,15 @@ from millstream.journal.kinds.files.senders import (
     senders_file,
     write_names,
 )
+from millstream.journal.kinds.kafka import noted
 from millstream.journal.kinds.kafka.log import Counting, Found, What
-from millstream.journal.kinds.kafka.records import Address, EntryBody, localized, unpack_snapshot
+from millstream.journal.kinds.kafka.records import (
+    Address,
+    EntryBody,
+    localized,
+    noted_in,
+    unpack_snapshot,
+)
 from millstream.storage.disk import RealDisk, RealFile
 
 SEGMENT_ENTRIES: Final = 2**13
@@ -103,6 +111,7 @@ class LocalIndex(PartitionLog):
         super().__init__(folder, schemas, CACHE, generation=0)
         self.senders = KnownSenders(folder, self.numbers_used)
         self._written = len(self.senders.names)
+        self._noted = noted.read(folder)
 
     @property
     def folder(self) -> Path:
@@ -155,6 +164,9 @@ class LocalIndex(PartitionLog):
             elif record.what is What.SNAPSHOT:
                 with (self._folder / _SNAPSHOTS).open("ab") as file:
                     file.write(checked_line([offset, record.position]))
+                noted.write(self._folder, self._noted)
+            elif record.what is What.MEMO:
+                noted.add(self._folder, self._noted, noted_in(record))
         self._written = self.senders.learn(named, self._written)
         self.commit(items)
 
@@ -169,6 +181,7 @@ def opened(folder: Path, schemas: Sequence[pa.Schema], begin: Found | None) -> L
     if begin is not None and not segment_positions(folder):
         start, names = unpack_snapshot(begin[1].body)
         write_names(folder, names, CACHE)
+        noted.add(folder, noted.read(folder), noted_in(begin[1]))
     try:
         return LocalIndex(folder, schemas, start)
     except (CorruptIndex, CorruptSenders):
@@ -184,7 +197,12 @@ def wipe(folder: Path) -> None:
         index_file(folder, first).unlink(missing_ok=True)
         data_file(folder, first).unlink(missing_ok=True)
     # The mark stays: readers have it mapped.
-    for file in (senders_file(folder), senders_copy(folder), folder / _SNAPSHOTS):
+    for file in (
+        senders_file(folder),
+        senders_copy(folder),
+        folder / _SNAPSHOTS,
+        noted.file(folder),
+    ):
         file.unlink(missing_ok=True)
 
 

@@ -3,7 +3,7 @@
     head        "MSK", what (1 byte), generation (8), position (8), count (4)
     entry       an entry of the kind `files` (128 bytes), the number of places (4), the places, and the
                 senders whose names are new, as JSON: [[number, name], ...]
-    snapshot    the state, all names and the journal's description, as JSON, compressed
+    snapshot    the state, all names, the journal's description and what memos note, as JSON, compressed
     memo        an object of JSON
     place       where data is: offset (8), length (8), checksum (8)
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -135,9 +135,15 @@ def localized(record: Record, length: int) -> Record:
 # snapshots and memos
 
 
-def pack_snapshot(state: State, names: Sequence[str], description: str | None = None) -> bytes:
-    """Return the body of a snapshot, with the journal's description in text."""
+def pack_snapshot(
+    state: State,
+    names: Sequence[str],
+    description: str | None = None,
+    noted: Sequence[Mapping[str, Any]] = (),
+) -> bytes:
+    """Return the body of a snapshot, with the journal's description in text and what memos note."""
     body = {"state": asdict(state), "names": list(names), "description": description}
+    body["noted"] = list(noted)
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 3)
 
 
@@ -147,6 +153,13 @@ def unpack_snapshot(raw: bytes) -> tuple[State, list[str]]:
     state = dict(body["state"])
     highest = {int(number): int(seq) for number, seq in state.pop("highest").items()}
     return State(**state, highest=highest), list(body["names"])
+
+
+def noted_in(record: IndexRecord) -> list[dict[str, Any]]:
+    """Return what a memo, or a snapshot, notes: `noted.py` says what that may be."""
+    if record.what is What.MEMO:
+        return [json.loads(record.body)]
+    return list(json.loads(zlib.decompress(record.body)).get("noted", ()))
 
 
 def memo(**values: Any) -> IndexRecord:  # Any: JSON

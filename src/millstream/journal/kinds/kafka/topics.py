@@ -1,12 +1,13 @@
-"""The two topics of a journal: made with the settings that they need, and checked at the start."""
+"""The topics of a journal: made with the settings that they need, and checked at the start."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from millstream.brokers.clients import PATIENCE_S, admin, describe
@@ -16,6 +17,9 @@ from millstream.errors import SchemaConflict, TopicMissing
 from millstream.storage.disk import REAL, write_whole
 
 INDEX: Final = ".index"
+DEAD: Final = ".dead"
+#: A dead letter is one record: its topic takes larger ones than brokers do unasked.
+_LETTER: Final = 8 * 2**20
 #: What a topic must have, or it loses rows on its own.
 _NEEDED: Final = {
     "retention.ms": "-1",
@@ -25,6 +29,8 @@ _NEEDED: Final = {
 }
 _LIMITS: Final = "limits.json"
 _REPLICAS: Final = 3
+#: Dead letters are put while senders wait.
+_SOON_S: Final = 5.0
 _SMALLEST: Final = 64 * 1024
 #: What a record has around its value, and a batch around its records.
 _AROUND: Final = 1024
@@ -55,6 +61,10 @@ def index_topic(topic: str) -> str:
     return f"{topic}{INDEX}"
 
 
+def dead_topic(topic: str) -> str:
+    return f"{topic}{DEAD}"
+
+
 def there(connection: Connection, topic: str) -> bool:
     """Return whether both topics exist."""
     try:
@@ -67,23 +77,54 @@ def there(connection: Connection, topic: str) -> bool:
 
 def make(connection: Connection, topic: str, partitions: int) -> None:
     """Make the topics that are missing, with as many replicas as there are brokers, up to three."""
+    _make(connection, (topic, index_topic(topic)), partitions)
+    until = time.monotonic() + PATIENCE_S
+    while not there(connection, topic) and time.monotonic() < until:
+        time.sleep(0.05)  # what was made is known to all brokers a moment later
+
+
+def make_dead(connection: Connection, topic: str) -> int:
+    """Make the topic of dead letters if it is missing, and return how large a letter may be.
+
+    Raises:
+        SchemaConflict: It has a setting with which letters would be lost.
+    """
+    name = dead_topic(topic)
+    _make(connection, (name,), 1, {"max.message.bytes": str(_LETTER)}, _SOON_S)
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return checked(name, settings(connection, name), describe(connection, name).replicas)
+        except TopicMissing:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def _make(
+    connection: Connection,
+    names: Sequence[str],
+    partitions: int,
+    more: Mapping[str, str] = MappingProxyType({}),
+    patience: float = PATIENCE_S,
+) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
     client = admin(connection)
-    brokers = len(client.list_topics(timeout=PATIENCE_S).brokers)
+    try:
+        brokers = len(client.list_topics(timeout=patience).brokers)
+    except KafkaException as error:
+        raise translated(error, f"the broker at {connection.servers}") from None
     replicas = min(_REPLICAS, brokers)
-    config = {**_NEEDED, "min.insync.replicas": str(max(1, replicas - 1))}
-    for name in (topic, index_topic(topic)):
+    config = {**_NEEDED, "min.insync.replicas": str(max(1, replicas - 1)), **more}
+    for name in names:
         made = client.create_topics([NewTopic(name, partitions, replicas, config=config)])
         try:
-            made[name].result(PATIENCE_S)
+            made[name].result(patience)
         except KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                 raise translated(error, f'topic "{name}" at {connection.servers}') from None
-    until = time.monotonic() + PATIENCE_S
-    while not there(connection, topic) and time.monotonic() < until:
-        time.sleep(0.05)  # what was made is known to all brokers a moment later
 
 
 def grow(connection: Connection, topic: str, partitions: int) -> None:

@@ -77,7 +77,14 @@ class Appender:
         self._guard = threading.Lock()
         self._known: set[Spot] = set()
 
-    def append(self, spot: Spot, values: Sequence[Buffer]) -> list[int]:
+    def append(
+        self,
+        spot: Spot,
+        values: Sequence[Buffer],
+        *,
+        keys: Sequence[bytes] | None = None,
+        patience: float = DELIVERY_S + PATIENCE_S,
+    ) -> list[int]:
         """Append values and return their offsets; they are durable when this returns.
 
         Raises:
@@ -94,28 +101,33 @@ class Appender:
             else:
                 offsets[number] = message.offset()
 
-        with self._guard:
-            self._know(spot)
+        place, until = f"{spot} at {self._connection.servers}", time.monotonic() + patience
+        if not self._guard.acquire(timeout=patience):
+            raise BrokerAway(f"{place} has not answered for {patience:.0f} s")
+        try:
+            self._know(spot, until)
             for number, value in enumerate(values):
-                self._produce(spot, value, lambda e, m, n=number: delivered(n, e, m))
-            until = time.monotonic() + DELIVERY_S + PATIENCE_S
+                key = None if keys is None else keys[number]
+                self._produce(spot, value, key, lambda e, m, n=number: delivered(n, e, m))
             while left[0] and time.monotonic() < until:
-                self._producer.poll(_PAUSE_S)
+                self._producer.poll(min(_PAUSE_S, patience))
+        finally:
+            self._guard.release()
         if failed or left[0]:
-            place = f"{spot} at {self._connection.servers}"
             if not failed:
-                raise BrokerAway(f"{place} has not answered for {DELIVERY_S:.0f} s")
+                raise BrokerAway(f"{place} has not answered for {patience:.0f} s")
             raise translated(failed[0], place, self._trouble.last)
         return offsets
 
-    def _know(self, spot: Spot) -> None:
+    def _know(self, spot: Spot, until: float) -> None:
         """Ask for a partition before the first record: the client may not know a new one."""
         from confluent_kafka import KafkaException
 
-        until = time.monotonic() + PATIENCE_S
+        until = min(until, time.monotonic() + PATIENCE_S)
         while spot not in self._known:
+            left = max(_PAUSE_S, until - time.monotonic())
             try:
-                found = self._producer.list_topics(spot.topic, PATIENCE_S).topics[spot.topic]
+                found = self._producer.list_topics(spot.topic, left).topics[spot.topic]
             except KafkaException as error:
                 place = f"{spot} at {self._connection.servers}"
                 raise translated(error, place, self._trouble.last) from None
@@ -126,11 +138,11 @@ class Appender:
             else:
                 time.sleep(_PAUSE_S)
 
-    def _produce(self, spot: Spot, value: Buffer, report: Any) -> None:
+    def _produce(self, spot: Spot, value: Buffer, key: bytes | None, report: Any) -> None:
         while True:
             try:
                 self._producer.produce(
-                    spot.topic, bytes(value), partition=spot.partition, on_delivery=report
+                    spot.topic, bytes(value), key, partition=spot.partition, on_delivery=report
                 )
             except BufferError:  # the queue is full: what is in it has to go first
                 self._producer.poll(_PAUSE_S)

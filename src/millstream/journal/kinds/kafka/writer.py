@@ -26,10 +26,12 @@ from millstream.journal.kinds.kafka.log import (
     ToIndex,
     What,
 )
+from millstream.journal.kinds.kafka.noted import known, unsent
 from millstream.journal.kinds.kafka.records import (
     EntryBody,
     Place,
     Stored,
+    memo,
     pack,
     pack_snapshot,
     unpack_places,
@@ -67,6 +69,7 @@ class KafkaLog:
             self._copy, counting = topics.open_copy(partition)
             self._owner = Owner(counting, uuid.uuid4().hex)
             self._run(self._owner.claim())
+            self._send_noted()
         except BaseException:
             self.close()
             raise
@@ -112,9 +115,18 @@ class KafkaLog:
             position += item.record.count
         self._run(self._owner.append(records))
 
+    def _send_noted(self) -> None:
+        """Let the index have what this host has noted in its folder alone."""
+        memos = unsent(self._topics.path, self._partition, self._topics.folder(self._partition))
+        if memos:
+            records = [pack(memo(**one)) for one in memos]
+            self._appender.append(self._topics.index(self._partition), records)
+
     def _snapshot(self) -> None:
         described = described_text(self._topics.path) if self._partition == 0 else None
-        body = pack_snapshot(self._copy.state, self.senders.names, described)
+        folder = self._topics.folder(self._partition)
+        noted = known(self._topics.path, self._partition, folder).memos()
+        body = pack_snapshot(self._copy.state, self.senders.names, described, noted)
         if len(body) <= self._limits.index:  # if it does not fit, the index is not cut here
             record = self._owner.record(What.SNAPSHOT, self._copy.state.position, 0, body)
             self._run(self._owner.append([record]))
